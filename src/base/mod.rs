@@ -1,0 +1,13 @@
+//! What everybody needs and nobody argues about: ids, errors, deadlines, settings, counters and
+//! the one place atomics come from.
+
+pub mod error;
+pub mod ids;
+#[cfg(not(loom))]
+pub mod settings;
+pub mod sync;
+pub mod time;
+
+pub use error::{Error, Result};
+pub use ids::{Offset, Rank, Slot};
+pub use time::Deadline;

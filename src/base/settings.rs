@@ -1,0 +1,151 @@
+//! The settings table: name, default, unit, meaning. One table makes environment parsing, the
+//! documentation and `hither doctor`'s output. Nothing else in the library reads the environment.
+
+use super::error::{Error, Result};
+use std::time::Duration;
+
+/// One row of the table.
+#[derive(Clone, Copy, Debug)]
+pub struct Setting {
+    /// Environment variable.
+    pub name: &'static str,
+    /// Value used when the variable is not set.
+    pub default: &'static str,
+    /// Unit of the value.
+    pub unit: &'static str,
+    /// What it does.
+    pub doc: &'static str,
+}
+
+macro_rules! settings {
+    ($($(#[doc = $doc:literal])+ $id:ident = $name:literal, $default:literal, $unit:literal;)+) => {
+        $(
+            $(#[doc = $doc])+
+            pub const $id: Setting = Setting {
+                name: $name, default: $default, unit: $unit, doc: concat!($($doc),+),
+            };
+        )+
+        /// Every setting, in the order in which `doctor` prints them.
+        pub const TABLE: &[Setting] = &[$($id),+];
+    };
+}
+
+settings! {
+    /// Longest time that wiring a job may take before it fails and says who is missing.
+    WIRE_TIMEOUT = "HITHER_WIRE_TIMEOUT", "30", "seconds";
+    /// Default time limit of waits (collectives, locks, flow control); 0 means none. The death of
+    /// a peer ends a wait in any case.
+    WAIT_TIMEOUT = "HITHER_WAIT_TIMEOUT", "0", "seconds";
+    /// Address space kept for each rank's symmetric memory. Only what windows use takes memory.
+    HEAP_SIZE = "HITHER_HEAP_SIZE", "64G", "bytes";
+    /// Spin iterations before a wait yields; auto means many when every rank has a core of its
+    /// own, few when ranks share cores.
+    SPIN = "HITHER_SPIN", "auto", "iterations";
+    /// Ask for huge pages in symmetric memory (advice; the system may have them switched off).
+    HUGE_PAGES = "HITHER_HUGE_PAGES", "1", "0 or 1";
+    /// Messages to one peer through its inbox before a private lane is opened to it.
+    LANE_AFTER = "HITHER_LANE_AFTER", "64", "messages";
+    /// Directory of named rendezvous sockets; empty means $XDG_RUNTIME_DIR/hither, else a private
+    /// directory for this user under the temporary directory.
+    RENDEZVOUS_DIR = "HITHER_RENDEZVOUS_DIR", "", "path";
+    /// A synthetic topology instead of the machine's, to try many-core decisions: packages x NUMA
+    /// nodes x caches x cores x threads, for example 2x2x4x4x1.
+    TOPOLOGY = "HITHER_TOPOLOGY", "", "PxNxLxCxT";
+    /// Set by the launcher for its ranks: file descriptor of the control socket.
+    LAUNCH_FD = "HITHER_LAUNCH_FD", "", "descriptor";
+}
+
+/// Where values come from: the environment, or a table in tests.
+pub type Lookup<'a> = &'a dyn Fn(&str) -> Option<String>;
+
+/// Reads the process environment.
+pub fn environment(name: &str) -> Option<String> {
+    std::env::var(name).ok()
+}
+
+impl Setting {
+    /// The value as text: from the environment, else the default.
+    pub fn text(&self) -> String {
+        self.text_from(&environment)
+    }
+
+    /// As [`Setting::text`], from any source.
+    pub fn text_from(&self, lookup: Lookup<'_>) -> String {
+        lookup(self.name).map_or_else(|| self.default.to_owned(), |v| v.trim().to_owned())
+    }
+
+    fn bad(&self, text: &str, want: &str) -> Error {
+        Error::invalid(self.name, format!("\"{text}\" is not {want} (default: {})", self.default))
+    }
+
+    /// The value as a whole number.
+    pub fn number(&self) -> Result<u64> {
+        let text = self.text();
+        text.parse().map_err(|_| self.bad(&text, "a whole number"))
+    }
+
+    /// The value as a number of bytes, with an optional K, M, G or T (powers of 1024).
+    pub fn bytes(&self) -> Result<u64> {
+        let text = self.text();
+        parse_bytes(&text).ok_or_else(|| self.bad(&text, "a size such as 4096, 512M or 64G"))
+    }
+
+    /// The value as a time in seconds (fractions allowed); zero means none.
+    pub fn seconds(&self) -> Result<Option<Duration>> {
+        let text = self.text();
+        let value: f64 = text.parse().map_err(|_| self.bad(&text, "a number of seconds"))?;
+        if value == 0.0 {
+            return Ok(None);
+        }
+        Duration::try_from_secs_f64(value)
+            .map(Some)
+            .map_err(|_| self.bad(&text, "a number of seconds"))
+    }
+
+    /// The value as a switch.
+    pub fn switch(&self) -> Result<bool> {
+        match self.text().as_str() {
+            "1" | "on" | "yes" | "true" => Ok(true),
+            "0" | "off" | "no" | "false" => Ok(false),
+            text => Err(self.bad(text, "1 or 0")),
+        }
+    }
+}
+
+/// Parses `4096`, `512K`, `16M`, `64G`, `1T` (powers of 1024, optional `B`/`iB`).
+pub fn parse_bytes(text: &str) -> Option<u64> {
+    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let number: u64 = text[..digits].parse().ok()?;
+    let shift = match text[digits..].trim().trim_end_matches("iB").trim_end_matches('B') {
+        "" => 0,
+        "K" | "k" => 10,
+        "M" | "m" => 20,
+        "G" | "g" => 30,
+        "T" | "t" => 40,
+        _ => return None,
+    };
+    number.checked_mul(1 << shift)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_parse_and_overflow_is_refused() {
+        assert_eq!(parse_bytes("64G"), Some(64 << 30));
+        assert_eq!(parse_bytes("4096"), Some(4096));
+        assert_eq!(parse_bytes("2MiB"), Some(2 << 20));
+        assert_eq!(parse_bytes("99999999999T"), None);
+        assert_eq!(parse_bytes("-1"), None);
+        assert_eq!(parse_bytes("1X"), None);
+    }
+
+    #[test]
+    fn names_are_unique_and_defaults_are_documented() {
+        for (i, a) in TABLE.iter().enumerate() {
+            assert!(!a.doc.is_empty());
+            assert!(TABLE[i + 1..].iter().all(|b| b.name != a.name), "{} twice", a.name);
+        }
+    }
+}

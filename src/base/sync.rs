@@ -1,0 +1,147 @@
+//! The only place atomics, fences, futexes and racy cells come from. Under `--cfg loom` the same
+//! names are loom's, so the models run the very code that ships.
+//!
+//! Asymmetric fences: whoever goes to sleep pays for both sides. A waker does
+//! `store; light_fence; load sleepers`, a sleeper does `store sleepers; heavy_fence; re-check`.
+//! With `membarrier(GLOBAL_EXPEDITED)` the heavy fence interrupts every core that runs a thread
+//! of a registered process, so the light one is only a compiler fence. Where any process of the
+//! node could not register, [`use_full_fences`] makes both sides a full fence.
+
+#[cfg(not(loom))]
+mod imp {
+    pub use std::cell::UnsafeCell as RawCell;
+    pub use std::sync::atomic::{
+        AtomicBool, AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering,
+        compiler_fence, fence,
+    };
+
+    /// A cell whose content one side owns at a time, by protocol.
+    #[derive(Debug, Default)]
+    #[repr(transparent)]
+    pub struct UnsafeCell<T>(RawCell<T>);
+
+    impl<T> UnsafeCell<T> {
+        /// Wraps a value.
+        pub const fn new(value: T) -> Self {
+            UnsafeCell(RawCell::new(value))
+        }
+        /// Runs `f` on a pointer for reading.
+        #[inline(always)]
+        pub fn with<R>(&self, f: impl FnOnce(*const T) -> R) -> R {
+            f(self.0.get())
+        }
+        /// Runs `f` on a pointer for writing.
+        #[inline(always)]
+        pub fn with_mut<R>(&self, f: impl FnOnce(*mut T) -> R) -> R {
+            f(self.0.get())
+        }
+    }
+
+    /// One pause in a spin loop.
+    #[inline(always)]
+    pub fn spin_hint() {
+        std::hint::spin_loop();
+    }
+
+    /// Lets another thread run.
+    pub fn yield_now() {
+        std::thread::yield_now();
+    }
+
+    static FULL_FENCES: AtomicBool = AtomicBool::new(true);
+
+    /// Registers this process for asymmetric fences; false where the kernel has none.
+    pub fn register_asymmetric() -> bool {
+        const REGISTER_GLOBAL_EXPEDITED: libc::c_int = 1 << 2;
+        // SAFETY: membarrier takes no pointers; unknown commands return an error.
+        let rc = unsafe { libc::syscall(libc::SYS_membarrier, REGISTER_GLOBAL_EXPEDITED, 0, 0) };
+        rc == 0
+    }
+
+    /// Chooses full fences on both sides (true) or asymmetric ones (false) for this process.
+    ///
+    /// Asymmetric ones may be chosen only once *every* process that shares memory with this one
+    /// has registered: a waker that only did a compiler fence is woken up by nobody's barrier.
+    /// It is a property of the process: fences of all nodes it is attached to must be full as
+    /// soon as those of one must.
+    pub fn use_full_fences(full: bool) {
+        FULL_FENCES.store(full, Ordering::SeqCst);
+    }
+
+    /// The waker's side: orders an earlier store before a later load, as seen by a thread that
+    /// executed [`heavy_fence`]. Costs nothing but a predictable branch with asymmetric fences.
+    #[inline(always)]
+    pub fn light_fence() {
+        if FULL_FENCES.load(Ordering::Relaxed) {
+            fence(Ordering::SeqCst);
+        } else {
+            compiler_fence(Ordering::SeqCst);
+        }
+    }
+
+    /// The sleeper's side: one system call (a few µs) with asymmetric fences.
+    #[cold]
+    pub fn heavy_fence() {
+        const GLOBAL_EXPEDITED: libc::c_int = 1 << 1;
+        fence(Ordering::SeqCst);
+        if !FULL_FENCES.load(Ordering::Relaxed) {
+            // SAFETY: membarrier takes no pointers.
+            let rc = unsafe { libc::syscall(libc::SYS_membarrier, GLOBAL_EXPEDITED, 0, 0) };
+            // It cannot fail once registration has succeeded; should it ever, a sleeper that
+            // misses a wake still wakes at the end of its slice.
+            let _ = rc;
+        }
+    }
+
+    use std::time::Duration;
+
+    /// Sleeps while `word == expected`, at most `slice`. Works across processes (the futex is
+    /// shared, not process-private). Spurious returns are allowed.
+    pub fn futex_wait(word: &AtomicU32, expected: u32, slice: Duration) {
+        use rustix::thread::futex::{Flags, Timespec, wait};
+        let slice =
+            Timespec { tv_sec: slice.as_secs() as i64, tv_nsec: slice.subsec_nanos().into() };
+        let _ = wait(word, Flags::empty(), expected, Some(&slice));
+    }
+
+    /// Wakes up to `count` sleepers.
+    pub fn futex_wake(word: &AtomicU32, count: u32) {
+        use rustix::thread::futex::{Flags, wake};
+        let _ = wake(word, Flags::empty(), count.min(i32::MAX as u32));
+    }
+}
+
+#[cfg(loom)]
+mod imp {
+    pub use loom::cell::UnsafeCell;
+    pub use loom::sync::atomic::{
+        AtomicBool, AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
+    };
+
+    /// One pause in a spin loop: under loom a scheduling point.
+    pub fn spin_hint() {
+        loom::thread::yield_now();
+    }
+    /// Lets another thread run.
+    pub fn yield_now() {
+        loom::thread::yield_now();
+    }
+    /// See the real one.
+    pub fn light_fence() {
+        fence(Ordering::SeqCst);
+    }
+    /// See the real one.
+    pub fn heavy_fence() {
+        fence(Ordering::SeqCst);
+    }
+
+    /// Models a futex wait as a spurious return: the caller re-checks in a loop.
+    pub fn futex_wait(word: &AtomicU32, expected: u32, _slice: std::time::Duration) {
+        let _ = word.load(Ordering::SeqCst) == expected;
+        loom::thread::yield_now();
+    }
+    /// See [`futex_wait`].
+    pub fn futex_wake(_word: &AtomicU32, _count: u32) {}
+}
+
+pub use imp::*;

@@ -1,0 +1,7 @@
+//! Describing data: element types, and the predefined operations on them.
+
+pub mod datum;
+pub mod op;
+
+pub use datum::Datum;
+pub use op::Op;

@@ -1,0 +1,1 @@
+//! Who is dead (being built).

@@ -1,0 +1,18 @@
+//! One node's memory: mapping, typed access, segment layout, symmetric heap, rings, locks,
+//! parking, liveness. Knows nothing of the network, and nothing of tags, windows or teams.
+
+#[cfg(not(loom))]
+pub mod copy;
+#[cfg(not(loom))]
+pub mod heap;
+#[cfg(not(loom))]
+pub mod liveness;
+pub mod lock;
+#[cfg(not(loom))]
+pub mod map;
+pub mod park;
+#[cfg(not(loom))]
+pub mod region;
+pub mod ring;
+#[cfg(not(loom))]
+pub mod segment;

@@ -1,0 +1,138 @@
+//! Waiting: spin, then yield, then sleep on a shared futex. Wakers pay a system call only when
+//! somebody sleeps.
+//!
+//! ```text
+//! sleeper                                   waker
+//!   s = seq                                   make the condition true
+//!   asleep = 1                                light_fence
+//!   heavy_fence                               if asleep != 0:
+//!   condition? -> done                            if swap(asleep, 0) != 0:
+//!   futex_wait(seq, s, slice)                         seq += 1; futex_wake(all)
+//! ```
+//!
+//! Either the sleeper's re-check sees the condition, or the waker sees `asleep` (the pair of
+//! fences). If the waker's swap comes after the sleeper's store, its increment of `seq` comes
+//! after the sleeper read `seq`, so `futex_wait` returns. `asleep` is a flag rather than a count:
+//! a sleeper killed in its sleep costs later wakers one needless system call, not one per message
+//! for ever. A waker killed between swap and wake costs the sleeper the rest of its slice: every
+//! sleep is cut into slices, after each of which the caller's `check` looks for dead peers.
+
+use crate::base::sync::{
+    AtomicU32, Ordering, futex_wait, futex_wake, heavy_fence, light_fence, spin_hint, yield_now,
+};
+use crate::base::{Deadline, Error, Result};
+use std::time::Duration;
+
+/// How long to spin and yield before sleeping, and for how long to sleep at a time.
+#[derive(Clone, Copy, Debug)]
+pub struct Pace {
+    /// Polls with a pause between them.
+    pub spins: u32,
+    /// Polls with a yield of the processor between them.
+    pub yields: u32,
+    /// First sleep; doubled after each until [`Pace::LONGEST`].
+    pub slice: Duration,
+}
+
+impl Pace {
+    /// Longest single sleep: the time within which the death of a peer is noticed at the latest.
+    pub const LONGEST: Duration = Duration::from_millis(64);
+
+    /// For ranks that have a core each: spinning harms nobody.
+    pub const DEDICATED: Pace = Pace { spins: 8192, yields: 16, slice: Duration::from_millis(4) };
+
+    /// For ranks that share cores: who spins keeps the one waited for from running.
+    pub const SHARED: Pace = Pace { spins: 64, yields: 32, slice: Duration::from_millis(4) };
+}
+
+/// Where threads of any process wait for a condition on shared memory.
+#[derive(Debug, Default)]
+#[repr(C, align(8))]
+pub struct WaitCell {
+    seq: AtomicU32,
+    asleep: AtomicU32,
+}
+
+#[cfg(not(loom))]
+const _: () = assert!(size_of::<WaitCell>() == 8);
+
+#[cfg(not(loom))]
+// SAFETY: two atomics, all bit patterns valid.
+unsafe impl super::region::SharedLayout for WaitCell {}
+
+impl WaitCell {
+    /// A cell nobody waits on (shared cells start as zeros, which is the same).
+    pub fn new() -> WaitCell {
+        WaitCell { seq: AtomicU32::new(0), asleep: AtomicU32::new(0) }
+    }
+
+    /// Wakes all sleepers, if any, after the caller made their condition true.
+    ///
+    /// Cost without sleepers: one load of a line that stays shared, plus a full fence where
+    /// asymmetric ones are not to be had.
+    #[inline]
+    pub fn notify(&self) {
+        light_fence();
+        if self.asleep.load(Ordering::Relaxed) != 0 {
+            self.wake();
+        }
+    }
+
+    #[cold]
+    fn wake(&self) {
+        if self.asleep.swap(0, Ordering::AcqRel) != 0 {
+            self.seq.fetch_add(1, Ordering::AcqRel);
+            futex_wake(&self.seq, u32::MAX);
+        }
+    }
+
+    /// Waits until `poll` returns a value, `check` an error, or the deadline passes.
+    ///
+    /// `poll` is called often and must be cheap; `check` is called before the first sleep and
+    /// after each, and looks for dead peers. `missing` names who is waited for if the deadline
+    /// passes.
+    pub fn wait<R>(
+        &self,
+        pace: Pace,
+        deadline: Deadline,
+        during: &'static str,
+        mut poll: impl FnMut() -> Option<R>,
+        mut check: impl FnMut() -> Result<()>,
+    ) -> Result<R> {
+        for _ in 0..pace.spins {
+            if let Some(value) = poll() {
+                return Ok(value);
+            }
+            spin_hint();
+        }
+        for _ in 0..pace.yields {
+            if let Some(value) = poll() {
+                return Ok(value);
+            }
+            yield_now();
+        }
+        let mut slice = pace.slice;
+        loop {
+            let seen = self.seq.load(Ordering::Acquire);
+            self.asleep.store(1, Ordering::Release);
+            heavy_fence();
+            if let Some(value) = poll() {
+                return Ok(value);
+            }
+            // The condition may have come true just before the peer died: poll came first.
+            check()?;
+            if deadline.passed() {
+                return Err(Error::TimedOut {
+                    during,
+                    waited: deadline.waited(),
+                    missing: Vec::new(),
+                });
+            }
+            futex_wait(&self.seq, seen, deadline.clamp(slice));
+            if let Some(value) = poll() {
+                return Ok(value);
+            }
+            slice = (slice * 2).min(Pace::LONGEST);
+        }
+    }
+}

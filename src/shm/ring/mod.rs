@@ -1,0 +1,1 @@
+//! Rings in shared memory (being built).

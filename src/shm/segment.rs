@@ -1,0 +1,283 @@
+//! The node's segment: what lies where in the shared memory file, and its life cycle.
+//!
+//! ```text
+//! 0            header    magic, version, sizes, agreed address, death count     one page
+//!              extents   tables of the two heaps (see `heap`)
+//!              slots     one RankSlot per process: state, doorbell, lock nodes
+//!              inboxes   one inbox per process, written by many (see `ring::inbox`)
+//!              lanes     LANES lanes per process, each written by one peer, on demand
+//!              commons   blocks that belong to teams
+//!              heap      `capacity` equal strides of symmetric memory
+//! ```
+//! The file is sparse; only reserved ranges take memory. Offsets of the areas follow from
+//! `capacity` and `stride` by [`Areas::new`], the same in every process, and are never read from
+//! the segment. The header's `version` word is stored last, with Release: zero means not ready.
+
+use super::heap::ExtentTable;
+use super::lock::LockNode;
+use super::map::{PAGE, round_up};
+use super::park::WaitCell;
+use super::region::SharedLayout;
+use crate::base::sync::{AtomicU32, AtomicU64, Ordering};
+use crate::base::{Error, Offset, Result, Slot};
+
+/// Identifies a segment of this layout. Changes whenever a shared structure changes.
+pub const VERSION: u64 = 0x4869_7468_6572_0001;
+
+/// Most processes a node's segment can hold.
+pub const MAX_CAPACITY: u32 = 4096;
+/// Lock nodes per process: how many of its threads can wait for locks at one time.
+pub const LOCK_NODES: usize = 64;
+/// Bytes of one inbox.
+pub const INBOX_BYTES: u64 = 128 << 10;
+/// Bytes of one lane.
+pub const LANE_BYTES: u64 = 16 << 10;
+/// Lanes per receiving process.
+pub const LANES: usize = 64;
+/// Fixed part of the commons; each slot adds [`COMMONS_PER_SLOT`].
+pub const COMMONS_BASE: u64 = 1 << 30;
+/// Share of the commons that each slot adds.
+pub const COMMONS_PER_SLOT: u64 = 64 << 20;
+/// Largest sum of all strides: leaves most of a 47-bit address space to the program.
+pub const MAX_HEAP_SPAN: u64 = 32 << 40;
+/// Unit of strides and of symmetric allocation that asks for huge pages.
+pub const HUGE_PAGE: u64 = 2 << 20;
+
+/// A slot that no process has taken.
+pub const STATE_EMPTY: u32 = 0;
+/// A process is wiring itself up.
+pub const STATE_JOINING: u32 = 1;
+/// A process takes part.
+pub const STATE_READY: u32 = 2;
+/// A process left in good order.
+pub const STATE_LEFT: u32 = 3;
+/// A process died.
+pub const STATE_DEAD: u32 = 4;
+
+/// First page of the segment.
+#[repr(C, align(64))]
+pub struct NodeHeader {
+    /// [`VERSION`] once the header is complete, else 0.
+    pub version: AtomicU64,
+    /// Length of the file.
+    pub length: AtomicU64,
+    /// Ranks in the job.
+    pub size: AtomicU32,
+    /// Slots there is room for.
+    pub capacity: AtomicU32,
+    /// Bytes of symmetric memory per slot.
+    pub stride: AtomicU64,
+    /// Random identity of the job.
+    pub job: AtomicU64,
+    /// Waiters of the wiring.
+    pub wiring: WaitCell,
+    /// Round of the address agreement, counted from 1; the leader's proposal is `base`.
+    pub round: AtomicU32,
+    /// Non-zero if some process could not register for asymmetric fences.
+    pub full_fences: AtomicU32,
+    /// Proposed, then agreed address of the mapping.
+    pub base: AtomicU64,
+    /// 1 once `base` is agreed, 2 if no address suits all.
+    pub agreed: AtomicU32,
+    _pad0: [AtomicU32; 15],
+    /// Ranks known dead, ever. On a line of its own: every wait looks at it, deaths write it.
+    pub deaths: AtomicU32,
+    /// Non-zero once the job is being ended (the launcher's doing): the cause is the dead rank.
+    pub ending: AtomicU32,
+    _pad1: [AtomicU32; 14],
+}
+
+/// One process's control block.
+#[repr(C, align(64))]
+pub struct RankSlot {
+    /// One of the `STATE_` values.
+    pub state: AtomicU32,
+    /// Process id, for messages only: the process may live in another pid namespace.
+    pub pid: AtomicU32,
+    /// What is known of its death: 0 nothing, 0x100 | signal, 0x200 | exit code.
+    pub cause: AtomicU32,
+    /// Core the process is bound to, plus one; 0 if it is not bound.
+    pub core: AtomicU32,
+    /// Vote in the address agreement: round << 1 | mapped.
+    pub vote: AtomicU64,
+    _pad0: [AtomicU64; 5],
+    /// Rung by whoever puts a message where this process looks for messages.
+    pub doorbell: WaitCell,
+    /// Lanes into this process that may hold messages, one bit each.
+    pub lanes_active: AtomicU64,
+    /// Lanes into this process that are taken, one bit each.
+    pub lanes_taken: AtomicU64,
+    _pad1: [AtomicU64; 5],
+    /// Queue nodes for the locks this process's threads wait for.
+    pub lock_nodes: [LockNode; LOCK_NODES],
+}
+
+// SAFETY: repr(C), atomics only.
+unsafe impl SharedLayout for NodeHeader {}
+// SAFETY: repr(C), atomics only.
+unsafe impl SharedLayout for RankSlot {}
+
+const _: () = {
+    use std::mem::offset_of;
+    assert!(size_of::<NodeHeader>() == 192);
+    assert!(offset_of!(NodeHeader, length) == 8);
+    assert!(offset_of!(NodeHeader, base) == 56);
+    assert!(offset_of!(NodeHeader, deaths) == 128);
+    assert!(offset_of!(RankSlot, doorbell) == 64);
+    assert!(offset_of!(RankSlot, lock_nodes) == 128);
+    assert!(size_of::<LockNode>() == 64);
+    assert!(size_of::<RankSlot>() == 128 + 64 * LOCK_NODES);
+};
+
+/// Where the areas of a segment lie.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Areas {
+    /// Slots there is room for.
+    pub capacity: u32,
+    /// Bytes of symmetric memory per slot.
+    pub stride: u64,
+    extents: u64,
+    slots: u64,
+    inboxes: u64,
+    lanes: u64,
+    commons: u64,
+    heap: u64,
+    /// Length of the file.
+    pub length: u64,
+}
+
+impl Areas {
+    const SLOT_BYTES: u64 = round_up(size_of::<RankSlot>() as u64, PAGE);
+    const EXTENTS_BYTES: u64 = round_up(size_of::<ExtentTable>() as u64, PAGE);
+
+    /// Layout for `capacity` processes with about `heap_size` bytes of symmetric address space
+    /// each (rounded to 2 MiB, lowered if the sum would exceed [`MAX_HEAP_SPAN`]).
+    pub fn new(capacity: u32, heap_size: u64) -> Result<Areas> {
+        if capacity == 0 || capacity > MAX_CAPACITY {
+            return Err(Error::invalid(
+                "number of ranks on a node",
+                format!("{capacity} is not in 1..={MAX_CAPACITY}"),
+            ));
+        }
+        let cap = u64::from(capacity);
+        let most = (MAX_HEAP_SPAN / cap) & !(HUGE_PAGE - 1);
+        let stride = round_up(heap_size.clamp(HUGE_PAGE, most), HUGE_PAGE);
+        let extents = PAGE;
+        let slots = extents + 2 * Self::EXTENTS_BYTES;
+        let inboxes = slots + cap * Self::SLOT_BYTES;
+        let lanes = inboxes + cap * INBOX_BYTES;
+        let commons = lanes + cap * LANES as u64 * LANE_BYTES;
+        let commons_end = commons + COMMONS_BASE + cap * COMMONS_PER_SLOT;
+        let heap = round_up(commons_end, HUGE_PAGE);
+        let length = heap + cap * stride;
+        Ok(Areas { capacity, stride, extents, slots, inboxes, lanes, commons, heap, length })
+    }
+
+    /// Offset of the extent table of the symmetric heap (0) or the commons (1).
+    pub fn extents(&self, which: usize) -> Offset {
+        Offset(self.extents + which as u64 * Self::EXTENTS_BYTES)
+    }
+
+    /// Offset of a process's control block.
+    pub fn slot(&self, slot: Slot) -> Offset {
+        Offset(self.slots + slot.index() as u64 * Self::SLOT_BYTES)
+    }
+
+    /// Offset of a process's inbox.
+    pub fn inbox(&self, slot: Slot) -> Offset {
+        Offset(self.inboxes + slot.index() as u64 * INBOX_BYTES)
+    }
+
+    /// Offset of one of a process's incoming lanes.
+    pub fn lane(&self, slot: Slot, lane: usize) -> Offset {
+        let index = slot.index() as u64 * LANES as u64 + lane as u64;
+        Offset(self.lanes + index * LANE_BYTES)
+    }
+
+    /// Offset and length of the commons.
+    pub fn commons(&self) -> (Offset, u64) {
+        (Offset(self.commons), COMMONS_BASE + u64::from(self.capacity) * COMMONS_PER_SLOT)
+    }
+
+    /// Offset of a slot's symmetric memory.
+    #[inline]
+    pub fn heap(&self, slot: Slot) -> Offset {
+        Offset(self.heap + slot.index() as u64 * self.stride)
+    }
+
+    /// The part that whoever creates the segment reserves: header and extent tables.
+    pub fn head_bytes(&self) -> u64 {
+        self.slots
+    }
+}
+
+/// Fills in the header of a fresh segment and makes it ready.
+pub fn initialise(header: &NodeHeader, areas: &Areas, size: u32, job: u64) {
+    header.length.store(areas.length, Ordering::Relaxed);
+    header.size.store(size, Ordering::Relaxed);
+    header.capacity.store(areas.capacity, Ordering::Relaxed);
+    header.stride.store(areas.stride, Ordering::Relaxed);
+    header.job.store(job, Ordering::Relaxed);
+    header.version.store(VERSION, Ordering::Release);
+}
+
+/// Checks a header that somebody else wrote against the length of its file, and recomputes the
+/// areas. Nothing of it is trusted before this.
+pub fn validate(header: &NodeHeader, file_length: u64) -> Result<(Areas, u32)> {
+    let bad = |why: String| Error::Incompatible { what: "the node's shared memory", why };
+    let version = header.version.load(Ordering::Acquire);
+    if version != VERSION {
+        return Err(bad(format!(
+            "its version is {version:#x}, this library's {VERSION:#x}; \
+             build all programs of a job with the same hither"
+        )));
+    }
+    let capacity = header.capacity.load(Ordering::Relaxed);
+    let stride = header.stride.load(Ordering::Relaxed);
+    let size = header.size.load(Ordering::Relaxed);
+    let areas = Areas::new(capacity, stride).map_err(|e| bad(e.to_string()))?;
+    if areas.stride != stride || areas.length != file_length || size == 0 || size > capacity {
+        return Err(bad(format!(
+            "capacity {capacity}, stride {stride}, size {size} do not fit its length {file_length}"
+        )));
+    }
+    Ok((areas, size))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn areas_do_not_overlap_and_are_aligned() {
+        for capacity in [1, 2, 7, 64, 4096] {
+            let a = Areas::new(capacity, 64 << 30).unwrap();
+            let last = Slot((capacity - 1) as u16);
+            assert!(a.extents(1).0 + Areas::EXTENTS_BYTES <= a.slot(Slot(0)).0);
+            assert!(a.slot(last).0 + Areas::SLOT_BYTES <= a.inbox(Slot(0)).0);
+            assert!(a.inbox(last).0 + INBOX_BYTES <= a.lane(Slot(0), 0).0);
+            assert!(a.lane(last, LANES - 1).0 + LANE_BYTES <= a.commons().0.0);
+            assert!(a.commons().0.0 + a.commons().1 <= a.heap(Slot(0)).0);
+            assert_eq!(a.heap(last).0 + a.stride, a.length);
+            assert_eq!(a.heap(Slot(0)).0 % HUGE_PAGE, 0);
+            assert_eq!(a.inbox(last).0 % PAGE, 0);
+            assert!(a.length < 1 << 46);
+        }
+    }
+
+    #[test]
+    fn a_damaged_header_is_refused() {
+        // SAFETY: NodeHeader is valid for all bit patterns, zeros included.
+        let header: NodeHeader = unsafe { std::mem::zeroed() };
+        let areas = Areas::new(4, 1 << 30).unwrap();
+        assert!(validate(&header, areas.length).is_err(), "not ready");
+        initialise(&header, &areas, 4, 1);
+        assert_eq!(validate(&header, areas.length).unwrap(), (areas, 4));
+        assert!(validate(&header, areas.length + 4096).is_err(), "wrong length");
+        header.capacity.store(u32::MAX, Ordering::Relaxed);
+        assert!(validate(&header, areas.length).is_err(), "absurd capacity");
+        header.capacity.store(4, Ordering::Relaxed);
+        header.size.store(5, Ordering::Relaxed);
+        assert!(validate(&header, areas.length).is_err(), "more ranks than slots");
+    }
+}
