@@ -1,2 +1,51 @@
-//! The `hither` command.
-fn main() {}
+//! The `hither` command: run jobs, demo, bench, topo, doctor. One file per subcommand.
+
+mod bench;
+mod demo;
+mod doctor;
+mod run;
+mod topo;
+
+use clap::{Parser, Subcommand};
+use std::process::ExitCode;
+
+/// Shared-memory-first communication between the processes of one node.
+#[derive(Parser)]
+#[command(name = "hither", version, arg_required_else_help = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Start the ranks of a job and wait for them
+    Run(run::Args),
+    /// Compute on real data: graph search, genome search, stencil
+    Demo(demo::Args),
+    /// Measure latencies and rates beside the raw limits of this machine
+    Bench(bench::Args),
+    /// Show cores, caches, NUMA nodes, and where ranks would be bound
+    Topo(topo::Args),
+    /// Check whether this machine has what hither needs
+    Doctor(doctor::Args),
+}
+
+fn main() -> ExitCode {
+    // Usage errors end here, with exit code 2.
+    let cli = Cli::parse();
+    let result = match &cli.command {
+        Command::Run(args) => run::run(args),
+        Command::Demo(args) => demo::run(args),
+        Command::Bench(args) => bench::run(args),
+        Command::Topo(args) => topo::run(args),
+        Command::Doctor(args) => doctor::run(args),
+    };
+    result.unwrap_or_else(|error| {
+        eprintln!("hither: {error}");
+        match error {
+            hither::Error::InvalidArgument { .. } => ExitCode::from(2),
+            _ => ExitCode::FAILURE,
+        }
+    })
+}
