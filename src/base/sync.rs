@@ -9,7 +9,6 @@
 
 #[cfg(not(loom))]
 mod imp {
-    pub use std::cell::UnsafeCell as RawCell;
     pub use std::sync::atomic::{
         AtomicBool, AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering,
         compiler_fence, fence,
@@ -18,12 +17,12 @@ mod imp {
     /// A cell whose content one side owns at a time, by protocol.
     #[derive(Debug, Default)]
     #[repr(transparent)]
-    pub struct UnsafeCell<T>(RawCell<T>);
+    pub struct UnsafeCell<T>(std::cell::UnsafeCell<T>);
 
     impl<T> UnsafeCell<T> {
         /// Wraps a value.
         pub const fn new(value: T) -> Self {
-            UnsafeCell(RawCell::new(value))
+            UnsafeCell(std::cell::UnsafeCell::new(value))
         }
         /// Runs `f` on a pointer for reading.
         #[inline(always)]
@@ -49,12 +48,16 @@ mod imp {
     }
 
     static FULL_FENCES: AtomicBool = AtomicBool::new(true);
+    static REGISTERED: AtomicBool = AtomicBool::new(false);
 
     /// Registers this process for asymmetric fences; false where the kernel has none.
     pub fn register_asymmetric() -> bool {
         const REGISTER_GLOBAL_EXPEDITED: libc::c_int = 1 << 2;
         // SAFETY: membarrier takes no pointers; unknown commands return an error.
         let rc = unsafe { libc::syscall(libc::SYS_membarrier, REGISTER_GLOBAL_EXPEDITED, 0, 0) };
+        if rc == 0 {
+            REGISTERED.store(true, Ordering::SeqCst);
+        }
         rc == 0
     }
 
@@ -84,7 +87,8 @@ mod imp {
     pub fn heavy_fence() {
         const GLOBAL_EXPEDITED: libc::c_int = 1 << 1;
         fence(Ordering::SeqCst);
-        if !FULL_FENCES.load(Ordering::Relaxed) {
+        // Also while this process still uses full fences itself: a peer may have switched.
+        if REGISTERED.load(Ordering::Relaxed) {
             // SAFETY: membarrier takes no pointers.
             let rc = unsafe { libc::syscall(libc::SYS_membarrier, GLOBAL_EXPEDITED, 0, 0) };
             // It cannot fail once registration has succeeded; should it ever, a sleeper that

@@ -24,15 +24,15 @@ pub unsafe fn copy_in(to: *mut u8, from: *const u8, len: usize) {
     // SAFETY: the caller's; the atomics are aligned by the match guards.
     unsafe {
         match len {
-            8 if to.addr() % 8 == 0 => {
+            8 if to.addr().is_multiple_of(8) => {
                 AtomicU64::from_ptr(to.cast())
                     .store(from.cast::<u64>().read_unaligned(), Ordering::Relaxed);
             }
-            4 if to.addr() % 4 == 0 => {
+            4 if to.addr().is_multiple_of(4) => {
                 AtomicU32::from_ptr(to.cast())
                     .store(from.cast::<u32>().read_unaligned(), Ordering::Relaxed);
             }
-            2 if to.addr() % 2 == 0 => {
+            2 if to.addr().is_multiple_of(2) => {
                 AtomicU16::from_ptr(to.cast())
                     .store(from.cast::<u16>().read_unaligned(), Ordering::Relaxed);
             }
@@ -51,15 +51,15 @@ pub unsafe fn copy_out(to: *mut u8, from: *const u8, len: usize) {
     // SAFETY: the caller's; the atomics are aligned by the match guards.
     unsafe {
         match len {
-            8 if from.addr() % 8 == 0 => {
+            8 if from.addr().is_multiple_of(8) => {
                 let value = AtomicU64::from_ptr(from.cast_mut().cast()).load(Ordering::Relaxed);
                 to.cast::<u64>().write_unaligned(value);
             }
-            4 if from.addr() % 4 == 0 => {
+            4 if from.addr().is_multiple_of(4) => {
                 let value = AtomicU32::from_ptr(from.cast_mut().cast()).load(Ordering::Relaxed);
                 to.cast::<u32>().write_unaligned(value);
             }
-            2 if from.addr() % 2 == 0 => {
+            2 if from.addr().is_multiple_of(2) => {
                 let value = AtomicU16::from_ptr(from.cast_mut().cast()).load(Ordering::Relaxed);
                 to.cast::<u16>().write_unaligned(value);
             }

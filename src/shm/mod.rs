@@ -10,6 +10,8 @@ pub mod liveness;
 pub mod lock;
 #[cfg(not(loom))]
 pub mod map;
+#[cfg(not(loom))]
+pub mod node;
 pub mod park;
 #[cfg(not(loom))]
 pub mod region;

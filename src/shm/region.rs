@@ -71,7 +71,7 @@ impl<T: SharedLayout> std::fmt::Debug for SharedRef<T> {
 /// Address of `length` bytes at `offset` of a mapping, checked.
 pub fn locate(map: &Mapping, offset: Offset, length: u64, align: u64) -> Result<NonNull<u8>> {
     let fits = offset.0.checked_add(length).is_some_and(|end| end <= map.length());
-    if !fits || offset.0 % align != 0 {
+    if !fits || !offset.0.is_multiple_of(align) {
         return Err(Error::Incompatible {
             what: "an offset into shared memory",
             why: format!(

@@ -79,7 +79,9 @@ pub struct NodeHeader {
     pub base: AtomicU64,
     /// 1 once `base` is agreed, 2 if no address suits all.
     pub agreed: AtomicU32,
-    _pad0: [AtomicU32; 15],
+    /// Processors the job may use, as seen by whoever created the segment (before binding).
+    pub cpus: AtomicU32,
+    _pad0: [AtomicU32; 14],
     /// Ranks known dead, ever. On a line of its own: every wait looks at it, deaths write it.
     pub deaths: AtomicU32,
     /// Non-zero once the job is being ended (the launcher's doing): the cause is the dead rank.
@@ -205,14 +207,16 @@ impl Areas {
         Offset(self.heap + slot.index() as u64 * self.stride)
     }
 
-    /// The part that whoever creates the segment reserves: header and extent tables.
+    /// The part that whoever creates the segment reserves: header, extent tables and slots.
+    /// Slots are read by everybody before their owners arrive, so they cannot wait for them.
     pub fn head_bytes(&self) -> u64 {
-        self.slots
+        self.inboxes
     }
 }
 
 /// Fills in the header of a fresh segment and makes it ready.
-pub fn initialise(header: &NodeHeader, areas: &Areas, size: u32, job: u64) {
+pub fn initialise(header: &NodeHeader, areas: &Areas, size: u32, job: u64, cpus: u32) {
+    header.cpus.store(cpus, Ordering::Relaxed);
     header.length.store(areas.length, Ordering::Relaxed);
     header.size.store(size, Ordering::Relaxed);
     header.capacity.store(areas.capacity, Ordering::Relaxed);
@@ -271,7 +275,7 @@ mod tests {
         let header: NodeHeader = unsafe { std::mem::zeroed() };
         let areas = Areas::new(4, 1 << 30).unwrap();
         assert!(validate(&header, areas.length).is_err(), "not ready");
-        initialise(&header, &areas, 4, 1);
+        initialise(&header, &areas, 4, 1, 2);
         assert_eq!(validate(&header, areas.length).unwrap(), (areas, 4));
         assert!(validate(&header, areas.length + 4096).is_err(), "wrong length");
         header.capacity.store(u32::MAX, Ordering::Relaxed);
