@@ -1,0 +1,182 @@
+//! The ranks that measure together, and how the leader tells the others what to do next.
+//!
+//! ```text
+//! control area      0: sequence of the order   8: side   16: count    written by rank 0
+//!          128 * (r): arrived, 64 further on: done                    written by rank r
+//!
+//! rank 0 (leads)                          the others (follow)
+//!   side, count, sequence += 1     --->     see the sequence
+//!   wait for all arrived           <---     arrived = sequence
+//!   lead(count)                   <--->     follow(count)
+//!   wait for all done              <---     done = sequence
+//! ```
+//! It uses nothing of the library and nothing that is measured, and none of it is timed.
+
+use super::block::{APART, Area, Block};
+use hither::{Error, Result};
+use std::cell::Cell;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::time::{Duration, Instant};
+
+/// The order that ends a comparison.
+const END: u64 = u64::MAX;
+/// Polls between two looks at the clock.
+const POLLS: u32 = 1 << 14;
+/// How long to wait for another rank before giving up.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Spins until `condition` holds, giving the processor away now and then; an error after a
+/// minute. The loop of every limit: one load and one branch per poll.
+#[inline(always)]
+pub fn spin_until(mut condition: impl FnMut() -> bool) -> Result<()> {
+    for _ in 0..POLLS {
+        if condition() {
+            return Ok(());
+        }
+    }
+    spin_on(&mut condition)
+}
+
+#[cold]
+#[inline(never)]
+fn spin_on(condition: &mut dyn FnMut() -> bool) -> Result<()> {
+    let start = Instant::now();
+    while start.elapsed() < PATIENCE {
+        std::thread::yield_now();
+        for _ in 0..POLLS {
+            if condition() {
+                return Ok(());
+            }
+        }
+    }
+    Err(Error::TimedOut {
+        during: "a benchmark's limit",
+        waited: start.elapsed(),
+        missing: Vec::new(),
+    })
+}
+
+/// Waits without keeping others from a core: between orders nothing is measured on this rank.
+fn wait_until(mut condition: impl FnMut() -> bool) -> Result<()> {
+    let start = Instant::now();
+    for round in 0.. {
+        for _ in 0..1000 {
+            if condition() {
+                return Ok(());
+            }
+            std::hint::spin_loop();
+        }
+        if round < 200 {
+            std::thread::yield_now();
+        } else {
+            std::thread::sleep(Duration::from_micros(100));
+        }
+        if start.elapsed() > PATIENCE {
+            break;
+        }
+    }
+    let waited = start.elapsed();
+    Err(Error::TimedOut { during: "a benchmark's next step", waited, missing: Vec::new() })
+}
+
+/// What the leader asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// Take part in a batch of `count` operations of one side.
+    Batch {
+        /// 0 or 1.
+        side: usize,
+        /// Operations.
+        count: u64,
+    },
+    /// The comparison is over.
+    End,
+}
+
+/// The ranks of a measuring job.
+pub struct Crew {
+    rank: u32,
+    size: u32,
+    block: Block,
+    control: Area,
+    sequence: Cell<u64>,
+}
+
+impl Crew {
+    /// Sets up one rank of a crew that has no job, on its own mapping of a common block.
+    pub fn bare(rank: u32, size: u32, block: Block) -> Result<Crew> {
+        Self::assemble(rank, size, block)
+    }
+
+    fn assemble(rank: u32, size: u32, block: Block) -> Result<Crew> {
+        let control = block.take((size as usize + 1) * APART)?;
+        Ok(Crew { rank, size, block, control, sequence: Cell::new(0) })
+    }
+
+    /// Whether this rank measures.
+    pub fn leads(&self) -> bool {
+        self.rank == 0
+    }
+
+    /// This rank.
+    pub fn rank(&self) -> u32 {
+        self.rank
+    }
+
+    /// Number of ranks.
+    pub fn size(&self) -> u32 {
+        self.size
+    }
+
+    /// Memory for limits.
+    pub fn block(&self) -> &Block {
+        &self.block
+    }
+
+    fn arrived(rank: u32) -> usize {
+        rank as usize * APART
+    }
+
+    fn done(rank: u32) -> usize {
+        Self::arrived(rank) + 64
+    }
+
+    fn await_all(&self, place: fn(u32) -> usize) -> Result<()> {
+        let now = self.sequence.get();
+        wait_until(|| (1..self.size).all(|r| self.control.word(place(r)).load(Acquire) == now))
+    }
+
+    /// Leader: gives an order and waits until everybody has seen it.
+    pub fn order(&self, order: Order) -> Result<()> {
+        let (side, count) = match order {
+            Order::Batch { side, count } => (side as u64, count),
+            Order::End => (END, 0),
+        };
+        self.sequence.set(self.sequence.get() + 1);
+        self.control.word(8).store(side, Relaxed);
+        self.control.word(16).store(count, Relaxed);
+        self.control.word(0).store(self.sequence.get(), Release);
+        self.await_all(Self::arrived)
+    }
+
+    /// Leader: waits until everybody is through with the last order.
+    pub fn completed(&self) -> Result<()> {
+        self.await_all(Self::done)
+    }
+
+    /// The others: the next order.
+    pub fn next(&self) -> Result<Order> {
+        let next = self.sequence.get() + 1;
+        wait_until(|| self.control.word(0).load(Acquire) == next)?;
+        self.sequence.set(next);
+        let (side, count) =
+            (self.control.word(8).load(Relaxed), self.control.word(16).load(Relaxed));
+        self.control.word(Self::arrived(self.rank)).store(next, Release);
+        Ok(if side == END { Order::End } else { Order::Batch { side: side as usize, count } })
+    }
+
+    /// The others: through with the last order.
+    pub fn complete(&self) {
+        self.control.word(Self::done(self.rank)).store(self.sequence.get(), Release);
+    }
+}

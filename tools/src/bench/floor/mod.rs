@@ -1,0 +1,13 @@
+//! The raw limits: each the smallest program that shows what the hardware (or the system) does,
+//! without protection, waiting, naming or anything else a library adds.
+
+pub mod atomics;
+pub mod barrier;
+pub mod call;
+pub mod copy_cells;
+pub mod memcpy;
+pub mod mutex;
+pub mod ping_pong;
+pub mod ring;
+pub mod spawn;
+pub mod sum;

@@ -1,0 +1,3 @@
+//! The library's side of the comparisons.
+
+pub mod limits;
