@@ -1,0 +1,4 @@
+//! Halo exchange.
+mod field;
+mod grid;
+mod serial;
