@@ -3,6 +3,7 @@
 
 #[cfg(not(loom))]
 pub mod copy;
+mod crash;
 #[cfg(not(loom))]
 pub mod heap;
 #[cfg(not(loom))]

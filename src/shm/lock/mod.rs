@@ -1,0 +1,601 @@
+//! A fair, robust queue lock of one word in shared memory. It survives the death of its holder
+//! or of any waiter at any instruction; the next holder is told.
+//!
+//! ```text
+//!  word:  owner = D      tail = C                  (stop, died: see debris)
+//!            |             |
+//!            v             v
+//!           D <--prev-- A <--prev-- B <--prev-- C
+//!         holds       first       waits        last
+//! ```
+//! **Taking a free lock** is one CAS of the word from 0. The holder then has no node in the queue,
+//! only the id of node 0 of its slot; giving the lock back to nobody is one CAS to 0.
+//!
+//! **Waiting.** A waiter stores `prev = tail` in a node of its slot, then puts itself at the tail
+//! by a CAS. So `prev` of whatever is in the queue is right even if its thread was killed in the
+//! next instruction. Then it watches its own node.
+//!
+//! **Handing over.** The holder walks from the tail to the node whose `prev` is itself: the first
+//! in line. What lies behind a live holder only grows at the tail, so the walk is safe. One CAS of
+//! the word makes the first in line the owner. That CAS alone decides; the hint set in the
+//! successor's node afterwards saves it from looking at the word, and if the holder dies before
+//! the hint, the successor looks at the word after at most one slice of sleep.
+//!
+//! **Giving up.** A waiter whose deadline passes marks its node ABANDONED and leaves it in the
+//! queue; hand-overs pass it over. If it was made the owner just then, an ABANDONED owner counts as
+//! gone: nobody is inside.
+//!
+//! **Recovery.** A waiter that finds the owner dead or gone does the hand-over in its place, by the
+//! same walk and CAS. There is no ABA: the owner's id can come back as an owner only from behind
+//! the waiter that does the recovery, and nodes ahead of or at that waiter do not leave the queue.
+//! (Slots of dead processes are never given to others.) A newcomer first queues behind the dead
+//! owner, then recovers.
+//!
+//! **Debris.** Nodes passed over must get back to their processes, without a store that a kill
+//! could lose. They stay chained by `prev` ahead of the new owner, and the word's `stop` names the
+//! last of them, which is the former owner:
+//!
+//! ```text
+//!   stop <--prev-- A (abandoned) <--prev-- X (dead) <--prev-- owner <--prev-- ...  tail
+//! ```
+//! The owner sweeps before it goes on: it signs a node (`by`, PASSED), unlinks it (`owner.prev =
+//! node.prev`), marks it FREE, and so on; last it sets `stop` to 0. Killed meanwhile, it is itself
+//! part of the chain its own successor sweeps, up to the same `stop`. A node signed by a dead
+//! sweeper whose `prev` no longer names it was unlinked, so its process may take it back as if it
+//! were FREE. With `stop == 0`, `owner.prev` means nothing.
+//! `died` says that `stop` was a holder that died. One that died while it still swept never
+//! entered, so it leaves `stop` and `died` as they were.
+//!
+//! Before the memory of a lock is given to another use, some live process takes and releases the
+//! lock once: that sweeps what is left in it.
+
+mod node;
+mod word;
+
+#[cfg(test)]
+mod model;
+
+#[cfg(all(test, loom))]
+mod models;
+#[cfg(all(test, not(loom)))]
+mod tests;
+
+pub use node::{LocalNodes, LockNode};
+
+use super::crash;
+use super::park::Pace;
+use crate::base::sync::{AtomicU64, Ordering, futex_wait, spin_hint, yield_now};
+use crate::base::{Deadline, Error, Rank, Result, Slot};
+use node::{ABANDONED, FREE, HINT, PARKED, PASSED, WAITING};
+use word::{Id, Word};
+
+/// Nodes per slot: how many threads of a process can wait for locks at one time, plus one.
+pub const NODES: usize = 64;
+
+#[cfg(not(loom))]
+const _: () = assert!(NODES == super::segment::LOCK_NODES);
+
+/// Longest chain of nodes that can be right: more than every node of the largest segment.
+const MAX_WALK: u32 = 1 << 19;
+
+/// What a lock must know of the process that uses it and of its peers.
+pub trait LockEnv {
+    /// Node `k < NODES` of a slot; `None` if the segment has no such slot.
+    fn node(&self, slot: Slot, k: usize) -> Option<&LockNode>;
+    /// This process's slot.
+    fn slot(&self) -> Slot;
+    /// This process's book of its own nodes. One book per slot.
+    fn nodes(&self) -> &LocalNodes;
+    /// How to wait.
+    fn pace(&self) -> Pace;
+    /// Whether the process at a slot is known to be gone (one load). Must stay true once true.
+    fn is_dead(&self, slot: Slot) -> bool;
+    /// Finds out whether the process at a slot is gone, also if nobody knew (a system call). Once
+    /// it has returned true, [`LockEnv::is_dead`] does too.
+    fn probe(&self, slot: Slot) -> bool;
+    /// What messages call the process at a slot.
+    fn rank(&self, slot: Slot) -> Rank {
+        Rank(u32::from(slot.0))
+    }
+}
+
+/// A fair robust lock in shared memory. All zeros is a free lock.
+#[derive(Debug)]
+#[repr(C, align(8))]
+pub struct QueueLock {
+    word: AtomicU64,
+}
+
+#[cfg(not(loom))]
+const _: () = assert!(size_of::<QueueLock>() == 8);
+
+#[cfg(not(loom))]
+// SAFETY: one atomic, every bit pattern valid (what cannot be right is refused when read).
+unsafe impl super::region::SharedLayout for QueueLock {}
+#[cfg(not(loom))]
+// SAFETY: repr(C), two atomics and padding nobody reads or writes.
+unsafe impl super::region::SharedLayout for LockNode {}
+
+impl Default for QueueLock {
+    fn default() -> Self {
+        QueueLock { word: AtomicU64::new(0) }
+    }
+}
+
+/// Proof that the caller holds a lock, to be given back by [`QueueLock::release`]. Dropped
+/// instead, it leaves the lock held for ever.
+#[derive(Debug)]
+#[must_use = "the lock stays held until QueueLock::release gets this back"]
+pub struct Held {
+    node: usize,
+    died: Option<Slot>,
+}
+
+impl Held {
+    /// The process that died holding the lock, if the lock comes from a dead holder: what the lock
+    /// protects may be half-changed.
+    pub fn previous_holder_died(&self) -> Option<Slot> {
+        self.died
+    }
+}
+
+/// Holds a lock; dropping it gives the lock to the next in line.
+pub struct LockGuard<'a, E: LockEnv> {
+    lock: &'a QueueLock,
+    env: &'a E,
+    held: Held,
+}
+
+impl<E: LockEnv> LockGuard<'_, E> {
+    /// As [`Held::previous_holder_died`].
+    pub fn previous_holder_died(&self) -> Option<Slot> {
+        self.held.died
+    }
+}
+
+impl<E: LockEnv> std::fmt::Debug for LockGuard<'_, E> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("LockGuard").field("lock", self.lock).field("held", &self.held).finish()
+    }
+}
+
+impl<E: LockEnv> Drop for LockGuard<'_, E> {
+    fn drop(&mut self) {
+        // It fails only when a peer overwrote the lock; every later use of it says so too.
+        let _ = self.lock.hand_on(self.env, self.held.node);
+    }
+}
+
+/// Why nobody is behind an owner's id.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Gone {
+    Abandoned,
+    Died,
+}
+
+/// What a walk from the tail to the owner saw.
+struct Line {
+    /// The waiter nearest to the owner that is alive and still waits.
+    first: Option<Id>,
+    /// Whether abandoned nodes lie between the owner and `first`.
+    skipped: bool,
+    /// The abandoned node nearest to the tail.
+    last_abandoned: Option<Id>,
+}
+
+impl QueueLock {
+    /// Takes the lock, waiting in line for it until `deadline`.
+    ///
+    /// Uncontended: one CAS of the lock's line, and one to release. Contended: a CAS to queue, and
+    /// per hand-over one CAS of the word, one write of the successor's node and a read of `prev`
+    /// of every waiter. Spins, yields, then sleeps as [`LockEnv::pace`] says. Fails with
+    /// [`Error::TimedOut`], or [`Error::Incompatible`] when the shared words cannot be right. The
+    /// death of the holder is no error: see [`LockGuard::previous_holder_died`].
+    pub fn lock<'a, E: LockEnv>(
+        &'a self,
+        env: &'a E,
+        deadline: Deadline,
+    ) -> Result<LockGuard<'a, E>> {
+        let held = self.acquire(env, deadline)?;
+        Ok(LockGuard { lock: self, env, held })
+    }
+
+    /// Takes the lock if it is free, or held by a process known to be dead. Never waits.
+    pub fn try_lock<'a, E: LockEnv>(&'a self, env: &'a E) -> Result<Option<LockGuard<'a, E>>> {
+        Ok(self.try_acquire(env)?.map(|held| LockGuard { lock: self, env, held }))
+    }
+
+    /// As [`QueueLock::lock`], for holders whose lifetime is not a scope's.
+    #[inline]
+    pub fn acquire<E: LockEnv>(&self, env: &E, deadline: Deadline) -> Result<Held> {
+        match self.take_free(env) {
+            Some(held) => Ok(held),
+            None => self.acquire_queued(env, deadline),
+        }
+    }
+
+    /// As [`QueueLock::try_lock`], for holders whose lifetime is not a scope's. It does not ask
+    /// the kernel for deaths, so a loop of it is no substitute for waiting.
+    pub fn try_acquire<E: LockEnv>(&self, env: &E) -> Result<Option<Held>> {
+        if let Some(held) = self.take_free(env) {
+            return Ok(Some(held));
+        }
+        let w = self.load();
+        if w == Word::FREE || w.owner() != w.tail() || self.gone(env, w.owner(), false)?.is_none() {
+            return Ok(None);
+        }
+        let Some(k) = env.nodes().take(env) else { return Ok(None) };
+        let (me, node) = own(env, k)?;
+        node.state.store(WAITING, Ordering::Relaxed);
+        node.prev.store(w.tail().0, Ordering::Relaxed);
+        if !self.cas(w, w.with_tail(me)) {
+            env.nodes().give(k, node);
+            return Ok(None);
+        }
+        // Right behind an owner that is gone for good: the lock is this caller's.
+        match self.settle(env, me, node, false) {
+            Ok(Some(died)) => Ok(Some(Held { node: k, died })),
+            other => {
+                self.abandon(env, me, k, node);
+                other.map(|_| None)
+            }
+        }
+    }
+
+    /// Gives the lock to the next in line. `held` must come from this lock. Fails only when a peer
+    /// overwrote the lock.
+    #[inline]
+    pub fn release<E: LockEnv>(&self, env: &E, held: Held) -> Result<()> {
+        self.hand_on(env, held.node)
+    }
+
+    /// The process that holds the lock at this moment, for messages.
+    pub fn holder(&self) -> Option<Slot> {
+        self.load().owner().parts().map(|(slot, _)| slot)
+    }
+
+    #[inline]
+    fn take_free<E: LockEnv>(&self, env: &E) -> Option<Held> {
+        let mine = Word::held(Id::new(env.slot(), 0));
+        crash::point();
+        self.cas(Word::FREE, mine).then_some(Held { node: 0, died: None })
+    }
+
+    #[inline]
+    fn load(&self) -> Word {
+        Word(self.word.load(Ordering::Acquire))
+    }
+
+    /// Every change of the word: acquires what earlier changes released, releases our own.
+    #[inline]
+    fn cas(&self, from: Word, to: Word) -> bool {
+        self.word.compare_exchange(from.0, to.0, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    }
+
+    #[cold]
+    fn acquire_queued<E: LockEnv>(&self, env: &E, deadline: Deadline) -> Result<Held> {
+        let k = match self.take_node(env, deadline)? {
+            Ok(k) => k,
+            Err(held) => return Ok(held),
+        };
+        let (me, node) = own(env, k)?;
+        node.state.store(WAITING, Ordering::Relaxed);
+        loop {
+            let w = self.load();
+            if w == Word::FREE {
+                if let Some(held) = self.take_free(env) {
+                    env.nodes().give(k, node);
+                    return Ok(held);
+                }
+                continue;
+            }
+            node.prev.store(w.tail().0, Ordering::Relaxed);
+            crash::point();
+            if self.cas(w, w.with_tail(me)) {
+                break;
+            }
+        }
+        crash::point();
+        let outcome = self.wait(env, me, node, deadline);
+        match outcome {
+            Ok(Some(died)) => Ok(Held { node: k, died }),
+            other => {
+                let holder = self.holder();
+                self.abandon(env, me, k, node);
+                other?;
+                Err(timed_out(env, deadline, holder))
+            }
+        }
+    }
+
+    /// A node, or the lock itself if it comes free while every node is in use.
+    fn take_node<E: LockEnv>(
+        &self,
+        env: &E,
+        deadline: Deadline,
+    ) -> Result<std::result::Result<usize, Held>> {
+        let pace = env.pace();
+        let mut tries = 0;
+        loop {
+            if let Some(k) = env.nodes().take(env) {
+                return Ok(Ok(k));
+            }
+            // More threads wait than there are nodes: out of line, but not out of luck.
+            if let Some(held) = self.take_free(env) {
+                return Ok(Err(held));
+            }
+            if deadline.passed() {
+                return Err(timed_out(env, deadline, self.holder()));
+            }
+            tries += 1;
+            if tries < pace.yields {
+                yield_now();
+            } else {
+                // Nobody wakes this: node 0 is in no queue. It is a sleep of one slice.
+                let (_, node) = own(env, 0)?;
+                futex_wait(&node.state, FREE, deadline.clamp(pace.slice));
+            }
+        }
+    }
+
+    /// Waits as a member of the queue. `Some(died)` once this node owns the lock, `None` if the
+    /// deadline passed.
+    fn wait<E: LockEnv>(
+        &self,
+        env: &E,
+        me: Id,
+        node: &LockNode,
+        deadline: Deadline,
+    ) -> Result<Option<Option<Slot>>> {
+        if let Some(died) = self.settle(env, me, node, false)? {
+            return Ok(Some(died));
+        }
+        let pace = env.pace();
+        for turn in 0..pace.spins + pace.yields {
+            if node.state.load(Ordering::Acquire) & HINT != 0 {
+                node.state.fetch_and(!HINT, Ordering::AcqRel);
+                if let Some(died) = self.settle(env, me, node, false)? {
+                    return Ok(Some(died));
+                }
+            }
+            if turn < pace.spins { spin_hint() } else { yield_now() }
+        }
+        let mut slice = pace.slice;
+        loop {
+            // Every write of the state is a read-modify-write: whoever sets HINT either does so
+            // before PARKED, and the settle below sees its owner CAS, or sees PARKED and wakes.
+            let parked = node.state.fetch_or(PARKED, Ordering::AcqRel) | PARKED;
+            if let Some(died) = self.settle(env, me, node, true)? {
+                return Ok(Some(died));
+            }
+            if deadline.passed() {
+                return Ok(None);
+            }
+            if parked & HINT == 0 {
+                futex_wait(&node.state, parked, deadline.clamp(slice));
+                slice = (slice * 2).min(Pace::LONGEST);
+            }
+            node.state.fetch_and(!(HINT | PARKED), Ordering::AcqRel);
+        }
+    }
+
+    /// Looks at the word from within the queue, and hands the lock over in the place of an owner
+    /// that is gone. `Some(died)` if this node owns the lock; it is swept then.
+    fn settle<E: LockEnv>(
+        &self,
+        env: &E,
+        me: Id,
+        node: &LockNode,
+        ask: bool,
+    ) -> Result<Option<Option<Slot>>> {
+        loop {
+            let w = self.load();
+            if w.owner() == me {
+                return self.sweep(env, me, node, w).map(Some);
+            }
+            let Some(gone) = self.gone(env, w.owner(), ask)? else { return Ok(None) };
+            self.recover(env, w, gone)?;
+        }
+    }
+
+    /// Whether an owner is dead, or gave up before it noticed that it owns the lock. `ask`: ask
+    /// the kernel rather than trust what is known.
+    fn gone<E: LockEnv>(&self, env: &E, owner: Id, ask: bool) -> Result<Option<Gone>> {
+        let (slot, k, node) = resolve(env, owner)?;
+        if k != 0 && node.kind() == ABANDONED {
+            return Ok(Some(Gone::Abandoned));
+        }
+        let dead = slot != env.slot() && (env.is_dead(slot) || ask && env.probe(slot));
+        Ok(dead.then_some(Gone::Died))
+    }
+
+    /// Hands the lock over in the place of an owner that is gone. The caller's node is in the
+    /// queue behind the owner, or is the owner. Somebody else may do the same: one CAS wins.
+    fn recover<E: LockEnv>(&self, env: &E, w: Word, gone: Gone) -> Result<bool> {
+        let Some(line) = self.walk(env, w)? else { return Ok(false) };
+        let Some(first) = line.first else { return Ok(false) };
+        let next = if w.stop() == Id::NONE {
+            Word::new(first, w.tail(), w.owner(), gone == Gone::Died)
+        } else {
+            Word::new(first, w.tail(), w.stop(), w.died())
+        };
+        crash::point();
+        let won = self.cas(w, next);
+        crash::point();
+        if won {
+            resolve(env, first)?.2.hint();
+        }
+        Ok(won)
+    }
+
+    /// Looks at the whole queue. `None` if the lock changed meanwhile.
+    fn walk<E: LockEnv>(&self, env: &E, w: Word) -> Result<Option<Line>> {
+        let mut line = Line { first: None, skipped: false, last_abandoned: None };
+        let mut at = w.tail();
+        let mut steps = 0;
+        while at != w.owner() {
+            let (slot, _, node) = match resolve(env, at) {
+                Ok(found) if found.1 != 0 && steps < MAX_WALK => found,
+                // Not a queue. For a recovery that somebody else has finished that is normal: the
+                // nodes may be in other queues by now.
+                _ if self.load() != w => return Ok(None),
+                Ok((_, k, _)) => return Err(damaged(format!("node {k} after {steps} others"))),
+                Err(e) => return Err(e),
+            };
+            if node.kind() == ABANDONED {
+                line.skipped = true;
+                line.last_abandoned.get_or_insert(at);
+            } else if slot == env.slot() || !env.is_dead(slot) {
+                line.skipped = false;
+                line.first = Some(at);
+            }
+            at = Id(node.prev.load(Ordering::Relaxed));
+            steps += 1;
+            if steps % 64 == 0 && self.load() != w {
+                return Ok(None);
+            }
+        }
+        Ok(Some(line))
+    }
+
+    /// As the new owner: frees the nodes passed over on the way to us. Returns who died holding
+    /// the lock.
+    fn sweep<E: LockEnv>(&self, env: &E, me: Id, mine: &LockNode, w: Word) -> Result<Option<Slot>> {
+        let stop = w.stop();
+        if stop == Id::NONE {
+            return Ok(None);
+        }
+        let culprit = resolve(env, stop)?.0;
+        let mut at = Id(mine.prev.load(Ordering::Relaxed));
+        let mut steps = 0;
+        while at != Id::NONE {
+            let (_, k, node) = resolve(env, at)?;
+            let next = if at == stop { 0 } else { node.prev.load(Ordering::Relaxed) };
+            crash::point();
+            if k != 0 {
+                // Release: who sees the signature sees that `mine.prev` names the node.
+                node.by.store(me.0, Ordering::Release);
+                crash::point();
+                node.state.store(PASSED, Ordering::Release);
+            }
+            crash::point();
+            mine.prev.store(next, Ordering::Relaxed);
+            crash::point();
+            if k != 0 {
+                node.state.store(FREE, Ordering::Release);
+            }
+            at = Id(next);
+            steps += 1;
+            if steps > MAX_WALK {
+                return Err(damaged("the nodes passed over form a ring".into()));
+            }
+        }
+        crash::point();
+        let mut w = w;
+        while !self.cas(w, w.swept()) {
+            w = self.load();
+        }
+        Ok(w.died().then_some(culprit))
+    }
+
+    /// Leaves the queue's node to whoever passes it over.
+    fn abandon<E: LockEnv>(&self, env: &E, me: Id, k: usize, node: &LockNode) {
+        node.state.swap(ABANDONED, Ordering::AcqRel);
+        crash::point();
+        // Made the owner just now? Then pass it on at once, rather than when a waiter's sleep
+        // ends. The node is not in the book yet, so this id is no one else's meanwhile.
+        loop {
+            let w = self.load();
+            if w.owner() != me {
+                break;
+            }
+            match self.recover(env, w, Gone::Abandoned) {
+                Ok(false) if self.load() != w => continue,
+                _ => break,
+            }
+        }
+        env.nodes().leave(k);
+    }
+
+    /// Hands the lock, held under node `k`'s id, to the first in line.
+    fn hand_on<E: LockEnv>(&self, env: &E, k: usize) -> Result<()> {
+        let me = Id::new(env.slot(), k);
+        crash::point();
+        if self.cas(Word::held(me), Word::FREE) {
+            return give_back(env, k);
+        }
+        self.hand_on_queued(env, k, me)
+    }
+
+    #[cold]
+    fn hand_on_queued<E: LockEnv>(&self, env: &E, k: usize, me: Id) -> Result<()> {
+        loop {
+            let w = self.load();
+            if w.owner() != me || w.stop() != Id::NONE {
+                return Err(damaged(format!("a held lock reads {:#x}", w.0)));
+            }
+            let Some(line) = self.walk(env, w)? else { continue };
+            // Whatever of ours is passed over keeps our node in its chain.
+            let (next, leave) = match (line.first, line.last_abandoned) {
+                (Some(first), _) if line.skipped => (Word::new(first, w.tail(), me, false), true),
+                (Some(first), _) => (Word::new(first, w.tail(), Id::NONE, false), false),
+                // Only debris: its last node is the owner in name, until somebody takes the lock.
+                (None, Some(last)) => (Word::new(last, last, me, false), true),
+                (None, None) => (Word::FREE, false),
+            };
+            crash::point();
+            if !self.cas(w, next) {
+                continue;
+            }
+            crash::point();
+            if !leave {
+                give_back(env, k)?;
+            } else if k != 0 {
+                env.nodes().leave(k);
+            }
+            if let Some(first) = line.first {
+                resolve(env, first)?.2.hint();
+            }
+            return Ok(());
+        }
+    }
+}
+
+#[inline]
+fn give_back<E: LockEnv>(env: &E, k: usize) -> Result<()> {
+    if k != 0 {
+        env.nodes().give(k, own(env, k)?.1);
+    }
+    Ok(())
+}
+
+/// This process's node `k`, and its id.
+fn own<E: LockEnv>(env: &E, k: usize) -> Result<(Id, &LockNode)> {
+    let slot = env.slot();
+    let node = env.node(slot, k).ok_or_else(|| damaged(format!("no node {k} at slot {slot}")))?;
+    Ok((Id::new(slot, k), node))
+}
+
+/// The node an id from shared memory names.
+fn resolve<E: LockEnv>(env: &E, id: Id) -> Result<(Slot, usize, &LockNode)> {
+    id.parts()
+        .and_then(|(slot, k)| Some((slot, k, env.node(slot, k)?)))
+        .ok_or_else(|| damaged(format!("{:#x} names no waiter", id.0)))
+}
+
+#[cold]
+fn damaged(why: String) -> Error {
+    Error::Incompatible {
+        what: "a lock in shared memory",
+        why: format!("{why}; some process has overwritten it, end the job"),
+    }
+}
+
+#[cold]
+fn timed_out<E: LockEnv>(env: &E, deadline: Deadline, holder: Option<Slot>) -> Error {
+    Error::TimedOut {
+        during: "waiting for a lock",
+        waited: deadline.waited(),
+        missing: holder.map(|slot| env.rank(slot)).into_iter().collect(),
+    }
+}
