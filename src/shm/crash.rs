@@ -16,11 +16,6 @@ mod armed {
     use std::cell::Cell;
     use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
-    #[cfg(loom)]
-    use loom::thread_local;
-    #[cfg(not(loom))]
-    use std::thread_local;
-
     thread_local! {
         static LEFT: Cell<u32> = Cell::new(0);
     }

@@ -12,6 +12,7 @@
 //! ```
 
 use super::liveness::{self, may_act};
+use super::lock::{LocalNodes, LockEnv, LockNode};
 use super::map::{self, Mapping, PAGE};
 use super::park::Pace;
 use super::region::SharedRef;
@@ -19,7 +20,7 @@ use super::segment::{
     self, Areas, INBOX_BYTES, NodeHeader, RankSlot, STATE_DEAD, STATE_EMPTY, STATE_JOINING,
     STATE_LEFT, STATE_READY,
 };
-use crate::base::sync::{self, AtomicU32, AtomicU64, Ordering};
+use crate::base::sync::{self, AtomicU32, Ordering};
 use crate::base::{Deadline, Error, Offset, Rank, Result, Slot, settings};
 use rustix::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -43,7 +44,7 @@ pub struct Node {
     size: u32,
     header: SharedRef<NodeHeader>,
     pace: Pace,
-    lock_nodes_used: AtomicU64,
+    lock_nodes: LocalNodes,
     probe_cursor: AtomicU32,
 }
 
@@ -148,11 +149,6 @@ impl Node {
         self.pace
     }
 
-    /// Bitmap of this process's lock nodes in use.
-    pub fn lock_nodes_used(&self) -> &AtomicU64 {
-        &self.lock_nodes_used
-    }
-
     /// Allocates the pages of a range now, near the calling thread.
     pub fn reserve(&self, offset: Offset, length: u64, what: &str) -> Result<()> {
         map::reserve(self.fd.as_fd(), offset.0, length, what)
@@ -222,6 +218,31 @@ impl Node {
         block.state.store(STATE_LEFT, Ordering::Release);
         block.doorbell.notify();
         self.header.wiring.notify();
+    }
+}
+
+impl LockEnv for Node {
+    fn node(&self, slot: Slot, k: usize) -> Option<&LockNode> {
+        if u32::from(slot.0) >= self.size {
+            return None;
+        }
+        self.rank_slot(slot).lock_nodes.get(k)
+    }
+    fn slot(&self) -> Slot {
+        self.slot
+    }
+    fn nodes(&self) -> &LocalNodes {
+        &self.lock_nodes
+    }
+    fn pace(&self) -> Pace {
+        self.pace
+    }
+    #[inline]
+    fn is_dead(&self, slot: Slot) -> bool {
+        Node::is_dead(self, slot)
+    }
+    fn probe(&self, slot: Slot) -> bool {
+        Node::probe(self, slot)
     }
 }
 
@@ -412,7 +433,7 @@ impl Wiring {
             size: self.size,
             header,
             pace,
-            lock_nodes_used: AtomicU64::new(0),
+            lock_nodes: LocalNodes::default(),
             probe_cursor: AtomicU32::new(0),
         };
         if settings::HUGE_PAGES.switch()? {

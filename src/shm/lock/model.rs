@@ -72,11 +72,6 @@ impl Env {
         self.shared.inside.store(0, Ordering::Relaxed);
     }
 
-    /// What the next holder does about one that died inside.
-    pub(crate) fn repair(&self) {
-        self.shared.inside.store(0, Ordering::Relaxed);
-    }
-
     /// Nodes of this slot that its threads can take.
     pub(crate) fn available(&self) -> usize {
         self.nodes().available(self)

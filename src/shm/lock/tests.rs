@@ -153,7 +153,10 @@ fn a_kill_at_any_point_leaves_a_lock_that_works() {
             mortal.die();
             let guard = lock.lock(other, Deadline::NEVER).unwrap();
             let told = guard.previous_holder_died();
-            assert!(told == Some(Slot(0)) || told.is_none() && !holding.get(), "{ahead} {behind} {n}");
+            assert!(
+                told == Some(Slot(0)) || told.is_none() && !holding.get(),
+                "{ahead} {behind} {n}"
+            );
             drop(guard);
             assert_eq!(other.available(), 7, "{ahead} {behind} {n}");
             assert_eq!(other.word(), (0, 0, 0));
