@@ -16,7 +16,12 @@ mod armed {
     use std::cell::Cell;
     use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
+    #[cfg(not(loom))]
     thread_local! {
+        static LEFT: Cell<u32> = const { Cell::new(0) };
+    }
+    #[cfg(loom)]
+    loom::thread_local! {
         static LEFT: Cell<u32> = Cell::new(0);
     }
 
