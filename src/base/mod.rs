@@ -5,6 +5,7 @@ pub mod error;
 pub mod ids;
 #[cfg(not(loom))]
 pub mod settings;
+pub mod signals;
 pub mod sync;
 pub mod time;
 

@@ -52,7 +52,12 @@ settings! {
     /// nodes x caches x cores x threads, for example 2x2x4x4x1.
     TOPOLOGY = "HITHER_TOPOLOGY", "", "PxNxLxCxT";
     /// Set by the launcher for its ranks: file descriptor of the control socket.
-    LAUNCH_FD = "HITHER_LAUNCH_FD", "", "descriptor";
+    LAUNCH_FD = "HITHER_LAUNCH_FD", "", "descriptor:inode";
+    /// Set by the launcher for its ranks, for programs and scripts: the rank. The library itself
+    /// learns it over the control socket.
+    RANK = "HITHER_RANK", "", "rank";
+    /// Set by the launcher for its ranks, for programs and scripts: ranks in the job.
+    SIZE = "HITHER_SIZE", "", "ranks";
 }
 
 /// Where values come from: the environment, or a table in tests.

@@ -1,1 +1,77 @@
-//! Being built.
+//! Wiring a job up: who is in it, and a first exchange of bytes and descriptors.
+//!
+//! Everything else in hither needs three things to begin: a rank, the size, and the descriptor
+//! of the node's memory. A [`Bootstrap`] provides them; afterwards it can be dropped. Its forms:
+//!
+//! ```text
+//! Launched        a rank that `hither run` or a launcher in a program has started
+//! Gathering       processes that already have an allgather (MPI programs, servers)
+//! Rendezvous      processes of one user that meet under a name
+//! Single          one process alone
+//! ```
+//!
+//! `boot` moves bytes and descriptors. What a node's memory looks like inside is not its
+//! business: whoever needs one passes a function that makes it.
+
+pub mod launch;
+pub mod launched;
+pub mod pairs;
+pub mod server;
+pub mod single;
+pub mod socket;
+pub mod wire;
+
+pub use launched::Launched;
+pub use single::Single;
+
+use crate::base::{Deadline, Rank, Result};
+use rustix::fd::OwnedFd;
+
+/// Makes the memory of a node of a job; called in at most one of its processes.
+pub type MakeMemory<'a> = &'a dyn Fn() -> Result<OwnedFd>;
+
+/// How a process gets to know its job. All waiting is bounded by the caller's deadline and ends
+/// when a process it depends on is known to have ended; the errors name who is missing.
+pub trait Bootstrap: Send {
+    /// This process's rank.
+    fn rank(&self) -> Rank;
+
+    /// Ranks in the job.
+    fn size(&self) -> u32;
+
+    /// Random identity of the job, the same in all its processes.
+    fn job(&self) -> u64;
+
+    /// The memory file of the node. Collective unless a launcher has brought it along; `make` is
+    /// called in one process, the others get a descriptor of what it returned. To be called at
+    /// most once.
+    fn node_memory(&mut self, make: MakeMemory<'_>, deadline: Deadline) -> Result<OwnedFd>;
+
+    /// Makes `value` known under `key` (1 to 64 bytes) of this rank, from the next fence on. At
+    /// most 32 KiB, and a launcher keeps at most 1 MiB for each rank. Local: does not wait for
+    /// other ranks.
+    fn put(&mut self, key: &str, value: &[u8]) -> Result<()>;
+
+    /// Returns once every rank has called it as often as this one.
+    fn fence(&mut self, deadline: Deadline) -> Result<()>;
+
+    /// What `rank` put under `key` before the last fence; `None` if it put nothing there.
+    fn get(&mut self, rank: Rank, key: &str, deadline: Deadline) -> Result<Option<Vec<u8>>>;
+}
+
+/// The bootstrap that the environment asks for: the launcher that started this process, if one
+/// did, else this process alone.
+pub fn from_environment(deadline: Deadline) -> Result<Box<dyn Bootstrap>> {
+    match Launched::from_environment(deadline)? {
+        Some(launched) => Ok(Box::new(launched)),
+        None => Ok(Box::new(Single::new()?)),
+    }
+}
+
+/// A random 64-bit number from the kernel.
+fn random() -> Result<u64> {
+    let mut bytes = [0u8; 8];
+    rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())
+        .map_err(|e| crate::base::Error::os("getrandom", e))?;
+    Ok(u64::from_le_bytes(bytes))
+}

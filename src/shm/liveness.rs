@@ -15,7 +15,7 @@
 
 use super::segment::{NodeHeader, RankSlot, STATE_DEAD, STATE_JOINING, STATE_LEFT, STATE_READY};
 use crate::base::sync::Ordering;
-use crate::base::{Error, Result, Slot};
+use crate::base::{Error, Result, Slot, signals::signal_name};
 use rustix::fd::{AsRawFd, BorrowedFd};
 
 fn lock_record(slot: Slot) -> libc::flock {
@@ -89,29 +89,6 @@ pub fn describe_end(slot: &RankSlot) -> String {
         1 => format!("killed by signal {code}{}", signal_name(code)),
         2 => format!("it ended with exit code {code} without leaving the job"),
         _ => "its process is gone".into(),
-    }
-}
-
-/// Name of a signal in parentheses, or nothing.
-pub fn signal_name(signal: u32) -> &'static str {
-    match signal as i32 {
-        libc::SIGHUP => " (SIGHUP)",
-        libc::SIGINT => " (SIGINT)",
-        libc::SIGQUIT => " (SIGQUIT)",
-        libc::SIGILL => " (SIGILL)",
-        libc::SIGTRAP => " (SIGTRAP)",
-        libc::SIGABRT => " (SIGABRT)",
-        libc::SIGBUS => " (SIGBUS)",
-        libc::SIGFPE => " (SIGFPE)",
-        libc::SIGKILL => " (SIGKILL)",
-        libc::SIGSEGV => " (SIGSEGV)",
-        libc::SIGPIPE => " (SIGPIPE)",
-        libc::SIGALRM => " (SIGALRM)",
-        libc::SIGTERM => " (SIGTERM)",
-        libc::SIGUSR1 => " (SIGUSR1)",
-        libc::SIGUSR2 => " (SIGUSR2)",
-        libc::SIGXCPU => " (SIGXCPU)",
-        _ => "",
     }
 }
 

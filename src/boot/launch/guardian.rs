@@ -1,0 +1,188 @@
+//! The guardian: a process that outlives a killed launcher just long enough to kill what the
+//! launcher started.
+//!
+//! ```text
+//! launcher, or a rank between fork and exec          guardian
+//!   ADD group        ---------------------------->     table += group
+//!   REMOVE group     (before the rank is reaped) ->    table -= group
+//!   QUIT             (all is over) -------------->     exit
+//!   <end of stream>  (the launcher is gone) ----->     SIGKILL every group in the table; exit
+//! ```
+//! Ranks also have a parent-death signal, but what they started has not: that is why the groups
+//! are killed. A group is removed before its leader is reaped, so a number that the system has
+//! given to somebody else is never in the table.
+//!
+//! The guardian is forked and not executed: a program that uses the launcher as a library has
+//! no second executable to run. Its body makes system calls only, all of them safe in the child
+//! of a process with threads; it allocates nothing and takes no lock. It closes every descriptor
+//! but its socket, so it keeps nobody's pipe or memory file open, and lives in a session of its
+//! own with all signals blocked, where a terminal does not reach it.
+
+use crate::base::{Error, Result};
+use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+
+const ADD: i32 = 1;
+const REMOVE: i32 = 2;
+const QUIT: i32 = 3;
+
+/// Handle of a running guardian. Dropping it without [`Guardian::finish`] makes the guardian kill
+/// every group it knows.
+#[derive(Debug)]
+pub struct Guardian {
+    socket: OwnedFd,
+    pid: libc::pid_t,
+}
+
+impl Guardian {
+    /// Starts a guardian for at most `capacity` groups at a time.
+    pub fn start(capacity: usize) -> Result<Guardian> {
+        let (ours, theirs) = crate::boot::socket::pair()?;
+        let mut table = vec![0 as libc::pid_t; capacity];
+        // SAFETY: the child runs only `watch`, which makes async-signal-safe system calls and
+        // touches only its own copy of `table`; it never returns.
+        let pid = unsafe { libc::fork() };
+        match pid {
+            -1 => Err(Error::os("fork of the guardian", std::io::Error::last_os_error())),
+            // SAFETY: this is the forked child, and the descriptor is open in it.
+            0 => unsafe { watch(theirs.as_raw_fd(), &mut table) },
+            pid => Ok(Guardian { socket: ours, pid }),
+        }
+    }
+
+    /// The socket over which groups are announced.
+    pub fn socket(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+
+    /// Announces a group. False if the guardian is gone.
+    pub fn add(&self, group: libc::pid_t) -> bool {
+        tell(self.socket.as_raw_fd(), ADD, group)
+    }
+
+    /// Takes a group back, before its leader is reaped.
+    pub fn remove(&self, group: libc::pid_t) -> bool {
+        tell(self.socket.as_raw_fd(), REMOVE, group)
+    }
+
+    /// Ends the guardian in peace, and reaps it.
+    pub fn finish(self) {
+        tell(self.socket.as_raw_fd(), QUIT, 0);
+    }
+}
+
+impl Drop for Guardian {
+    fn drop(&mut self) {
+        // The end of the stream ends it in any case.
+        let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Both);
+        let mut status = 0;
+        // SAFETY: waits for our own child, which nobody else reaps; `status` is a valid int.
+        while unsafe { libc::waitpid(self.pid, &mut status, 0) } == -1
+            && std::io::Error::last_os_error().kind() == std::io::ErrorKind::Interrupted
+        {}
+    }
+}
+
+/// Announces the calling process's group: for a rank between fork and exec.
+///
+/// Async-signal-safe: one system call.
+pub fn announce_self(socket: libc::c_int) {
+    // SAFETY: getpid has no preconditions.
+    tell(socket, ADD, unsafe { libc::getpid() });
+}
+
+fn tell(socket: libc::c_int, what: i32, group: libc::pid_t) -> bool {
+    let record = [what, group];
+    // SAFETY: sends the eight bytes of a local array; NOSIGNAL keeps a dead guardian from
+    // raising SIGPIPE.
+    let sent = unsafe {
+        libc::send(socket, record.as_ptr().cast(), size_of_val(&record), libc::MSG_NOSIGNAL)
+    };
+    sent == size_of_val(&record) as isize
+}
+
+/// The guardian's life.
+///
+/// # Safety
+/// To be called in a freshly forked child only, with an open socket.
+unsafe fn watch(socket: libc::c_int, table: &mut [libc::pid_t]) -> ! {
+    let mut known = 0usize;
+    // SAFETY: plain system calls with valid arguments; see the module's text on forking.
+    unsafe {
+        libc::setsid();
+        let mut all: libc::sigset_t = std::mem::zeroed();
+        libc::sigfillset(&mut all);
+        libc::sigprocmask(libc::SIG_SETMASK, &all, std::ptr::null_mut());
+        libc::prctl(libc::PR_SET_NAME, c"hither-guardian".as_ptr());
+        if socket != 0 {
+            libc::dup2(socket, 0);
+        }
+        if libc::syscall(libc::SYS_close_range, 1, libc::c_uint::MAX, 0) != 0 {
+            // Kernels before 5.9. Higher numbers than these would only delay others' ends.
+            for fd in 1..65536 {
+                libc::close(fd);
+            }
+        }
+        loop {
+            let mut record = [0i32; 2];
+            let length = size_of_val(&record);
+            let got = libc::recv(0, record.as_mut_ptr().cast(), length, 0);
+            if got == length as isize {
+                match record {
+                    [ADD, group] if group > 1 && known < table.len() => {
+                        table[known] = group;
+                        known += 1;
+                    }
+                    [REMOVE, group] => {
+                        if let Some(at) = table[..known].iter().position(|g| *g == group) {
+                            known -= 1;
+                            table[at] = table[known];
+                        }
+                    }
+                    [QUIT, _] => libc::_exit(0),
+                    _ => {}
+                }
+            } else if got == 0 || *libc::__errno_location() != libc::EINTR {
+                for group in &table[..known] {
+                    libc::kill(-group, libc::SIGKILL);
+                }
+                libc::_exit(0);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::process::{CommandExt, ExitStatusExt};
+    use std::process::{Child, Command, Stdio};
+
+    fn sleeper() -> Child {
+        let mut command = Command::new("sleep");
+        command.arg("600").stdin(Stdio::null()).process_group(0).spawn().unwrap()
+    }
+
+    #[test]
+    fn groups_in_the_table_die_with_the_stream_and_others_do_not() {
+        let guardian = Guardian::start(2).unwrap();
+        let (mut kept, mut removed) = (sleeper(), sleeper());
+        assert!(guardian.add(kept.id() as i32) && guardian.add(removed.id() as i32));
+        assert!(guardian.remove(removed.id() as i32));
+        drop(guardian);
+        assert_eq!(kept.wait().unwrap().signal(), Some(libc::SIGKILL));
+        assert_eq!(removed.try_wait().unwrap(), None);
+        removed.kill().unwrap();
+        removed.wait().unwrap();
+    }
+
+    #[test]
+    fn finishing_kills_nobody() {
+        let guardian = Guardian::start(1).unwrap();
+        let mut group = sleeper();
+        guardian.add(group.id() as i32);
+        guardian.finish();
+        assert_eq!(group.try_wait().unwrap(), None);
+        group.kill().unwrap();
+        group.wait().unwrap();
+    }
+}

@@ -1,0 +1,191 @@
+//! Starting the ranks of a job and looking after them to the end.
+//!
+//! ```text
+//!                     control thread                             output thread
+//!   pidfds  --------> how each rank ended: marks, messages,
+//!   control sockets ->  wiring (see `boot::server`)          <---- pipes of the ranks
+//!   signals  -------> passed on to the ranks' groups          ---> stdout, stderr
+//!   guardian  ------> told of every group (see `guardian`)
+//! ```
+//! Each rank is the leader of a process group. A rank ends when its first process ends; what is
+//! left of its group is killed then. The control thread starts all ranks, because their
+//! parent-death signals are tied to the thread that started them, and lives until all are reaped.
+
+mod control;
+pub mod exit;
+mod guardian;
+mod output;
+mod signals;
+mod spawn;
+
+pub use exit::{Exit, Outcome};
+pub use signals::Signals;
+
+use crate::base::sync::{AtomicBool, Ordering};
+use crate::base::{Error, Result};
+use rustix::event::EventfdFlags;
+use rustix::fd::OwnedFd;
+use std::ffi::OsString;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// Where the output of ranks goes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Output {
+    /// Line by line to the launcher's standard output and standard error.
+    #[default]
+    Forward,
+    /// Ranks write to the launcher's standard output and standard error themselves, so they see
+    /// a terminal where there is one.
+    Inherit,
+    /// Into the [`Outcome`].
+    Capture,
+}
+
+/// What to start and how.
+#[derive(Debug)]
+pub struct Plan {
+    /// The program, looked up in `PATH` if it has no slash.
+    pub program: OsString,
+    /// Its arguments.
+    pub args: Vec<OsString>,
+    /// Environment variables on top of the launcher's own.
+    pub env: Vec<(OsString, OsString)>,
+    /// How many ranks.
+    pub ranks: u32,
+    /// CPUs for each rank; ranks beyond its end run anywhere.
+    pub cpus: Vec<Vec<usize>>,
+    /// Where output goes.
+    pub output: Output,
+    /// Whether each line of output gets its rank in front (forwarded output only).
+    pub label: bool,
+    /// Whether the others go on when a rank fails.
+    pub survive: bool,
+    /// Time limit of the whole job.
+    pub timeout: Option<Duration>,
+    /// How long ranks may take to end by themselves once the job is ending, and again how long
+    /// after SIGTERM, before they are killed.
+    pub grace: Duration,
+    /// Identity of the job.
+    pub job: u64,
+    /// The node's memory, handed to every rank that joins.
+    pub memory: OwnedFd,
+    /// The launcher's own signals, to be passed on.
+    pub signals: Option<Signals>,
+}
+
+/// Is told what happens to ranks, so that it can be recorded where other ranks see it.
+pub trait Watcher: Send {
+    /// The process of `rank` has ended.
+    fn ended(&mut self, rank: u32, exit: Exit);
+    /// The job is being ended.
+    fn ending(&mut self);
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Process {
+    pid: i32,
+    /// Not reaped yet, so the number is still its own.
+    alive: bool,
+}
+
+/// What the control thread shares with the handle.
+#[derive(Debug)]
+struct Shared {
+    processes: Mutex<Vec<Process>>,
+    stop: AtomicBool,
+    wake: OwnedFd,
+}
+
+impl Shared {
+    fn processes(&self) -> MutexGuard<'_, Vec<Process>> {
+        self.processes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sends `signal` to a rank's group; false if it has ended.
+    fn kill(&self, rank: usize, signal: i32) -> bool {
+        let processes = self.processes();
+        let Some(process) = processes.get(rank).filter(|p| p.alive) else { return false };
+        // SAFETY: no memory involved. The group's leader is not reaped while the lock is held,
+        // so the number belongs to it.
+        unsafe { libc::kill(-process.pid, signal) == 0 }
+    }
+
+    fn kill_all(&self, signal: i32) {
+        let count = self.processes().len();
+        for rank in 0..count {
+            self.kill(rank, signal);
+        }
+    }
+}
+
+/// A job that has been started. Dropping it kills the job and waits for its end.
+#[derive(Debug)]
+pub struct Running {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<Outcome>>,
+}
+
+/// Starts a job; returns once all its ranks have been started, or none is left.
+pub fn start(plan: Plan, watcher: Box<dyn Watcher>) -> Result<Running> {
+    if plan.ranks == 0 {
+        return Err(Error::invalid("number of ranks", "it must be 1 or more"));
+    }
+    let wake = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+        .map_err(|e| Error::os("eventfd for the launcher", e))?;
+    let shared =
+        Arc::new(Shared { processes: Mutex::new(Vec::new()), stop: AtomicBool::new(false), wake });
+    let (started, report) = mpsc::channel();
+    let for_thread = Arc::clone(&shared);
+    let thread = std::thread::Builder::new()
+        .name("hither-launch".into())
+        .spawn(move || control::run(plan, watcher, for_thread, &started))
+        .map_err(|e| Error::os("starting the launcher's thread", e))?;
+    let running = Running { shared, thread: Some(thread) };
+    match report.recv() {
+        Ok(Ok(())) => Ok(running),
+        Ok(Err(e)) => Err(e),
+        Err(_) => Err(Error::boot("the launcher's thread ended before the ranks were started")),
+    }
+}
+
+impl Running {
+    /// Sends a signal to a rank's process group; false if the rank has ended.
+    pub fn kill(&self, rank: u32, signal: i32) -> bool {
+        self.shared.kill(rank as usize, signal)
+    }
+
+    /// Process id of a rank's first process, `None` for a rank that is not in the job. It may have
+    /// ended by now.
+    pub fn pid(&self, rank: u32) -> Option<u32> {
+        self.shared.processes().get(rank as usize).map(|p| p.pid as u32)
+    }
+
+    /// Whether the job is over: [`Running::wait`] would return at once.
+    pub fn is_over(&self) -> bool {
+        self.thread.as_ref().is_none_or(JoinHandle::is_finished)
+    }
+
+    /// Waits for the end of the job.
+    pub fn wait(mut self) -> Result<Outcome> {
+        self.join()
+    }
+
+    fn join(&mut self) -> Result<Outcome> {
+        let thread = self.thread.take();
+        thread.and_then(|t| t.join().ok()).ok_or_else(|| {
+            Error::boot("the launcher's thread panicked; this is a defect of hither")
+        })
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if self.thread.is_some() {
+            self.shared.stop.store(true, Ordering::Release);
+            let _ = rustix::io::write(&self.shared.wake, &1u64.to_ne_bytes());
+            let _ = self.join();
+        }
+    }
+}
