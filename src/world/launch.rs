@@ -1,0 +1,246 @@
+//! Starting jobs: the public face of `boot::launch`, which knows processes, joined with what
+//! knows the node's memory and the machine.
+
+use crate::base::{Error, Rank, Result, Slot, settings};
+use crate::boot::launch::{self, Plan, Signals, Watcher};
+use crate::shm::node::{Node, Observer, random};
+use crate::topo::{self, Bind, Topology};
+use std::ffi::{OsStr, OsString};
+use std::path::Path;
+use std::time::Duration;
+
+pub use crate::boot::launch::{Exit, Outcome, Output, Running};
+
+/// Starts the ranks of a job: any program, which may use this library or not.
+///
+/// ```no_run
+/// use hither::world::{Launcher, Output};
+/// let job = Launcher::new("./a.out").arg("input").ranks(4).output(Output::Capture).start()?;
+/// let outcome = job.wait()?;
+/// println!("{}: exit code {}", outcome.summary(), outcome.code());
+/// # hither::Result::Ok(())
+/// ```
+///
+/// Each rank leads a process group of its own. Rank 0 has the launcher's standard input, the
+/// others have none. When a rank fails (it is killed or ends with an exit code other than 0) the
+/// others learn of it from the library; those that do not end by themselves within the
+/// [grace](Launcher::grace) get SIGTERM, and SIGKILL after the same time again. With
+/// [`survive`](Launcher::survive) they go on. When the launching process dies, however it dies,
+/// all of it ends: no process and no memory stays behind.
+#[derive(Debug)]
+pub struct Launcher {
+    program: OsString,
+    args: Vec<OsString>,
+    env: Vec<(OsString, OsString)>,
+    ranks: u32,
+    bind: Bind,
+    survive: bool,
+    label: bool,
+    output: Output,
+    timeout: Option<Duration>,
+    grace: Duration,
+    heap: Option<u64>,
+    signals: Option<Signals>,
+}
+
+impl Launcher {
+    /// One rank of `program` (looked up in `PATH` if it has no slash), bound to a core, output
+    /// forwarded.
+    pub fn new(program: impl AsRef<Path>) -> Launcher {
+        Launcher {
+            program: program.as_ref().as_os_str().to_owned(),
+            args: Vec::new(),
+            env: Vec::new(),
+            ranks: 1,
+            bind: Bind::Core,
+            survive: false,
+            label: false,
+            output: Output::Forward,
+            timeout: None,
+            grace: Duration::from_secs(2),
+            heap: None,
+            signals: None,
+        }
+    }
+
+    /// Adds an argument.
+    pub fn arg(mut self, arg: impl AsRef<OsStr>) -> Launcher {
+        self.args.push(arg.as_ref().to_owned());
+        self
+    }
+
+    /// Adds arguments.
+    pub fn args<S: AsRef<OsStr>>(mut self, args: impl IntoIterator<Item = S>) -> Launcher {
+        self.args.extend(args.into_iter().map(|a| a.as_ref().to_owned()));
+        self
+    }
+
+    /// Number of ranks, 1 to 4096.
+    pub fn ranks(mut self, ranks: u32) -> Launcher {
+        self.ranks = ranks;
+        self
+    }
+
+    /// Sets an environment variable of the ranks, on top of the launching process's environment.
+    pub fn env(mut self, key: impl AsRef<OsStr>, value: impl AsRef<OsStr>) -> Launcher {
+        self.env.push((key.as_ref().to_owned(), value.as_ref().to_owned()));
+        self
+    }
+
+    /// How ranks are bound. With more ranks than CPUs they are not bound in any case.
+    pub fn bind(mut self, bind: Bind) -> Launcher {
+        self.bind = bind;
+        self
+    }
+
+    /// Whether the others go on when a rank fails.
+    pub fn survive(mut self, survive: bool) -> Launcher {
+        self.survive = survive;
+        self
+    }
+
+    /// Whether each line of forwarded output gets `[rank] ` in front.
+    pub fn label(mut self, label: bool) -> Launcher {
+        self.label = label;
+        self
+    }
+
+    /// Where the ranks' output goes.
+    pub fn output(mut self, output: Output) -> Launcher {
+        self.output = output;
+        self
+    }
+
+    /// Time limit of the whole job, after which it is ended.
+    pub fn timeout(mut self, limit: Duration) -> Launcher {
+        self.timeout = Some(limit);
+        self
+    }
+
+    /// How long the others may take to end by themselves after a failure (2 s unless given).
+    pub fn grace(mut self, grace: Duration) -> Launcher {
+        self.grace = grace;
+        self
+    }
+
+    /// Symmetric address space for each rank in bytes; `HITHER_HEAP_SIZE` unless given.
+    pub fn heap_size(mut self, bytes: u64) -> Launcher {
+        self.heap = Some(bytes);
+        self
+    }
+
+    /// Passes the launching process's signals on to the ranks: for a program that is a launcher
+    /// and nothing else. Without this the launcher leaves the process's signals alone.
+    pub fn forward_signals(mut self, signals: Signals) -> Launcher {
+        self.signals = Some(signals);
+        self
+    }
+
+    /// Starts the job; returns once all ranks have been started.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] if the program cannot be started or the number of ranks cannot
+    /// be had; [`Error::OutOfMemory`] if there is no memory for the node's control structures.
+    /// Whatever had been started is ended.
+    pub fn start(self) -> Result<Running> {
+        let heap = match self.heap {
+            Some(heap) => heap,
+            None => settings::HEAP_SIZE.bytes()?,
+        };
+        let memory = Node::create_memory(self.ranks, heap)?;
+        let copy = memory.try_clone().map_err(|e| Error::os("duplicating a descriptor", e))?;
+        let observer = Observer::open(copy)?;
+        let cpus = self.seats(&observer)?;
+        let plan = Plan {
+            program: self.program,
+            args: self.args,
+            env: self.env,
+            ranks: self.ranks,
+            cpus,
+            output: self.output,
+            label: self.label,
+            survive: self.survive,
+            timeout: self.timeout,
+            grace: self.grace,
+            job: random()?,
+            memory,
+            signals: self.signals,
+        };
+        launch::start(plan, Box::new(Recorder { observer }))
+    }
+
+    /// The CPUs of each rank, recorded in the segment too; empty where ranks are not bound.
+    fn seats(&self, observer: &Observer) -> Result<Vec<Vec<usize>>> {
+        if self.bind == Bind::None {
+            return Ok(Vec::new());
+        }
+        let topology = Topology::detect()?;
+        let plan = topo::Plan::new(&topology, self.bind, self.ranks);
+        if topology.synthetic || !plan.binds() {
+            return Ok(Vec::new());
+        }
+        let mut seats = Vec::new();
+        for rank in (0..self.ranks).map(Rank) {
+            let Some(cpus) = plan.cpus(rank) else { break };
+            seats.push(cpus.iter().map(|cpu| cpu as usize).collect());
+            if let Some(core) = plan.home_cpu(rank) {
+                observer.set_core(Slot(rank.0 as u16), core)?;
+            }
+        }
+        Ok(seats)
+    }
+}
+
+/// Writes down in the node's memory what happens to ranks.
+struct Recorder {
+    observer: Observer,
+}
+
+impl Watcher for Recorder {
+    fn ended(&mut self, rank: u32, exit: Exit) {
+        // A rank that had left in good order stays so. One that ended with exit code 0 without
+        // leaving is as dead to those that wait for it as any other. The slot exists: it was
+        // made for this rank.
+        let _ = self.observer.mark_dead(Slot(rank as u16), exit.cause());
+    }
+
+    fn ending(&mut self) {
+        self.observer.set_ending();
+    }
+}
+
+/// Takes this process's signals, for [`Launcher::forward_signals`]. To be called before any
+/// thread is started.
+pub fn take_signals() -> Result<Signals> {
+    Signals::take()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn zero_ranks_and_unknown_programs_are_refused() {
+        assert!(Launcher::new("true").ranks(0).start().is_err());
+        assert!(Launcher::new("true").ranks(1 << 20).start().is_err());
+        let err = Launcher::new("/no/such/program").start().unwrap_err();
+        assert!(err.to_string().contains("/no/such/program"), "{err}");
+    }
+
+    #[test]
+    fn programs_that_do_not_use_the_library_run_too() {
+        let job = Launcher::new("sh")
+            .args(["-c", "echo rank $HITHER_RANK of $HITHER_SIZE; echo oops >&2"])
+            .ranks(3)
+            .output(Output::Capture)
+            .start()
+            .unwrap();
+        let outcome = job.wait().unwrap();
+        assert_eq!(outcome.code(), 0, "{}", outcome.summary());
+        for rank in 0..3 {
+            let text = String::from_utf8_lossy(&outcome.stdout[rank]);
+            assert_eq!(text, format!("rank {rank} of 3\n"));
+            assert_eq!(outcome.stderr[rank], b"oops\n");
+        }
+    }
+}
