@@ -53,7 +53,7 @@ mod node;
 mod word;
 
 #[cfg(test)]
-mod model;
+pub(crate) mod model;
 
 #[cfg(all(test, loom))]
 mod models;
