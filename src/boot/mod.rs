@@ -5,7 +5,7 @@
 //!
 //! ```text
 //! Launched        a rank that `hither run` or a launcher in a program has started
-//! Gathering       processes that already have an allgather (MPI programs, servers)
+//! FromAllgather   processes that already have an allgather (MPI programs, servers)
 //! Rendezvous      processes of one user that meet under a name
 //! Single          one process alone
 //! ```
@@ -13,15 +13,20 @@
 //! `boot` moves bytes and descriptors. What a node's memory looks like inside is not its
 //! business: whoever needs one passes a function that makes it.
 
+pub mod gather;
 pub mod launch;
 pub mod launched;
+pub mod meeting;
 pub mod pairs;
+pub mod rendezvous;
 pub mod server;
 pub mod single;
 pub mod socket;
 pub mod wire;
 
+pub use gather::FromAllgather;
 pub use launched::Launched;
+pub use rendezvous::Rendezvous;
 pub use single::Single;
 
 use crate::base::{Deadline, Rank, Result};
