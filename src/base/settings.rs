@@ -68,7 +68,22 @@ pub fn environment(name: &str) -> Option<String> {
     std::env::var(name).ok()
 }
 
+/// Names of variables in the environment that look like settings and are none: misspellings.
+pub fn unknown() -> Vec<String> {
+    let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
+    let mut names: Vec<String> = names
+        .filter(|name| name.starts_with("HITHER_") && TABLE.iter().all(|row| row.name != name))
+        .collect();
+    names.sort();
+    names
+}
+
 impl Setting {
+    /// Whether the environment sets it.
+    pub fn is_set(&self) -> bool {
+        environment(self.name).is_some()
+    }
+
     /// The value as text: from the environment, else the default.
     pub fn text(&self) -> String {
         self.text_from(&environment)
