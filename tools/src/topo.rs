@@ -4,6 +4,7 @@ mod json;
 mod svg;
 mod text;
 
+use crate::run;
 use hither::base::settings;
 use hither::topo::{Bind, Plan, Topology};
 use hither::{Error, Rank, Result};
@@ -21,19 +22,15 @@ pub struct Args {
     /// Number of ranks to place [default: one per core]
     #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     ranks: Option<u32>,
-    /// How to bind them: core (neighbours close together), spread (evenly over the machine), none
-    #[arg(long, default_value_t, value_parser = bind)]
-    bind: Bind,
+    /// How to bind them
+    #[arg(long, value_enum, default_value = "core")]
+    bind: run::Bind,
     /// Also draw a picture into this file
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
     /// Print one JSON object instead of text
     #[arg(long)]
     json: bool,
-}
-
-fn bind(text: &str) -> Result<Bind, String> {
-    text.parse().map_err(|_| String::from("it is core, spread or none"))
 }
 
 /// A machine with ranks on it: what all three forms show.
@@ -139,7 +136,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         })?,
         None => Topology::detect()?,
     };
-    let scene = Scene::new(topology, args.bind, args.ranks);
+    let scene = Scene::new(topology, args.bind.into(), args.ranks);
     if let Some(file) = &args.svg {
         ::svg::save(file, &svg::draw(&scene)).map_err(|source| Error::Os {
             call: "writing the picture",
