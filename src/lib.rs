@@ -27,4 +27,11 @@ pub mod topo;
 #[cfg(not(loom))]
 pub mod world;
 
-pub use base::{Deadline, Error, Offset, Rank, Result};
+pub use base::{Deadline, Error, Rank, Result};
+#[cfg(not(loom))]
+pub use {
+    am::{Call, Handler},
+    layout::{Datum, Numeric, Op},
+    rma::{Assertions, Element, Epoch, FenceEpoch, LockAllEpoch, View, Window},
+    world::{Job, Team},
+};

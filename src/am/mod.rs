@@ -1,1 +1,12 @@
-//! Being built.
+//! Active messages on windows: user handlers that work on the target's part of a window.
+//!
+//! In the node the origin runs its own copy of the handler directly on the target's memory
+//! (origin computation, paper 001 §6.4.3 and §8.2.2): input and output buffers are used where
+//! they are, and the target does nothing. Messages on one target are serialised by a robust
+//! queue lock in the target's line of the window's block, unless the epoch asserts that they may
+//! run concurrently (§6.4.5).
+
+mod handler;
+mod message;
+
+pub use handler::{Call, Handler};

@@ -49,6 +49,14 @@ pub enum Error {
         /// What the user can do.
         advice: &'static str,
     },
+    /// Another rank failed in a collective call that all must complete.
+    #[error("{during}: rank {rank} could not complete it (its own error says why), so no rank did")]
+    PeerFailed {
+        /// A rank that failed, numbered as in the team of the call.
+        rank: Rank,
+        /// The call.
+        during: &'static str,
+    },
     /// An access outside a window or a buffer.
     #[error("{what}: elements {start}..{end} lie outside the {len} elements of rank {rank}'s part")]
     OutOfBounds {

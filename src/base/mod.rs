@@ -3,6 +3,7 @@
 
 pub mod error;
 pub mod ids;
+pub mod reentry;
 #[cfg(not(loom))]
 pub mod settings;
 pub mod signals;

@@ -71,12 +71,32 @@ mod imp {
         FULL_FENCES.store(full, Ordering::SeqCst);
     }
 
+    /// A full fence: earlier stores are visible to all before later loads are made.
+    ///
+    /// On x86-64 a locked read-modify-write of the stack, which is as strong for ordinary memory
+    /// as `mfence` and a few times cheaper on most processors.
+    #[inline(always)]
+    pub fn full_fence() {
+        #[cfg(all(target_arch = "x86_64", not(miri)))]
+        // SAFETY: adds zero to a word of this thread's own stack, below which nothing is touched.
+        unsafe {
+            let mut word = 0u64;
+            std::arch::asm!(
+                "lock or qword ptr [{}], 0",
+                in(reg) &raw mut word,
+                options(nostack)
+            );
+        }
+        #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+        fence(Ordering::SeqCst);
+    }
+
     /// The waker's side: orders an earlier store before a later load, as seen by a thread that
     /// executed [`heavy_fence`]. Costs nothing but a predictable branch with asymmetric fences.
     #[inline(always)]
     pub fn light_fence() {
         if FULL_FENCES.load(Ordering::Relaxed) {
-            fence(Ordering::SeqCst);
+            full_fence();
         } else {
             compiler_fence(Ordering::SeqCst);
         }
@@ -129,6 +149,10 @@ mod imp {
     /// Lets another thread run.
     pub fn yield_now() {
         loom::thread::yield_now();
+    }
+    /// See the real one.
+    pub fn full_fence() {
+        fence(Ordering::SeqCst);
     }
     /// See the real one.
     pub fn light_fence() {

@@ -4,4 +4,4 @@ pub mod datum;
 pub mod op;
 
 pub use datum::Datum;
-pub use op::Op;
+pub use op::{Numeric, Op};

@@ -155,6 +155,20 @@ impl<'a> Heap<'a> {
         })
     }
 
+    /// Length of the allocation at `offset`, which the caller owns. Takes no lock.
+    pub fn length_at(&self, offset: Offset) -> Result<u64> {
+        let here = |extent: &&Extent| {
+            extent.len.load(Ordering::Acquire) != 0
+                && extent.offset.load(Ordering::Relaxed) == offset.0
+        };
+        let found = self.table.extents.iter().find(here);
+        let len = found.map(|extent| extent.len.load(Ordering::Relaxed));
+        len.filter(|&len| len <= self.length).ok_or_else(|| Error::Misuse {
+            what: "freeing shared memory",
+            why: format!("nothing is allocated at {offset} of {}; free it once", self.what),
+        })
+    }
+
     /// Bytes in use, and number of allocations. Takes no lock: a snapshot for reports.
     pub fn usage(&self) -> (u64, usize) {
         let lens = self.table.extents.iter().map(|extent| extent.len.load(Ordering::Relaxed));

@@ -2,6 +2,8 @@
 //! parking, liveness. Knows nothing of the network, and nothing of tags, windows or teams.
 
 #[cfg(not(loom))]
+pub mod alloc;
+#[cfg(not(loom))]
 pub mod copy;
 mod crash;
 #[cfg(not(loom))]

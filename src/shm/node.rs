@@ -439,16 +439,16 @@ impl Wiring {
         if settings::HUGE_PAGES.switch()? {
             node.map.advise_huge(node.areas.heap(node.slot).0, node.areas.stride);
         }
-        node.rank_slot(node.slot).state.store(STATE_READY, Ordering::Release);
-        node.header.wiring.notify();
         Ok(Arc::new(node))
     }
 }
 
 impl Node {
-    /// Waits until every rank is ready; then, if all of them could register, switches this
-    /// process to asymmetric fences.
+    /// Declares this process ready and waits until every rank is; then, if all of them could
+    /// register, switches this process to asymmetric fences.
     pub fn await_all(&self, deadline: Deadline) -> Result<()> {
+        self.rank_slot(self.slot).state.store(STATE_READY, Ordering::Release);
+        self.header.wiring.notify();
         let slots = (0..self.size as u16).map(Slot);
         for slot in slots.clone() {
             let block = self.rank_slot(slot);

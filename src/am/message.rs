@@ -1,0 +1,105 @@
+//! Issuing an active message: origin computation.
+
+use super::handler::{Call, Handler};
+use crate::base::sync::Ordering;
+use crate::base::{Error, Rank, Result, reentry};
+use crate::layout::Datum;
+use crate::rma::{Epoch, View, Window};
+use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+impl<T: Datum> Epoch<'_, T> {
+    /// Runs `handler` on elements `persistent` of `target`'s part, with `input`, filling
+    /// `output`. It has run when the call returns; its changes are visible to later messages on
+    /// the same target, and to everybody after a flush or fence.
+    ///
+    /// By default the messages on one target run one after the other, in the order in which
+    /// their origins got hold of it, fairly. In an epoch that asserts
+    /// [`crate::rma::Assertions::concurrent_am`] they run at the same time, without a lock.
+    ///
+    /// Cost: two atomics on the target's line (a third process's contention aside), one indirect
+    /// call, no copy, no system call; none of the atomics under the assertion.
+    ///
+    /// # Errors
+    /// [`Error::HandlerPanicked`]; [`Error::WindowPoisoned`] if a rank died inside a message on
+    /// this target; [`Error::RankDied`] if the target is dead; [`Error::OutOfBounds`];
+    /// [`Error::Misuse`] from inside a handler or with a handler of another window.
+    #[inline]
+    pub fn am<I: Datum, O: Datum>(
+        &self,
+        handler: &Handler<T, I, O>,
+        target: Rank,
+        persistent: Range<usize>,
+        input: &[I],
+        output: &mut [O],
+    ) -> Result<()> {
+        let window = self.window();
+        reentry::refuse_inside("an active message")?;
+        if handler.window != window.id() {
+            return Err(foreign(handler.index));
+        }
+        let len = persistent.len();
+        let first = window.locate("an active message", target, persistent.start, len)?;
+        window.check_alive(target, "an active message")?;
+        // SAFETY: `locate` checked the range, which stays mapped as long as the window.
+        let view = unsafe { View::new(first, len, target) };
+        let call = Call { input, output, persistent: view, start: persistent.start, target };
+        if self.assertions().concurrent_am {
+            return run(handler, call);
+        }
+        let line = window.line(target);
+        let guard = line.am_lock.lock(&**window.node(), window.team().deadline())?;
+        if let Some(culprit) = guard.previous_holder_died() {
+            line.poison.store(u32::from(culprit.0) + 1, Ordering::Relaxed);
+        }
+        let poison = line.poison.load(Ordering::Relaxed);
+        if poison != 0 {
+            return Err(Error::WindowPoisoned { target, culprit: Rank(poison - 1) });
+        }
+        run(handler, call)
+        // The lock's release makes the handler's stores visible to the next holder.
+    }
+}
+
+impl<T: Datum> Window<T> {
+    /// Declares `target`'s part sound again after a rank died inside an active message on it,
+    /// once the program has repaired its data. Any rank may do it.
+    pub fn heal(&self, target: Rank) -> Result<()> {
+        self.locate("Window::heal", target, 0, 0)?;
+        let line = self.line(target);
+        let guard = line.am_lock.lock(&**self.node(), self.team().deadline())?;
+        line.poison.store(0, Ordering::Relaxed);
+        drop(guard);
+        Ok(())
+    }
+}
+
+#[inline]
+fn run<T: Datum, I: Datum, O: Datum>(
+    handler: &Handler<T, I, O>,
+    call: Call<'_, T, I, O>,
+) -> Result<()> {
+    let target = call.target;
+    let inside = reentry::enter();
+    // A handler that unwinds leaves its own data as they are; nothing of the library's is open.
+    let outcome = catch_unwind(AssertUnwindSafe(|| (handler.run)(call)));
+    drop(inside);
+    outcome.map_err(|payload| panicked(handler.index, target, &*payload))
+}
+
+#[cold]
+fn panicked(index: u32, target: Rank, payload: &(dyn std::any::Any + Send)) -> Error {
+    let text = payload
+        .downcast_ref::<&str>()
+        .map(|s| (*s).to_owned())
+        .or_else(|| payload.downcast_ref::<String>().cloned());
+    Error::HandlerPanicked { index, target, message: text.unwrap_or_else(|| "no message".into()) }
+}
+
+#[cold]
+fn foreign(index: u32) -> Error {
+    Error::Misuse {
+        what: "an active message",
+        why: format!("handler {index} was registered on another window; register it on this one"),
+    }
+}

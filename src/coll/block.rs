@@ -1,0 +1,248 @@
+//! A team's block in the commons.
+//!
+//! ```text
+//! TeamHeader     192 B   life cycle, count barrier, survivors' team
+//! members        8 B x n (slot, presence), rounded to a page together with the header
+//! areas          AREA bytes x n, one per member, reserved by that member:
+//!     MemberLines   flags and boards      one page
+//!     piece 0       PIECE bytes           data this member shows the others, even phases
+//!     piece 1       PIECE bytes           odd phases
+//!     result        PIECE bytes           this member's share of a reduction
+//! ```
+//! Phases: every synchronising step of a team has a number, the same in all members. A member
+//! writes its piece or board of phase p and synchronises. It writes the same half again in phase
+//! p + 2, which it reaches only after everybody entered phase p + 1, and so finished reading
+//! phase p. Two halves are therefore enough.
+
+use crate::base::sync::{AtomicU32, AtomicU64, Ordering, UnsafeCell};
+use crate::base::{Error, Offset, Result, Slot};
+use crate::shm::map::{PAGE, round_up};
+use crate::shm::node::Node;
+use crate::shm::park::WaitCell;
+use crate::shm::region::{SharedLayout, locate};
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+/// Marks a finished team block.
+pub(super) const TEAM_MAGIC: u64 = 0x4869_5465_616d_0001;
+/// Bytes of one piece.
+pub(super) const PIECE: usize = 16 << 10;
+/// Bytes of one member's area.
+const AREA: u64 = PAGE + 3 * PIECE as u64;
+/// Rounds of the dissemination barrier that a flag line has room for: 2^16 members.
+pub(super) const ROUNDS: usize = 16;
+/// Payload bytes of a board.
+pub(super) const BOARD: usize = 56;
+
+/// Start of the block.
+#[repr(C, align(64))]
+pub(super) struct TeamHeader {
+    /// [`TEAM_MAGIC`], stored last.
+    pub magic: AtomicU64,
+    /// Members.
+    pub size: AtomicU32,
+    /// Slot + 1 of the member whose death (or time-out) ended the team's collectives; else 0.
+    pub broken: AtomicU32,
+    /// Offset of the survivors' team, 0 while there is none.
+    pub child: AtomicU64,
+    /// 1 once some member has taken on freeing the block.
+    pub freeing: AtomicU32,
+    /// 1 if the break was a time-out rather than a death.
+    pub timed_out: AtomicU32,
+    _pad0: [AtomicU64; 4],
+    /// Count barrier: arrivals, ever.
+    pub arrived: AtomicU64,
+    _pad1: [AtomicU64; 7],
+    /// Count barrier: barriers completed, and those who sleep for it.
+    pub released: AtomicU64,
+    /// Sleepers for `released` and for members joining.
+    pub wait: WaitCell,
+    _pad2: [AtomicU64; 6],
+}
+
+/// A member's row of the table behind the header. Here rather than in its area, because it is
+/// read before the member has reserved that.
+#[repr(C)]
+pub(super) struct Row {
+    /// The member's slot.
+    slot: AtomicU32,
+    /// 0, [`JOINED`] or [`GONE`].
+    pub presence: AtomicU32,
+}
+
+/// A value of at most [`BOARD`] bytes with its phase: one cache line.
+#[repr(C, align(64))]
+pub(super) struct Board {
+    /// Phase of the payload, stored last with Release.
+    pub phase: AtomicU32,
+    _pad: AtomicU32,
+    /// The payload; the owner writes it before `phase`, others read it after.
+    pub payload: UnsafeCell<[u64; BOARD / 8]>,
+}
+
+// SAFETY: the payload is written only by the owner, and between the phases in which others read
+// it (module documentation); `phase` orders the two.
+unsafe impl Sync for Board {}
+
+/// First page of a member's area.
+#[repr(C, align(64))]
+pub(super) struct MemberLines {
+    /// Dissemination barrier: flag r holds the last phase that the partner of round r reached.
+    pub flags: [AtomicU32; ROUNDS],
+    /// Boards of even and odd phases.
+    pub boards: [Board; 2],
+    /// Sleepers waiting for anything this member writes, or (flags) that others write for it.
+    pub wait: WaitCell,
+    _pad: [AtomicU32; 14],
+}
+
+// SAFETY: repr(C) of atomics and a protocol-owned cell; any bits are valid.
+unsafe impl SharedLayout for TeamHeader {}
+// SAFETY: as above.
+unsafe impl SharedLayout for MemberLines {}
+
+const _: () = {
+    use std::mem::offset_of;
+    assert!(size_of::<TeamHeader>() == 192);
+    assert!(offset_of!(TeamHeader, arrived) == 64);
+    assert!(offset_of!(TeamHeader, released) == 128);
+    assert!(size_of::<Row>() == 8);
+    assert!(size_of::<Board>() == 64);
+    assert!(offset_of!(Board, payload) == 8);
+    assert!(size_of::<MemberLines>() == 256);
+    assert!(offset_of!(MemberLines, boards) == 64);
+    assert!(offset_of!(MemberLines, wait) == 192);
+};
+
+/// A team member has joined.
+pub(super) const JOINED: u32 = 1;
+/// A team member will not use the block any more.
+pub(super) const GONE: u32 = 2;
+
+/// Access to one team's block.
+#[derive(Debug, Clone)]
+pub(super) struct Block {
+    pub node: Arc<Node>,
+    pub at: Offset,
+    pub size: u32,
+    base: NonNull<u8>,
+}
+
+// SAFETY: `base` points into the mapping that `node` keeps alive; access is by SharedLayout
+// references and protocol-owned copies.
+unsafe impl Send for Block {}
+// SAFETY: as above.
+unsafe impl Sync for Block {}
+
+impl Block {
+    fn head_bytes(size: u32) -> u64 {
+        round_up((size_of::<TeamHeader>() + size_of::<Row>() * size as usize) as u64, PAGE)
+    }
+
+    /// Bytes of a block for `size` members.
+    pub fn bytes(size: u32) -> u64 {
+        Self::head_bytes(size) + u64::from(size) * AREA
+    }
+
+    /// A view of the block at `at`, bounds checked; it need not be finished.
+    pub fn view(node: &Arc<Node>, at: Offset, size: u32) -> Result<Block> {
+        let base = locate(node.mapping(), at, Self::bytes(size), PAGE)?;
+        Ok(Block { node: node.clone(), at, size, base })
+    }
+
+    /// Opens a finished block that some member created.
+    pub fn open(node: &Arc<Node>, at: Offset) -> Result<Block> {
+        let probe = Self::view(node, at, 1)?;
+        let size = probe.header().size.load(Ordering::Relaxed);
+        if probe.header().magic.load(Ordering::Acquire) != TEAM_MAGIC
+            || size == 0
+            || size > node.size()
+        {
+            return Err(Error::Incompatible {
+                what: "a team's block",
+                why: format!("no finished team of {size} lies at {at}"),
+            });
+        }
+        Self::view(node, at, size)
+    }
+
+    /// Writes header and member table of a fresh block (its pages zero) and finishes it.
+    pub fn create(&self, members: impl Iterator<Item = Slot>) -> Result<()> {
+        self.node.reserve(self.at, Self::head_bytes(self.size), "a team's header")?;
+        self.header().size.store(self.size, Ordering::Relaxed);
+        for (rank, slot) in (0..self.size).zip(members) {
+            self.row(rank).slot.store(u32::from(slot.0), Ordering::Relaxed);
+        }
+        self.header().magic.store(TEAM_MAGIC, Ordering::Release);
+        Ok(())
+    }
+
+    /// Reserves this member's area, on its own NUMA node.
+    pub fn reserve_area(&self, rank: u32) -> Result<()> {
+        let at = self.at.0 + Self::head_bytes(self.size) + u64::from(rank) * AREA;
+        self.node.reserve(Offset(at), AREA, "a team member's exchange area")
+    }
+
+    #[inline]
+    pub fn header(&self) -> &TeamHeader {
+        // SAFETY: `view` checked the bounds of the whole block, page aligned.
+        unsafe { self.base.cast().as_ref() }
+    }
+
+    /// A member's row; ranks beyond the team fold onto rank 0.
+    pub fn row(&self, rank: u32) -> &Row {
+        let rank = if rank < self.size { rank } else { 0 };
+        let at = size_of::<TeamHeader>() + size_of::<Row>() * rank as usize;
+        // SAFETY: rank < size, so the row lies within head_bytes of the block.
+        unsafe { self.base.add(at).cast().as_ref() }
+    }
+
+    /// Marks a member as gone, and frees the block if it was the last: the dead count as gone.
+    pub fn leave(&self, rank: u32) {
+        self.row(rank).presence.store(GONE, Ordering::SeqCst);
+        let all_gone = (0..self.size).all(|rank| {
+            self.row(rank).presence.load(Ordering::SeqCst) == GONE
+                || self.member(rank).is_ok_and(|slot| self.node.probe(slot))
+        });
+        if all_gone && self.header().freeing.swap(1, Ordering::AcqRel) == 0 {
+            // Failure leaves the block allocated until the job ends.
+            let _ = self.node.free_commons(self.at);
+        }
+    }
+
+    /// The slot of a member, as its creator wrote it; an error if no such slot exists.
+    pub fn member(&self, rank: u32) -> Result<Slot> {
+        if rank >= self.size {
+            return Err(Error::invalid("rank", format!("{rank} in a team of {}", self.size)));
+        }
+        self.node.checked_slot(self.row(rank).slot.load(Ordering::Relaxed).into())
+    }
+
+    #[inline]
+    fn area(&self, rank: u32) -> NonNull<u8> {
+        let rank = if rank < self.size { rank } else { 0 };
+        let at = Self::head_bytes(self.size) + u64::from(rank) * AREA;
+        // SAFETY: rank < size, so the area lies within the block that `view` checked.
+        unsafe { self.base.add(at as usize) }
+    }
+
+    /// A member's flags and boards.
+    #[inline]
+    pub fn lines(&self, rank: u32) -> &MemberLines {
+        // SAFETY: `area` is inside the block and page aligned.
+        unsafe { self.area(rank).cast().as_ref() }
+    }
+
+    /// First byte of a member's piece for a phase.
+    pub fn piece(&self, rank: u32, phase: u32) -> *mut u8 {
+        let at = PAGE as usize + (phase as usize % 2) * PIECE;
+        // SAFETY: inside the member's area.
+        unsafe { self.area(rank).add(at).as_ptr() }
+    }
+
+    /// First byte of a member's result piece.
+    pub fn result(&self, rank: u32) -> *mut u8 {
+        // SAFETY: inside the member's area.
+        unsafe { self.area(rank).add(PAGE as usize + 2 * PIECE).as_ptr() }
+    }
+}

@@ -1,0 +1,87 @@
+//! The survivors' team.
+//!
+//! Agreement through shared memory: the header of a team's block has one word for the offset of
+//! its survivors' team. Whoever comes first writes down who is alive and stores the offset with
+//! one compare-and-swap; everybody else takes what is there. Each member marks that it joined;
+//! when all have, the team stands. If one of them dies before it joined, everybody sees that (the
+//! mark is missing and stays missing) and goes on to the survivors' team of the survivors' team.
+
+use super::block::{Block, GONE, JOINED};
+use super::split::{create_block, join_block};
+use super::team::Team;
+use crate::base::sync::Ordering;
+use crate::base::{Error, Offset, Result, Slot};
+
+const DURING: &str = "Team::shrink";
+
+impl Team {
+    /// Makes a team of the members that are still alive, ordered as before. Every survivor must
+    /// call it; it ends when all of them have. The old team stays broken.
+    ///
+    /// # Errors
+    /// [`Error::TimedOut`] if a living member does not call it within the team's deadline.
+    pub fn shrink(&self) -> Result<Team> {
+        let deadline = self.deadline();
+        let mut parent = self.member.block.clone();
+        loop {
+            let child = Block::open(self.node(), self.child_of(&parent)?)?;
+            let me = self.node().slot();
+            let rank = (0..child.size).find(|&r| child.member(r).is_ok_and(|slot| slot == me));
+            let Some(rank) = rank else {
+                return Err(Error::Misuse {
+                    what: DURING,
+                    why: "the other survivors took this rank for dead or gone".into(),
+                });
+            };
+            let team = join_block(self, child.at, rank)?;
+            match await_members(&team, deadline) {
+                Ok(()) => return Ok(team),
+                Err(Error::RankDied { .. }) => parent = child,
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    fn child_of(&self, parent: &Block) -> Result<Offset> {
+        let word = &parent.header().child;
+        let there = word.load(Ordering::Acquire);
+        if there != 0 {
+            return Ok(Offset(there));
+        }
+        let node = self.node();
+        let mut alive: Vec<Slot> = Vec::new();
+        for rank in 0..parent.size {
+            let slot = parent.member(rank)?;
+            if !node.probe(slot) {
+                alive.push(slot);
+            }
+        }
+        let at = create_block(self, &alive)?;
+        match word.compare_exchange(0, at.0, Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) => Ok(at),
+            Err(winner) => {
+                let _ = node.free_commons(at);
+                Ok(Offset(winner))
+            }
+        }
+    }
+}
+
+/// Waits until every member has marked itself; `RankDied` if one can no longer do so.
+fn await_members(team: &Team, deadline: crate::base::Deadline) -> Result<()> {
+    let block = &team.member.block;
+    let node = team.node();
+    for rank in 0..block.size {
+        let slot = block.member(rank)?;
+        let row = block.row(rank);
+        let marked = || matches!(row.presence.load(Ordering::Acquire), JOINED | GONE);
+        block.header().wait.wait(
+            node.pace(),
+            deadline,
+            DURING,
+            || marked().then_some(()),
+            || if node.probe(slot) && !marked() { Err(node.died(slot, DURING)) } else { Ok(()) },
+        )?;
+    }
+    Ok(())
+}

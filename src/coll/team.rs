@@ -1,0 +1,228 @@
+//! A group of processes that communicate collectively.
+//!
+//! Life cycle: created by all members (`Team::whole` by the job, then `split`, `shrink`), its
+//! block is freed by the last member that drops it, where the dead count as having dropped it.
+//! A collective that fails (death of a member, or a deadline) leaves the members' phases apart,
+//! so it breaks the team: every later collective of any member fails at once with the cause.
+//! One-sided operations on its windows are not affected.
+
+use super::block::{Block, JOINED};
+use crate::base::sync::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use crate::base::{Deadline, Error, Rank, Result, Slot, reentry};
+use crate::shm::node::Node;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A group of processes. Cloning is cheap; all clones are one member.
+///
+/// Every collective must be called by all members in the same order; within a process by one
+/// thread at a time (a second one gets [`Error::Misuse`]).
+#[derive(Debug, Clone)]
+pub struct Team {
+    pub(super) member: Arc<Member>,
+    limit: Option<Duration>,
+}
+
+/// This process's membership.
+#[derive(Debug)]
+pub(super) struct Member {
+    pub block: Block,
+    pub rank: u32,
+    /// Rank equals slot for every member: nothing needs to be looked up.
+    pub identity: bool,
+    /// Number of the last synchronising step.
+    pub phase: AtomicU32,
+    /// Number of the last count barrier.
+    pub counted: AtomicU64,
+    /// A collective is in progress in this process.
+    pub busy: AtomicBool,
+    /// The block may be freed by its members (all but the whole job's team).
+    owned: bool,
+}
+
+impl Team {
+    /// Reserves this process's area of the whole job's team. Called before the process declares
+    /// itself ready, so that nobody touches the area before it is there.
+    pub fn prepare_whole(node: &Arc<Node>) -> Result<()> {
+        let block = Block::view(node, node.areas().commons().0, node.size())?;
+        block.reserve_area(node.slot().0.into())?;
+        if node.slot() == Slot(0) {
+            // The first allocation of all, so it lies at the start of the commons, where everybody
+            // looks for it.
+            let at = node.alloc_commons(Block::bytes(node.size()))?;
+            if at != block.at {
+                return Err(Error::Incompatible {
+                    what: "the node's commons",
+                    why: format!("its first block lies at {at}, not at {}", block.at),
+                });
+            }
+            block.create((0..node.size() as u16).map(Slot))?;
+        }
+        Ok(())
+    }
+
+    /// The team of the whole job; every process is ready.
+    pub fn whole(node: &Arc<Node>) -> Result<Team> {
+        let block = Block::open(node, node.areas().commons().0)?;
+        let rank = node.slot().0.into();
+        Ok(Self::from_block(block, rank, true, false))
+    }
+
+    pub(super) fn from_block(block: Block, rank: u32, identity: bool, owned: bool) -> Team {
+        block.row(rank).presence.store(JOINED, Ordering::Release);
+        block.header().wait.notify();
+        let member = Member {
+            block,
+            rank,
+            identity,
+            phase: AtomicU32::new(0),
+            counted: AtomicU64::new(0),
+            busy: AtomicBool::new(false),
+            owned,
+        };
+        Team { member: Arc::new(member), limit: None }
+    }
+
+    /// This process's rank in the team.
+    #[inline]
+    pub fn rank(&self) -> Rank {
+        Rank(self.member.rank)
+    }
+
+    /// Number of members.
+    #[inline]
+    pub fn size(&self) -> u32 {
+        self.member.block.size
+    }
+
+    /// All ranks of the team in order.
+    pub fn ranks(&self) -> impl Iterator<Item = Rank> + Clone + use<> {
+        (0..self.size()).map(Rank)
+    }
+
+    /// The same team with a time limit on each of its collective calls; a call that passes the
+    /// limit fails with [`Error::TimedOut`] and breaks the team.
+    pub fn with_deadline(&self, limit: Duration) -> Team {
+        Team { member: self.member.clone(), limit: Some(limit) }
+    }
+
+    /// The deadline of a call that starts now.
+    pub(crate) fn deadline(&self) -> Deadline {
+        self.limit.map_or(Deadline::NEVER, Deadline::after)
+    }
+
+    /// The slot of a rank. Computed for the whole job's team, else read from the shared table.
+    #[inline]
+    pub fn slot_of(&self, rank: Rank) -> Result<Slot> {
+        if self.member.identity && rank.0 < self.size() {
+            return Ok(Slot(rank.0 as u16));
+        }
+        self.member.block.member(rank.0)
+    }
+
+    /// Whether rank and slot are the same number for every member.
+    #[inline]
+    pub fn is_identity(&self) -> bool {
+        self.member.identity
+    }
+
+    /// The attachment to the node.
+    #[inline]
+    pub fn node(&self) -> &Arc<Node> {
+        &self.member.block.node
+    }
+
+    /// Runs one collective: refuses a second thread and a broken team, and breaks the team when
+    /// the collective fails half-way.
+    pub(super) fn collective<R>(
+        &self,
+        during: &'static str,
+        run: impl FnOnce(&Member, Deadline) -> Result<R>,
+    ) -> Result<R> {
+        reentry::refuse_inside(during)?;
+        let member = &*self.member;
+        if member.busy.swap(true, Ordering::Acquire) {
+            return Err(Error::Misuse {
+                what: during,
+                why: "another thread of this rank is in a collective call of the same team; \
+                      call them one after the other, or use a team per thread"
+                    .into(),
+            });
+        }
+        let result = member.intact(during).and_then(|()| run(member, self.deadline()));
+        if let Err(error) = &result {
+            member.note_failure(error);
+        }
+        member.busy.store(false, Ordering::Release);
+        result
+    }
+}
+
+impl Member {
+    /// An error if the team's collectives have ended.
+    #[inline]
+    pub fn intact(&self, during: &'static str) -> Result<()> {
+        match self.block.header().broken.load(Ordering::Acquire) {
+            0 => Ok(()),
+            raw => Err(self.broken_error(raw, during)),
+        }
+    }
+
+    #[cold]
+    fn broken_error(&self, raw: u32, during: &'static str) -> Error {
+        if self.block.header().timed_out.load(Ordering::Relaxed) != 0 {
+            return Error::Misuse {
+                what: during,
+                why: "an earlier collective of this team passed its deadline in some rank, so \
+                      the members are no longer in step; make a new team with Team::shrink"
+                    .into(),
+            };
+        }
+        match self.block.node.checked_slot(u64::from(raw) - 1) {
+            Ok(slot) => self.block.node.died(slot, during),
+            Err(error) => error,
+        }
+    }
+
+    fn note_failure(&self, error: &Error) {
+        let header = self.block.header();
+        let culprit = match error {
+            Error::RankDied { rank, .. } => rank.0 + 1,
+            Error::TimedOut { .. } => {
+                header.timed_out.store(1, Ordering::Relaxed);
+                self.block.node.slot().0 as u32 + 1
+            }
+            _ => return,
+        };
+        let first = header.broken.compare_exchange(0, culprit, Ordering::AcqRel, Ordering::Acquire);
+        if first.is_ok() {
+            header.wait.notify();
+            for rank in 0..self.block.size {
+                self.block.lines(rank).wait.notify();
+            }
+        }
+    }
+
+    /// The check of every wait: the team is intact and nobody in it is gone.
+    pub fn check(&self, during: &'static str) -> Result<()> {
+        self.intact(during)?;
+        let slots = (0..self.block.size).filter_map(|r| self.block.member(r).ok());
+        self.block.node.check(slots, during)
+    }
+
+    /// Begins the next synchronising step and returns its number.
+    pub fn next_phase(&self) -> u32 {
+        // Only the thread that holds `busy` gets here.
+        let phase = self.phase.load(Ordering::Relaxed).wrapping_add(1);
+        self.phase.store(phase, Ordering::Relaxed);
+        phase
+    }
+}
+
+impl Drop for Member {
+    fn drop(&mut self) {
+        if self.owned {
+            self.block.leave(self.rank);
+        }
+    }
+}

@@ -1,0 +1,246 @@
+//! Symmetric windows: the same number of elements on every rank, at the same offset of every
+//! rank's symmetric memory.
+//!
+//! ```text
+//! address(target, index) = base + heap(slot of target) + offset + index * size_of T
+//!                        = first + slot * stride            + index * size_of T
+//! ```
+//! Two additions and a multiplication; nothing is looked up and nothing kept per target.
+
+use super::block::{PartLine, WindowBlock, create};
+use super::view::{View, out_of_bounds};
+use crate::base::{Error, Offset, Rank, Result, Slot};
+use crate::coll::Team;
+use crate::layout::Datum;
+use crate::shm::map::{PAGE, round_up};
+use crate::shm::node::Node;
+use std::any::Any;
+use std::collections::HashMap;
+use std::marker::PhantomData;
+use std::sync::{Arc, PoisonError, RwLock};
+
+/// Memory of every member of a team that all of them can access one-sidedly.
+///
+/// Usable from many threads. Dropping it is not collective: the memory goes when the last member
+/// drops it. Private state: this structure, whatever the number of ranks.
+#[derive(Debug)]
+pub struct Window<T> {
+    block: WindowBlock,
+    /// Where slot 0's part would begin.
+    first: *mut u8,
+    stride: usize,
+    len: usize,
+    identity: bool,
+    /// Handlers registered on this window, by index; what they are is the room above's business.
+    handlers: RwLock<HashMap<u32, Arc<dyn Any + Send + Sync>>>,
+    _elements: PhantomData<T>,
+}
+
+// SAFETY: the raw pointer stands for mapped memory that `block` keeps alive and that is accessed
+// by atomics and opaque copies only; T is plain data.
+unsafe impl<T: Datum> Send for Window<T> {}
+// SAFETY: as above.
+unsafe impl<T: Datum> Sync for Window<T> {}
+
+impl<T: Datum> Window<T> {
+    /// Allocates `len` elements, all zero bits, on every member. Collective; `len` and `T` must
+    /// be the same everywhere, and `len` may be 0.
+    ///
+    /// Each member reserves the physical memory of its own part now, close to itself.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`] in the ranks that cannot reserve their part, and
+    /// [`Error::PeerFailed`] in the others; [`Error::Mismatch`] if members disagree.
+    pub fn allocate(team: &Team, len: usize) -> Result<Window<T>> {
+        const DURING: &str = "Window::allocate";
+        let bytes = len
+            .checked_mul(size_of::<T>())
+            .filter(|&bytes| bytes as u64 <= team.node().areas().stride)
+            .ok_or_else(|| Error::OutOfMemory {
+                what: "a window".into(),
+                wanted: (len as u64).saturating_mul(size_of::<T>() as u64),
+                available: team.node().areas().stride,
+                limit: "HITHER_HEAP_SIZE".into(),
+                advice: "raise HITHER_HEAP_SIZE or use fewer ranks",
+            });
+        let leader = team.rank() == Rank(0);
+        // Told apart by the leader's values, so that a disagreement is found before anything
+        // else can go wrong.
+        let mine = [len as u64, T::fingerprint()];
+        let mut theirs = mine;
+        team.broadcast(Rank(0), &mut theirs)?;
+        let same = check_same(team, mine, theirs);
+        let bytes = team.agree(DURING, same.and(bytes))? as u64;
+
+        let created = if leader { create(team, bytes).map(|at| at.0) } else { Ok(0) };
+        let mut at = [team.agree(DURING, created)?];
+        team.broadcast(Rank(0), &mut at)?;
+        let block = WindowBlock::open(team, Offset(at[0]));
+        let block = team.agree(DURING, block.and_then(|b| reserve_part(team, &b).map(|()| b)))?;
+
+        let node = team.node();
+        let start = node.areas().heap(Slot(0)).0 + block.heap;
+        // SAFETY: WindowBlock::open checked that every part lies inside its stride, and the
+        // areas lie inside the mapping.
+        let first = unsafe { node.mapping().base().as_ptr().add(start as usize) };
+        Ok(Window {
+            first,
+            stride: node.areas().stride as usize,
+            len,
+            identity: team.is_identity(),
+            block,
+            handlers: RwLock::default(),
+            _elements: PhantomData,
+        })
+    }
+
+    /// The team that allocated the window.
+    #[inline]
+    pub fn team(&self) -> &Team {
+        &self.block.team
+    }
+
+    /// Elements of each part.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether the parts have no elements.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// This rank's own part.
+    #[inline]
+    pub fn local(&self) -> View<'_, T> {
+        let first = self.part_at(self.team().node().slot());
+        // SAFETY: the part of a slot of this job: `len` elements, mapped as long as self.
+        unsafe { View::new(first, self.len, self.team().rank()) }
+    }
+
+    /// Another rank's part, for direct loads and stores: in the node it is as near as one's own.
+    /// Order against other ranks' accesses comes from epochs, as for every other operation.
+    pub fn part(&self, target: Rank) -> Result<View<'_, T>> {
+        let first = self.part_at(self.team().slot_of(target)?);
+        // SAFETY: as above, for a slot that `slot_of` validated.
+        Ok(unsafe { View::new(first, self.len, target) })
+    }
+
+    #[inline(always)]
+    fn part_at(&self, slot: Slot) -> *mut T {
+        // SAFETY: slot < capacity (own, or validated), and every stride lies in the mapping.
+        unsafe { self.first.add(slot.index() * self.stride).cast() }
+    }
+
+    /// Address of `count` elements of `target` from `start` on, checked.
+    #[inline(always)]
+    pub(crate) fn locate(
+        &self,
+        what: &'static str,
+        target: Rank,
+        start: usize,
+        count: usize,
+    ) -> Result<*mut T> {
+        let in_bounds = start.checked_add(count).is_some_and(|end| end <= self.len);
+        if !in_bounds || target.0 >= self.team().size() {
+            return Err(self.refuse(what, target, start, count));
+        }
+        let slot =
+            if self.identity { Slot(target.0 as u16) } else { self.team().slot_of(target)? };
+        // SAFETY: start + count <= len, so the elements lie inside the target's part.
+        Ok(unsafe { self.part_at(slot).add(start) })
+    }
+
+    #[cold]
+    fn refuse(&self, what: &'static str, target: Rank, start: usize, count: usize) -> Error {
+        if target.0 >= self.team().size() {
+            let why = format!("target {target} is not a rank of a team of {}", self.team().size());
+            return Error::invalid(what, why);
+        }
+        out_of_bounds(what, target, start, count, self.len)
+    }
+
+    /// The shared control line of a member's part.
+    #[inline]
+    pub(crate) fn line(&self, target: Rank) -> &PartLine {
+        self.block.part(target.0)
+    }
+
+    /// Identity of the window in the job while it lives.
+    #[inline]
+    pub(crate) fn id(&self) -> u64 {
+        self.block.at.0
+    }
+
+    /// Keeps `handler` under `index`; false if the index is taken.
+    pub(crate) fn attach_handler(&self, index: u32, handler: Arc<dyn Any + Send + Sync>) -> bool {
+        let mut map = self.handlers.write().unwrap_or_else(PoisonError::into_inner);
+        match map.entry(index) {
+            std::collections::hash_map::Entry::Occupied(_) => false,
+            std::collections::hash_map::Entry::Vacant(entry) => {
+                entry.insert(handler);
+                true
+            }
+        }
+    }
+
+    /// What is kept under `index`.
+    pub(crate) fn attached(&self, index: u32) -> Option<Arc<dyn Any + Send + Sync>> {
+        self.handlers.read().unwrap_or_else(PoisonError::into_inner).get(&index).cloned()
+    }
+
+    /// Forgets what is kept under `index`.
+    pub(crate) fn detach_handler(&self, index: u32) {
+        self.handlers.write().unwrap_or_else(PoisonError::into_inner).remove(&index);
+    }
+
+    /// The attachment to the node.
+    #[inline]
+    pub(crate) fn node(&self) -> &Arc<Node> {
+        self.block.team.node()
+    }
+
+    /// An error if `target` is known to be dead. One load while nobody in the job has died.
+    #[inline]
+    pub(crate) fn check_alive(&self, target: Rank, during: &'static str) -> Result<()> {
+        let node = self.node();
+        if node.header().deaths.load(crate::base::sync::Ordering::Relaxed) == 0 {
+            return Ok(());
+        }
+        let slot = self.team().slot_of(target)?;
+        if node.is_dead(slot) { Err(node.died(slot, during)) } else { Ok(()) }
+    }
+
+    /// Frees the window, collectively: returns when every member has called it, so no operation
+    /// is in flight any more. Dropping the window frees it too, without synchronising.
+    pub fn free(self) -> Result<()> {
+        self.team().barrier()
+    }
+}
+
+fn check_same(team: &Team, mine: [u64; 2], theirs: [u64; 2]) -> Result<()> {
+    let differs = |what, a: String, b: String| {
+        Err(Error::Mismatch { what, a: Rank(0), a_has: a, b: team.rank(), b_has: b })
+    };
+    if mine[1] != theirs[1] {
+        let hex = |v: u64| format!("type fingerprint {v:#x}");
+        return differs("the element type of a window", hex(theirs[1]), hex(mine[1]));
+    }
+    if mine[0] != theirs[0] {
+        let text = |v: u64| format!("{v} elements");
+        return differs("the length of a window", text(theirs[0]), text(mine[0]));
+    }
+    Ok(())
+}
+
+/// Reserves and maps this member's part: first touch by the owner.
+fn reserve_part(team: &Team, block: &WindowBlock) -> Result<()> {
+    let node = team.node();
+    let at = Offset(node.areas().heap(node.slot()).0 + block.heap);
+    let length = round_up(block.bytes, PAGE);
+    node.reserve(at, length, "a window")?;
+    node.mapping().populate(at.0, length);
+    Ok(())
+}

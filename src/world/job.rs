@@ -1,0 +1,191 @@
+//! A job: the processes that communicate, seen from one of them.
+
+use crate::base::sync::Ordering;
+use crate::base::{Deadline, Error, Rank, Result, Slot, settings};
+use crate::boot::{self, Bootstrap};
+use crate::coll::Team;
+use crate::shm::map::Mapping;
+use crate::shm::node::Node;
+use rustix::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// This process's part in a job. Usable from many threads.
+///
+/// Dropping it leaves the job: peers that still wait for this rank get an error that says so.
+/// [`Job::finish`] waits for everybody first. A process that ends without either (killed, or
+/// unwinding from a panic) counts as dead.
+#[derive(Debug)]
+pub struct Job {
+    team: Team,
+    limit: Option<Duration>,
+}
+
+/// How to join a job other than by [`Job::init`].
+#[derive(Default)]
+pub struct Builder {
+    bootstrap: Option<Box<dyn Bootstrap>>,
+    wire_limit: Option<Duration>,
+    heap: Option<u64>,
+}
+
+impl std::fmt::Debug for Builder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Builder").field("wire_limit", &self.wire_limit).finish_non_exhaustive()
+    }
+}
+
+impl Builder {
+    /// Uses this bootstrap instead of what the environment asks for.
+    pub fn bootstrap(mut self, bootstrap: impl Bootstrap + 'static) -> Builder {
+        self.bootstrap = Some(Box::new(bootstrap));
+        self
+    }
+
+    /// Time limit of the wiring; the setting `HITHER_WIRE_TIMEOUT` if not given.
+    pub fn wire_timeout(mut self, limit: Duration) -> Builder {
+        self.wire_limit = Some(limit);
+        self
+    }
+
+    /// Symmetric address space per rank in bytes, where this process creates the node's memory;
+    /// the setting `HITHER_HEAP_SIZE` if not given.
+    pub fn heap_size(mut self, bytes: u64) -> Builder {
+        self.heap = Some(bytes);
+        self
+    }
+
+    /// Joins the job.
+    ///
+    /// # Errors
+    /// [`Error::TimedOut`] or [`Error::RankDied`] name the ranks that are missing.
+    pub fn init(self) -> Result<Job> {
+        let limit = match self.wire_limit {
+            Some(limit) => Some(limit),
+            None => settings::WIRE_TIMEOUT.seconds()?,
+        };
+        let deadline = limit.map_or(Deadline::NEVER, Deadline::after);
+        let mut bootstrap = match self.bootstrap {
+            Some(bootstrap) => bootstrap,
+            None => boot::from_environment(deadline)?,
+        };
+        let heap = match self.heap {
+            Some(heap) => heap,
+            None => settings::HEAP_SIZE.bytes()?,
+        };
+        let size = bootstrap.size();
+        let rank = bootstrap.rank();
+        let make = || Node::create_memory(size, heap);
+        let fd = bootstrap.node_memory(&make, deadline)?;
+        let slot = u16::try_from(rank.0).map_err(|_| {
+            Error::invalid("number of ranks on a node", format!("rank {rank} is too large"))
+        })?;
+        let node = Node::attach(fd, Slot(slot), deadline)?;
+        Job::wire(node, deadline)
+    }
+}
+
+impl Job {
+    /// Joins the job that this process was started for: by `hither run` or a
+    /// [`crate::world::Launcher`]; else a job of this one process.
+    pub fn init() -> Result<Job> {
+        Builder::default().init()
+    }
+
+    /// For other ways to join.
+    pub fn builder() -> Builder {
+        Builder::default()
+    }
+
+    /// Runs `body` on `ranks` ranks that are threads of this process, for tests, examples and
+    /// measurements of single pieces. Returns their results in rank order.
+    ///
+    /// A thread that panics counts as a dead rank for the others, and the panic goes on in the
+    /// caller once all have ended.
+    pub fn threads<R: Send>(ranks: u32, body: impl Fn(Job) -> R + Send + Sync) -> Result<Vec<R>> {
+        let heap = settings::HEAP_SIZE.bytes()?;
+        let limit = settings::WIRE_TIMEOUT.seconds()?;
+        let fd = Node::create_memory(ranks, heap)?;
+        let length = crate::shm::map::sealed_length(&fd)?;
+        let mapping = Arc::new(Mapping::anywhere(&fd, length)?);
+        let run = |rank: u32| -> Result<R> {
+            let deadline = limit.map_or(Deadline::NEVER, Deadline::after);
+            let node = Node::attach_mapped(clone_fd(&fd)?, Slot(rank as u16), mapping.clone())?;
+            Ok(body(Job::wire(node, deadline)?))
+        };
+        std::thread::scope(|scope| {
+            let run = &run;
+            let all: Vec<_> = (0..ranks).map(|rank| scope.spawn(move || run(rank))).collect();
+            let ended: Vec<_> = all.into_iter().map(|thread| thread.join()).collect();
+            ended
+                .into_iter()
+                .map(|end| end.unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+                .collect()
+        })
+    }
+
+    fn wire(node: Arc<Node>, deadline: Deadline) -> Result<Job> {
+        Team::prepare_whole(&node)?;
+        node.await_all(deadline)?;
+        let limit = settings::WAIT_TIMEOUT.seconds()?;
+        let team = Team::whole(&node)?;
+        let team = limit.map_or(team.clone(), |limit| team.with_deadline(limit));
+        Ok(Job { team, limit })
+    }
+
+    /// This process's rank.
+    pub fn rank(&self) -> Rank {
+        self.team.rank()
+    }
+
+    /// Ranks in the job.
+    pub fn size(&self) -> u32 {
+        self.team.size()
+    }
+
+    /// The team of all ranks.
+    pub fn team(&self) -> &Team {
+        &self.team
+    }
+
+    /// The team of the ranks on this node. In this version a job has one node, so it is the
+    /// whole job's team.
+    pub fn node_team(&self) -> &Team {
+        &self.team
+    }
+
+    /// Time limit of waits, as set by `HITHER_WAIT_TIMEOUT`.
+    pub fn wait_timeout(&self) -> Option<Duration> {
+        self.limit
+    }
+
+    /// Whether this rank knows of any death in the job.
+    pub fn deaths(&self) -> u32 {
+        self.node().header().deaths.load(Ordering::Acquire)
+    }
+
+    /// The attachment to the node's memory.
+    pub fn node(&self) -> &Arc<Node> {
+        self.team.node()
+    }
+
+    /// Waits until every rank has called it, then leaves. After a death it leaves at once and
+    /// reports it.
+    pub fn finish(self) -> Result<()> {
+        self.team.barrier()
+    }
+}
+
+impl Drop for Job {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            self.node().leave();
+        }
+    }
+}
+
+fn clone_fd(fd: &OwnedFd) -> Result<OwnedFd> {
+    fd.as_fd()
+        .try_clone_to_owned()
+        .map_err(|e| Error::os("duplicating the descriptor of the node's memory", e))
+}
