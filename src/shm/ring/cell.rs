@@ -1,0 +1,389 @@
+//! The cell: 64 bytes, one cache line, the unit of both rings.
+//!
+//! ```text
+//! word 0   63           32 31  30 29        16 15      8 7      0
+//!          | lap          | state | owner slot | cells   | 0     |    tag: an atomic
+//!
+//! first cell of a message                  every further cell
+//! word 1   | imm 40 | kind 8 | len 16 |    words 1..8   56 bytes of payload
+//! word 2.. 48 bytes of payload
+//! ```
+//! * `lap`: the lap (from 1) in which the tag was written.
+//! * `state`: FREE only in memory never written; CLAIMED a producer is writing the message;
+//!   COMMITTED the message is complete; MIDDLE a further cell of a message, or the first cell of
+//!   one that was given up.
+//! * `owner`: the producer. `cells`: how many cells the message has, in all of its tags.
+//!
+//! Every cell has its tag, also in the middle of a message: no payload is ever taken for a tag.
+
+use super::position::Position;
+use crate::base::sync::{AtomicU64, UnsafeCell};
+use crate::base::{Error, Result, Slot};
+
+/// Payload bytes in the first cell of a message.
+pub const FIRST_BYTES: usize = 48;
+/// Payload bytes in every further cell.
+pub const MORE_BYTES: usize = 56;
+/// Most cells of one message: half a lane.
+pub const MAX_CELLS: usize = super::lane::LANE_CELLS / 2;
+/// Most bytes of one message.
+pub const MAX_MESSAGE: usize = capacity(MAX_CELLS);
+/// Bits of a message's `imm`.
+pub const IMM_BITS: u32 = 40;
+
+/// Payload bytes of a message of `cells` cells.
+pub const fn capacity(cells: usize) -> usize {
+    FIRST_BYTES + (cells - 1) * MORE_BYTES
+}
+
+/// Cells that a message of `len` bytes takes.
+#[inline(always)]
+pub const fn cells_for(len: usize) -> usize {
+    if len <= FIRST_BYTES { 1 } else { 1 + (len - FIRST_BYTES).div_ceil(MORE_BYTES) }
+}
+
+pub(super) const FREE: u64 = 0;
+pub(super) const MIDDLE: u64 = 1;
+pub(super) const CLAIMED: u64 = 2;
+pub(super) const COMMITTED: u64 = 3;
+
+/// The first word of a cell.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) struct Tag(pub u64);
+
+impl Tag {
+    #[inline(always)]
+    pub fn new(at: Position, state: u64, owner: Slot, cells: usize) -> Tag {
+        let owner = u64::from(owner.0 & 0x3fff);
+        Tag(u64::from(at.tag_lap()) << 32 | state << 30 | owner << 16 | (cells as u64 & 0xff) << 8)
+    }
+
+    /// The same tag in another state.
+    #[inline(always)]
+    pub fn with(self, state: u64) -> Tag {
+        Tag(self.0 & !(3 << 30) | state << 30)
+    }
+
+    /// The same tag, one lap on.
+    #[inline(always)]
+    pub fn next_lap(self) -> Tag {
+        Tag(self.0.wrapping_add(1 << 32))
+    }
+
+    #[inline(always)]
+    pub fn lap(self) -> u32 {
+        (self.0 >> 32) as u32
+    }
+
+    #[inline(always)]
+    pub fn state(self) -> u64 {
+        self.0 >> 30 & 3
+    }
+
+    #[inline(always)]
+    pub fn owner(self) -> Slot {
+        Slot((self.0 >> 16 & 0x3fff) as u16)
+    }
+
+    #[inline(always)]
+    pub fn cells(self) -> usize {
+        (self.0 >> 8 & 0xff) as usize
+    }
+}
+
+impl std::fmt::Debug for Tag {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let state = ["free", "middle", "claimed", "committed"][self.state() as usize];
+        write!(f, "{state} lap {} owner {} cells {}", self.lap(), self.owner(), self.cells())
+    }
+}
+
+/// What a message is, beside its bytes: a kind, and up to 40 bits that the layer above chooses.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Label {
+    kind: u8,
+    imm: u64,
+}
+
+impl Label {
+    /// A label; an error if `imm` has more than [`IMM_BITS`] bits.
+    #[inline]
+    pub fn new(kind: u8, imm: u64) -> Result<Label> {
+        if imm >> IMM_BITS != 0 {
+            return Err(Error::invalid(
+                "message label",
+                format!("imm {imm:#x} has more than {IMM_BITS} bits"),
+            ));
+        }
+        Ok(Label { kind, imm })
+    }
+
+    /// The kind.
+    #[inline]
+    pub fn kind(self) -> u8 {
+        self.kind
+    }
+
+    /// The immediate value.
+    #[inline]
+    pub fn imm(self) -> u64 {
+        self.imm
+    }
+
+    #[inline(always)]
+    fn with_len(self, len: usize) -> u64 {
+        self.imm << 24 | u64::from(self.kind) << 16 | len as u64
+    }
+
+    #[inline(always)]
+    fn split(word: u64) -> (Label, usize) {
+        (Label { kind: (word >> 16) as u8, imm: word >> 24 }, word as u16 as usize)
+    }
+}
+
+/// A received message. The bytes are a private copy.
+#[derive(Clone, Copy, Debug)]
+pub struct Incoming<'a> {
+    /// Who sent it.
+    pub from: Slot,
+    /// Its label.
+    pub label: Label,
+    /// Its payload.
+    pub bytes: &'a [u8],
+}
+
+/// Private memory that a consumer copies messages into.
+pub struct Scratch(Box<[u64; SCRATCH_WORDS]>);
+
+/// Room for whole cells, so that copies out are of constant size.
+const SCRATCH_WORDS: usize = (FIRST_BYTES + MORE_BYTES * (MAX_CELLS - 1)) / 8;
+
+impl Scratch {
+    /// Scratch for messages of up to [`MAX_MESSAGE`] bytes.
+    pub fn new() -> Scratch {
+        Scratch(Box::new([0; SCRATCH_WORDS]))
+    }
+
+    #[inline(always)]
+    fn start(&mut self) -> *mut u8 {
+        self.0.as_mut_ptr().cast()
+    }
+
+    #[inline(always)]
+    pub(super) fn bytes(&self, len: usize) -> &[u8] {
+        // SAFETY: a u64 array is initialised bytes; `min` keeps the length inside it.
+        unsafe {
+            std::slice::from_raw_parts(self.0.as_ptr().cast(), len.min(size_of_val(&*self.0)))
+        }
+    }
+}
+
+impl Default for Scratch {
+    fn default() -> Self {
+        Scratch::new()
+    }
+}
+
+/// One cell. See the [module](self) for its layout.
+#[repr(C, align(64))]
+pub struct Cell {
+    pub(super) tag: AtomicU64,
+    /// Owned by the producer from its claim (for a lane: from when the cell is free) to its
+    /// commit, by the consumer from then until it publishes a head behind the cell.
+    body: UnsafeCell<[u64; 7]>,
+}
+
+// SAFETY: the body is accessed only by the side that owns it, see the field.
+unsafe impl Sync for Cell {}
+// SAFETY: plain data.
+unsafe impl Send for Cell {}
+
+#[cfg(not(loom))]
+const _: () = {
+    assert!(size_of::<Cell>() == 64 && align_of::<Cell>() == 64);
+    assert!(std::mem::offset_of!(Cell, body) == 8);
+    assert!(MAX_MESSAGE <= u16::MAX as usize && MAX_CELLS <= 255);
+    assert!(crate::shm::segment::MAX_CAPACITY <= 1 << 14);
+};
+
+impl Cell {
+    /// A cell nobody has written (shared cells start as zeros, which is the same).
+    pub fn new() -> Cell {
+        Cell { tag: AtomicU64::new(FREE), body: UnsafeCell::new([0; 7]) }
+    }
+
+    /// Writes label and the first bytes of a message.
+    ///
+    /// # Safety
+    /// The caller owns the body. At most [`FIRST_BYTES`] of `bytes` are taken.
+    #[inline(always)]
+    pub(super) unsafe fn put_first(&self, label: Label, bytes: &[u8]) {
+        self.body.with_mut(|body| {
+            let body = body.cast::<u64>();
+            let payload = bytes.len().min(FIRST_BYTES);
+            // SAFETY: the caller owns the 56 bytes of the body: 8 for the label and
+            // FIRST_BYTES behind it; `payload` bytes are read from the slice.
+            unsafe {
+                body.write(label.with_len(bytes.len()));
+                copy_short(body.add(1).cast(), bytes.as_ptr(), payload);
+            }
+        });
+    }
+
+    /// Writes up to [`MORE_BYTES`] further bytes of a message.
+    ///
+    /// # Safety
+    /// The caller owns the body.
+    #[inline(always)]
+    pub(super) unsafe fn put_more(&self, bytes: &[u8]) {
+        self.body.with_mut(|body| {
+            let body = body.cast::<u8>();
+            // SAFETY: the caller owns the MORE_BYTES bytes of the body; reads stay in the slice.
+            unsafe {
+                if bytes.len() >= MORE_BYTES {
+                    std::ptr::copy_nonoverlapping(bytes.as_ptr(), body, MORE_BYTES);
+                } else {
+                    copy_short(body, bytes.as_ptr(), bytes.len());
+                }
+            }
+        });
+    }
+
+    /// Reads the label, the message's length, and the first bytes into `scratch`.
+    ///
+    /// # Safety
+    /// The caller owns the body.
+    #[inline(always)]
+    pub(super) unsafe fn take_first(&self, scratch: &mut Scratch) -> (Label, usize) {
+        self.body.with(|body| {
+            let body = body.cast::<u64>();
+            // SAFETY: the caller owns the body; scratch has room for a first cell. All of the
+            // cell is copied because a copy of constant size has no branches; bytes beyond the
+            // message are left over from older ones and not shown to anyone.
+            unsafe {
+                std::ptr::copy_nonoverlapping(
+                    body.add(1).cast::<u8>(),
+                    scratch.start(),
+                    FIRST_BYTES,
+                );
+                Label::split(body.read())
+            }
+        })
+    }
+
+    /// Reads the bytes of the message's cell number `k`, `1 <= k < MAX_CELLS`, into `scratch`.
+    ///
+    /// # Safety
+    /// The caller owns the body.
+    #[inline(always)]
+    pub(super) unsafe fn take_more(&self, scratch: &mut Scratch, k: usize) {
+        assert!((1..MAX_CELLS).contains(&k));
+        self.body.with(|body| {
+            // SAFETY: the caller owns the body; the assertion keeps the copy inside scratch.
+            unsafe {
+                let to = scratch.start().add(FIRST_BYTES + (k - 1) * MORE_BYTES);
+                std::ptr::copy_nonoverlapping(body.cast::<u8>(), to, MORE_BYTES);
+            }
+        });
+    }
+}
+
+impl Default for Cell {
+    fn default() -> Self {
+        Cell::new()
+    }
+}
+
+/// Copies 0..=56 bytes by at most four moves, without the call and the dispatch of a general
+/// `memcpy`: the last move overlaps the one before it.
+///
+/// # Safety
+/// `from` is readable and `to` writable for `len <= 56` bytes, and they do not overlap.
+#[inline(always)]
+unsafe fn copy_short(to: *mut u8, from: *const u8, len: usize) {
+    type Wide = [u64; 2];
+    // SAFETY: every move reads and writes inside `0..len`: its offset is at most len minus its
+    // width, and the branch ensures that len is at least the width.
+    unsafe {
+        match len {
+            33.. => {
+                let last = len - 16;
+                let a = from.cast::<Wide>().read_unaligned();
+                let b = from.add(16).cast::<Wide>().read_unaligned();
+                let c = from.add(last.min(32)).cast::<Wide>().read_unaligned();
+                let d = from.add(last).cast::<Wide>().read_unaligned();
+                to.cast::<Wide>().write_unaligned(a);
+                to.add(16).cast::<Wide>().write_unaligned(b);
+                to.add(last.min(32)).cast::<Wide>().write_unaligned(c);
+                to.add(last).cast::<Wide>().write_unaligned(d);
+            }
+            16..=32 => {
+                let last = len - 16;
+                let a = from.cast::<Wide>().read_unaligned();
+                let b = from.add(last).cast::<Wide>().read_unaligned();
+                to.cast::<Wide>().write_unaligned(a);
+                to.add(last).cast::<Wide>().write_unaligned(b);
+            }
+            8..=15 => {
+                let last = len - 8;
+                let a = from.cast::<u64>().read_unaligned();
+                let b = from.add(last).cast::<u64>().read_unaligned();
+                to.cast::<u64>().write_unaligned(a);
+                to.add(last).cast::<u64>().write_unaligned(b);
+            }
+            4..=7 => {
+                let last = len - 4;
+                let a = from.cast::<u32>().read_unaligned();
+                let b = from.add(last).cast::<u32>().read_unaligned();
+                to.cast::<u32>().write_unaligned(a);
+                to.add(last).cast::<u32>().write_unaligned(b);
+            }
+            1..=3 => {
+                to.write(from.read());
+                to.add(len / 2).write(from.add(len / 2).read());
+                to.add(len - 1).write(from.add(len - 1).read());
+            }
+            0 => {}
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn short_copies_copy_exactly_their_bytes() {
+        let source: Vec<u8> = (1..=80).collect();
+        for len in 0..=MORE_BYTES {
+            for shift in 0..8 {
+                let mut there = vec![0u8; 72];
+                // SAFETY: both vectors are long enough for len + shift.
+                unsafe { copy_short(there.as_mut_ptr().add(shift), source.as_ptr().add(1), len) };
+                assert_eq!(&there[shift..shift + len], &source[1..1 + len]);
+                assert!(there[..shift].iter().chain(&there[shift + len..]).all(|&b| b == 0));
+            }
+        }
+    }
+
+    #[test]
+    fn cells_and_capacity_are_inverse() {
+        for cells in 1..=MAX_CELLS {
+            assert_eq!(cells_for(capacity(cells)), cells);
+            assert_eq!(cells_for(capacity(cells) + 1), cells + 1);
+        }
+        assert_eq!(cells_for(0), 1);
+    }
+
+    #[test]
+    fn tags_and_labels_hold_their_extremes() {
+        let at = Position::of_lap(u32::MAX - 1);
+        let tag = Tag::new(at, CLAIMED, Slot(0x3fff), 255);
+        assert_eq!((tag.lap(), tag.state(), tag.cells()), (u32::MAX, CLAIMED, 255));
+        assert_eq!(tag.owner(), Slot(0x3fff));
+        assert_eq!(tag.with(COMMITTED).with(CLAIMED), tag);
+        let label = Label::new(255, (1 << IMM_BITS) - 1).unwrap();
+        assert_eq!(Label::split(label.with_len(MAX_MESSAGE)), (label, MAX_MESSAGE));
+        assert!(Label::new(0, 1 << IMM_BITS).is_err());
+    }
+}

@@ -1,0 +1,81 @@
+//! Messages of several cells: what both rings do between claim and commit, and on acquire.
+
+use super::cell::{
+    COMMITTED, Cell, FIRST_BYTES, Label, MIDDLE, MORE_BYTES, Scratch, Tag, cells_for,
+};
+use super::position::Position;
+use super::{damaged, largest};
+use crate::base::sync::Ordering;
+use crate::base::{Result, Slot};
+
+/// The cell `k` places after `at`.
+#[inline(always)]
+pub(super) fn cell<const N: usize>(cells: &[Cell; N], at: Position, k: usize) -> &Cell {
+    let index = at.index() + k;
+    // Also the bounds check: positions are validated where they are read from shared memory.
+    &cells[if index < N { index } else { index - N }]
+}
+
+/// Writes a message of `n` cells at `at` and commits it.
+///
+/// The tag of the first cell is stored last, with Release: a consumer that sees it sees all of
+/// the message, and a producer that dies before leaves nothing that looks like one.
+///
+/// # Safety
+/// The caller owns the `n` cells at `at` as their producer, and `n == cells_for(bytes.len())`.
+#[inline(always)]
+pub(super) unsafe fn write<const N: usize>(
+    cells: &[Cell; N],
+    at: Position,
+    owner: Slot,
+    n: usize,
+    label: Label,
+    bytes: &[u8],
+) {
+    let first = cell(cells, at, 0);
+    // SAFETY: the caller owns the cells.
+    unsafe { first.put_first(label, bytes) };
+    if n > 1 {
+        let tag = Tag::new(at, MIDDLE, owner, n);
+        for (k, part) in bytes[FIRST_BYTES..].chunks(MORE_BYTES).enumerate() {
+            let cell = cell(cells, at, k + 1);
+            // A cell behind the end of the lap carries the lap the message began in plus one.
+            let tag = if at.index() + k + 1 < N { tag } else { tag.next_lap() };
+            cell.tag.store(tag.0, Ordering::Relaxed);
+            // SAFETY: as above.
+            unsafe { cell.put_more(part) };
+        }
+    }
+    first.tag.store(Tag::new(at, COMMITTED, owner, n).0, Ordering::Release);
+}
+
+/// Validates the committed message at `at`, whose tag was read with Acquire, and copies it into
+/// `scratch`. Returns its label and length.
+#[inline(always)]
+pub(super) fn read<const N: usize>(
+    what: &'static str,
+    cells: &[Cell; N],
+    at: Position,
+    tag: Tag,
+    scratch: &mut Scratch,
+) -> Result<(Label, usize)> {
+    let n = tag.cells();
+    // SAFETY: the tag is committed in this lap: the producer is done with the cells, and the
+    // consumer, which runs this, has not published a head behind them.
+    let (label, len) = unsafe { cell(cells, at, 0).take_first(scratch) };
+    if n == 0 || n > largest(N) || cells_for(len) != n {
+        return Err(damaged(what, format!("{tag:?} at {at:?} has {len} bytes")));
+    }
+    for k in 1..n {
+        let cell = cell(cells, at, k);
+        let found = Tag(cell.tag.load(Ordering::Relaxed));
+        let want = tag.with(MIDDLE);
+        let want = if at.index() + k < N { want } else { want.next_lap() };
+        if found != want {
+            return Err(damaged(what, format!("cell {k} of {tag:?} at {at:?} is {found:?}")));
+        }
+        // SAFETY: as above; n <= MAX_CELLS.
+        unsafe { cell.take_more(scratch, k) };
+    }
+    Ok((label, len))
+}

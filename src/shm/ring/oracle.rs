@@ -1,0 +1,294 @@
+//! Property tests of both rings against a queue of the same capacity, and attempts to deceive
+//! them with damaged memory.
+
+use super::cell::cells_for;
+use super::inbox::{InboxMemory, InboxReceiver, InboxSender, dying};
+use super::lane::{LaneMemory, LanePush, LaneReceiver, LaneSender};
+use super::{Label, MAX_MESSAGE, Polled, Push, Scratch};
+use crate::base::sync::AtomicU32;
+use crate::base::{Error, Slot};
+use proptest::prelude::*;
+use std::collections::VecDeque;
+
+/// Message contents that differ from byte to byte and from message to message.
+fn content(seed: u64, len: usize) -> Vec<u8> {
+    (0..len as u64)
+        .map(|i| (seed.wrapping_mul(0x9e37_79b9) >> 7).wrapping_add(i * 31) as u8)
+        .collect()
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Send { producer: u16, len: usize },
+    Receive,
+    Die { how: usize, cells: usize },
+}
+
+fn steps(max_len: usize, deaths: bool) -> impl Strategy<Value = Vec<Step>> {
+    let len = prop_oneof![0..60usize, 0..=max_len];
+    let send = (1..4u16, len).prop_map(|(producer, len)| Step::Send { producer, len });
+    let die = (0..3usize, 1..=3usize).prop_map(|(how, cells)| Step::Die { how, cells });
+    let weight = if deaths { 1 } else { 0 };
+    let count = if cfg!(miri) { 60 } else { 600 };
+    prop::collection::vec(prop_oneof![6 => send, 5 => Just(Step::Receive), weight => die], 1..count)
+}
+
+fn cases() -> ProptestConfig {
+    let cases = if cfg!(miri) { 4 } else { 256 };
+    ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() }
+}
+
+type Queue = VecDeque<(u16, u64, Vec<u8>)>;
+
+fn expect(found: Polled<'_>, oracle: &mut Queue) -> Result<(), TestCaseError> {
+    match (found, oracle.pop_front()) {
+        (Polled::Empty, None) => {}
+        (Polled::Message(m), Some((from, seed, bytes))) => {
+            prop_assert_eq!(m.from, Slot(from));
+            prop_assert_eq!(m.label, Label::new(from as u8, seed).unwrap());
+            prop_assert_eq!(m.bytes, &bytes[..]);
+        }
+        (found, want) => prop_assert!(false, "found {:?}, want {:?}", found, want),
+    }
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(cases())]
+
+    /// 13 cells: laps end in the middle of messages. The dead owner is slot 9.
+    #[test]
+    fn an_inbox_is_a_queue_even_if_producers_die(steps in steps(48 + 5 * 56, true)) {
+        const N: usize = 13;
+        let inbox = InboxMemory::<N>::new();
+        let mut senders = [InboxSender::default(); 4];
+        let mut receiver = InboxReceiver::new();
+        let mut scratch = Scratch::new();
+        let mut oracle = Queue::new();
+        let (mut used, mut claims, mut died) = (0usize, VecDeque::new(), 0);
+        for (seed, step) in steps.into_iter().enumerate() {
+            let seed = seed as u64;
+            match step {
+                Step::Send { producer, len } => {
+                    let bytes = content(seed, len);
+                    let label = Label::new(producer as u8, seed).unwrap();
+                    let sender = &mut senders[producer as usize];
+                    let push = sender.try_send(&inbox, Slot(producer), label, &bytes).unwrap();
+                    let fits = used + cells_for(len) <= N;
+                    prop_assert_eq!(push, if fits { Push::Sent } else { Push::Full });
+                    if fits {
+                        used += cells_for(len);
+                        claims.push_back((cells_for(len), false));
+                        oracle.push_back((producer, seed, bytes));
+                    }
+                }
+                Step::Receive => {
+                    let found = receiver.poll(&inbox, &mut scratch, |s| s == Slot(9)).unwrap();
+                    let message = matches!(found, Polled::Message(_));
+                    expect(found, &mut oracle)?;
+                    while let Some((cells, dead)) = claims.pop_front() {
+                        used -= cells;
+                        if dead { died += 1 } else { break }
+                    }
+                    prop_assert!(message || used == 0);
+                    prop_assert_eq!(receiver.skipped(), died);
+                }
+                Step::Die { how, cells } => {
+                    let die = [dying::after_claim::<N>, dying::after_tail, dying::before_commit][how];
+                    // A death right after a claim that nobody has helped along is met by the
+                    // next producer only; so let one meet it now and then.
+                    if die(&inbox, Slot(9), cells) {
+                        used += cells;
+                        claims.push_back((cells, true));
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_lane_is_a_queue(steps in steps(48 + 5 * 56, false)) {
+        const N: usize = 13;
+        let lane = LaneMemory::<N>::new();
+        let mut sender = LaneSender::open(&lane).unwrap();
+        let mut receiver = LaneReceiver::open(&lane, sender.generation().low_bits()).unwrap();
+        let mut scratch = Scratch::new();
+        let mut oracle = Queue::new();
+        let mut used = VecDeque::new();
+        for (seed, step) in steps.into_iter().enumerate() {
+            let seed = seed as u64;
+            match step {
+                Step::Send { len, .. } => {
+                    let bytes = content(seed, len);
+                    let label = Label::new(1, seed).unwrap();
+                    let push = sender.try_send(&lane, Slot(1), label, &bytes).unwrap();
+                    let fits = used.iter().sum::<usize>() + cells_for(len) <= N;
+                    prop_assert_eq!(push, if fits { Push::Sent } else { Push::Full });
+                    if fits {
+                        used.push_back(cells_for(len));
+                        oracle.push_back((1, seed, bytes));
+                    }
+                }
+                _ => {
+                    expect(receiver.poll(&lane, &mut scratch).unwrap(), &mut oracle)?;
+                    used.pop_front();
+                }
+            }
+        }
+    }
+
+    /// A lane goes through many hands at arbitrary places; what a producer left half-written and
+    /// what older producers wrote is never taken for the present one's.
+    #[test]
+    fn a_lane_changes_hands_at_any_place(
+        hands in prop::collection::vec((prop::collection::vec(0..300usize, 0..20), any::<bool>()), 1..30)
+    ) {
+        const N: usize = 13;
+        let lane = LaneMemory::<N>::new();
+        let sending = AtomicU32::new(0);
+        let mut scratch = Scratch::new();
+        let mut former: Option<LaneSender> = None;
+        for (who, (lens, half_written)) in hands.into_iter().enumerate() {
+            let me = Slot(who as u16 + 1);
+            let mut sender = LaneSender::open(&lane).unwrap();
+            let mut receiver = LaneReceiver::open(&lane, sender.generation().low_bits()).unwrap();
+            for (i, len) in lens.into_iter().enumerate() {
+                let bytes = content(i as u64, len);
+                let label = Label::new(1, i as u64).unwrap();
+                let push = sender.try_send_guarded(&lane, &sending, me, label, &bytes).unwrap();
+                prop_assert_eq!(push, LanePush::Sent);
+                match receiver.poll(&lane, &mut scratch).unwrap() {
+                    Polled::Message(m) => {
+                        prop_assert_eq!(m.from, me);
+                        prop_assert_eq!(m.bytes, &bytes[..]);
+                    }
+                    other => prop_assert!(false, "{:?}", other),
+                }
+            }
+            if half_written {
+                sender.die_before_commit(&lane, me, 6);
+            }
+            receiver.revoke(&lane);
+            prop_assert!(LaneReceiver::is_quiet(&sending));
+            prop_assert!(matches!(receiver.poll(&lane, &mut scratch).unwrap(), Polled::Empty));
+            receiver.close(&lane);
+            let label = Label::new(0, 0).unwrap();
+            for sender in former.iter_mut().chain([&mut sender]) {
+                let push = sender.try_send_guarded(&lane, &sending, me, label, &[]).unwrap();
+                prop_assert_eq!(push, LanePush::Revoked);
+            }
+            former = Some(sender);
+        }
+    }
+
+    /// Whatever the control words and tags are overwritten with: an error or an odd message, but
+    /// no panic, no endless loop, no access outside the ring.
+    #[test]
+    fn damaged_memory_is_an_error_not_a_crash(
+        words in prop::collection::vec((0..40usize, any::<u64>(), any::<bool>()), 1..8),
+        len in 0..300usize,
+    ) {
+        const N: usize = 13;
+        let inbox = InboxMemory::<N>::new();
+        let lane = LaneMemory::<N>::new();
+        let mut lane_sender = LaneSender::open(&lane).unwrap();
+        let mut lane_receiver = LaneReceiver::open(&lane, lane_sender.generation().low_bits()).unwrap();
+        let (mut sender, mut receiver) = (InboxSender::default(), InboxReceiver::new());
+        let mut scratch = Scratch::new();
+        let label = Label::new(3, 4).unwrap();
+        let bytes = content(1, len);
+        for (place, value, small) in words {
+            let value = if small { value & 0x0000_0003_ffff_ffff } else { value };
+            inbox.overwrite(place, value);
+            lane.overwrite(place, value);
+            for _ in 0..3 {
+                let _ = sender.try_send(&inbox, Slot(1), label, &bytes);
+                let _ = lane_sender.try_send(&lane, Slot(1), label, &bytes);
+                let _ = receiver.poll(&inbox, &mut scratch, |_| true).map(|_| ());
+                let _ = lane_receiver.poll(&lane, &mut scratch).map(|_| ());
+            }
+        }
+    }
+}
+
+#[test]
+fn the_longest_message_fits_an_empty_ring_wherever_it_begins() {
+    let inbox = Box::new(InboxMemory::<{ super::inbox::INBOX_CELLS }>::new());
+    let lane = Box::new(LaneMemory::<{ super::lane::LANE_CELLS }>::new());
+    let mut lane_sender = LaneSender::open(&lane).unwrap();
+    let mut lane_receiver = LaneReceiver::open(&lane, lane_sender.generation().low_bits()).unwrap();
+    let (mut sender, mut receiver) = (InboxSender::default(), InboxReceiver::new());
+    let mut scratch = Scratch::new();
+    let label = Label::new(0, 0).unwrap();
+    let long = content(5, MAX_MESSAGE);
+    let rounds = if cfg!(miri) { 5 } else { 3000 };
+    for round in 0..rounds {
+        let short = content(round, round as usize % 700);
+        for bytes in [&short, &long] {
+            assert_eq!(lane_sender.try_send(&lane, Slot(1), label, bytes).unwrap(), Push::Sent);
+            assert_eq!(sender.try_send(&inbox, Slot(1), label, bytes).unwrap(), Push::Sent);
+            match lane_receiver.poll(&lane, &mut scratch).unwrap() {
+                Polled::Message(m) => assert_eq!(m.bytes, &bytes[..]),
+                other => panic!("{other:?}"),
+            }
+            match receiver.poll(&inbox, &mut scratch, |_| false).unwrap() {
+                Polled::Message(m) => assert_eq!(m.bytes, &bytes[..]),
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+    let too_long = vec![0; MAX_MESSAGE + 1];
+    for error in [
+        lane_sender.try_send(&lane, Slot(1), label, &too_long).unwrap_err(),
+        sender.try_send(&inbox, Slot(1), label, &too_long).unwrap_err(),
+    ] {
+        assert!(matches!(error, Error::InvalidArgument { .. }));
+        assert!(error.to_string().contains(&MAX_MESSAGE.to_string()), "{error}");
+    }
+}
+
+#[test]
+fn a_producer_that_stands_still_is_named_and_then_goes_on() {
+    let inbox = InboxMemory::<13>::new();
+    let mut receiver = InboxReceiver::new();
+    let mut scratch = Scratch::new();
+    assert!(dying::after_claim(&inbox, Slot(5), 2));
+    let found = receiver.poll(&inbox, &mut scratch, |s| s == Slot(6)).unwrap();
+    assert!(matches!(found, Polled::Unfinished(Slot(5))), "{found:?}");
+    assert_eq!(receiver.skipped(), 0);
+}
+
+#[test]
+fn producers_in_threads_lose_nothing() {
+    const EACH: u64 = if cfg!(miri) { 40 } else { 20_000 };
+    let inbox = InboxMemory::<61>::new();
+    std::thread::scope(|scope| {
+        for me in 1..4u16 {
+            let inbox = &inbox;
+            scope.spawn(move || {
+                let mut sender = InboxSender::default();
+                for i in 0..EACH {
+                    let bytes = content(i, (i * u64::from(me) % 400) as usize);
+                    let label = Label::new(me as u8, i).unwrap();
+                    while sender.try_send(inbox, Slot(me), label, &bytes).unwrap() == Push::Full {
+                        std::thread::yield_now();
+                    }
+                }
+            });
+        }
+        let mut receiver = InboxReceiver::new();
+        let mut scratch = Scratch::new();
+        let mut next = [0; 4];
+        while next.iter().sum::<u64>() < 3 * EACH {
+            match receiver.poll(&inbox, &mut scratch, |_| false).unwrap() {
+                Polled::Message(m) => {
+                    let i = &mut next[m.from.index()];
+                    assert_eq!(m.label.imm(), *i);
+                    assert_eq!(m.bytes, content(*i, (*i * u64::from(m.from.0) % 400) as usize));
+                    *i += 1;
+                }
+                _ => std::thread::yield_now(),
+            }
+        }
+    });
+}
