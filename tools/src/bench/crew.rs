@@ -13,7 +13,8 @@
 //! It uses nothing of the library and nothing that is measured, and none of it is timed.
 
 use super::block::{APART, Area, Block};
-use hither::{Error, Result};
+use hither::{Error, Job, Rank, Result};
+use rustix::fd::AsRawFd;
 use std::cell::Cell;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::time::{Duration, Instant};
@@ -100,17 +101,40 @@ pub struct Crew {
     block: Block,
     control: Area,
     sequence: Cell<u64>,
+    job: Option<Job>,
 }
 
 impl Crew {
-    /// Sets up one rank of a crew that has no job, on its own mapping of a common block.
-    pub fn bare(rank: u32, size: u32, block: Block) -> Result<Crew> {
-        Self::assemble(rank, size, block)
+    /// Sets up the ranks of `job`. Collective.
+    pub fn new(job: Job) -> Result<Crew> {
+        let mut at = [0u64; 2];
+        let own = if job.rank() == Rank(0) {
+            let fd = Block::create()?;
+            at = [u64::from(std::process::id()), fd.as_raw_fd() as u64];
+            Some(fd)
+        } else {
+            None
+        };
+        job.team().broadcast(Rank(0), &mut at)?;
+        let fd = match own {
+            Some(fd) => fd,
+            None => Block::open(at[0] as u32, at[1] as i32)?,
+        };
+        let block = Block::map(&fd)?;
+        // Rank 0's descriptor must stay open until the others have opened it.
+        job.team().barrier()?;
+        Self::assemble(job.rank().0, job.size(), block, Some(job))
     }
 
-    fn assemble(rank: u32, size: u32, block: Block) -> Result<Crew> {
+    /// Sets up one rank of a crew that has no job, on its own mapping of a common block.
+    #[cfg(test)]
+    pub fn bare(rank: u32, size: u32, block: Block) -> Result<Crew> {
+        Self::assemble(rank, size, block, None)
+    }
+
+    fn assemble(rank: u32, size: u32, block: Block, job: Option<Job>) -> Result<Crew> {
         let control = block.take((size as usize + 1) * APART)?;
-        Ok(Crew { rank, size, block, control, sequence: Cell::new(0) })
+        Ok(Crew { rank, size, block, control, sequence: Cell::new(0), job })
     }
 
     /// Whether this rank measures.
@@ -131,6 +155,16 @@ impl Crew {
     /// Memory for limits.
     pub fn block(&self) -> &Block {
         &self.block
+    }
+
+    /// The job the crew measures in.
+    pub fn job(&self) -> Result<&Job> {
+        self.job.as_ref().ok_or_else(|| Error::invalid("bench", "this side needs a job"))
+    }
+
+    /// Leaves the job. Collective.
+    pub fn finish(self) -> Result<()> {
+        self.job.map_or(Ok(()), Job::finish)
     }
 
     fn arrived(rank: u32) -> usize {

@@ -2,71 +2,118 @@
 //!
 //! ```text
 //! suite    which benchmarks there are            floor/    raw limits, one file each
-//! duel     two sides, interleaved A B A B ...    subject/  the library's sides
-//! crew     ranks that measure, and their orders  row, stats, table: results
+//! jobs     this program started as ranks         subject/  the library's sides
+//! duel     two sides, interleaved A B A B ...    crew      ranks that measure, and their orders
+//! row, stats, meter, clock, table                block     shared memory for the limits
 //! ```
+//! The command starts a job for each benchmark; its ranks, bound to cores, measure both sides
+//! in the same processes, and rank 0 hands the rows back.
 
-#[allow(dead_code)]
 mod block;
 mod clock;
 mod crew;
 mod duel;
-#[allow(dead_code)]
 mod floor;
+mod jobs;
 mod meter;
-#[allow(dead_code)] // Goals and some limits belong to sides that come with the library's parts.
 mod row;
 mod stats;
 mod subject;
+mod suite;
 mod table;
 
-use hither::Result;
+use hither::topo::Bind;
+use hither::{Error, Result};
 use std::process::ExitCode;
 
 /// Arguments of `hither bench`.
 #[derive(clap::Args)]
 pub struct Args {
-    /// What to measure; "all" or "list"
+    /// What to measure: names, "all" (the default), or "list" to see the names
     names: Vec<String>,
-    /// One JSON object per row
+    /// Ranks that measure; most benchmarks are meant for 2
+    #[arg(short = 'n', long)]
+    ranks: Option<u32>,
+    /// One JSON object per row instead of a table
     #[arg(long)]
     json: bool,
     /// Fewer and shorter rounds
     #[arg(long)]
     quick: bool,
+    /// Bind each rank to a core, or leave it to the system
+    #[arg(long, value_parser = ["core", "none"], default_value = "core")]
+    bind: String,
+    /// Takes part in a measuring job
+    #[arg(long, hide = true)]
+    worker: bool,
+    /// Says that the process has begun, and ends
+    #[arg(long, hide = true)]
+    begun: bool,
 }
 
 /// Runs `hither bench`.
 pub fn run(args: &Args) -> Result<ExitCode> {
-    if args.names.iter().any(|n| n != "all" && n != "limits") {
-        println!("limits   the raw limits of this machine");
+    if args.begun {
+        print!(".");
         return Ok(ExitCode::SUCCESS);
     }
+    if args.names.iter().any(|name| name == "list") {
+        for bench in suite::ALL.iter().filter(|bench| !bench.about.is_empty()) {
+            println!("{:12}{}", bench.name, bench.about);
+        }
+        return Ok(ExitCode::SUCCESS);
+    }
+    if args.worker {
+        return work(args);
+    }
+    if cfg!(debug_assertions) {
+        eprintln!("hither: this is a debug build; its figures say little");
+    }
+    measure(args)
+}
+
+/// A rank of a measuring job.
+fn work(args: &Args) -> Result<ExitCode> {
     let effort = if args.quick { duel::Effort::QUICK } else { duel::Effort::FULL };
-    let fd = block::Block::create()?;
-    let rows = std::thread::scope(|scope| {
-        let other = scope.spawn(|| limits(&fd, 1, effort));
-        let rows = limits(&fd, 0, effort);
-        other.join().unwrap_or_else(|_| Ok(Vec::new())).and(rows)
-    })?;
-    if args.json {
-        rows.iter().for_each(|row| println!("{}", table::json(row)));
-    } else {
-        println!("{}", table::table(&rows));
+    let [name] = args.names.as_slice() else {
+        return Err(Error::invalid("bench --worker", "wants exactly one benchmark"));
+    };
+    for row in suite::work(suite::find(name)?, effort)? {
+        println!("{}", table::json(&row));
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// One rank's part in measuring the limits, on a thread of its own core.
-fn limits(fd: &rustix::fd::OwnedFd, rank: u32, effort: duel::Effort) -> Result<Vec<row::Row>> {
-    let mut cores = rustix::thread::CpuSet::new();
-    cores.set(rank as usize);
-    // Without it the figures are less steady, no more.
-    let _ = rustix::thread::sched_setaffinity(None, &cores);
-    let crew = crew::Crew::bare(rank, 2, block::Block::map(fd)?)?;
+/// The command: one job after the other, and the report.
+fn measure(args: &Args) -> Result<ExitCode> {
+    let bind = if args.bind == "none" { Bind::None } else { Bind::Core };
+    let options = jobs::Options { quick: args.quick, bind, ranks: args.ranks };
     let mut rows = Vec::new();
-    for case in subject::limits::cases() {
-        rows.extend(duel::run(&crew, &case, effort)?);
+    let mut code = ExitCode::SUCCESS;
+    for bench in suite::select(&args.names)? {
+        if !args.json {
+            eprintln!("{}: {} ...", bench.name, bench.about);
+        }
+        let measured = match bench.kind {
+            suite::Kind::Outside(run) => run(&options),
+            _ => jobs::measure(bench, options.ranks.unwrap_or(2), &options),
+        };
+        match measured {
+            Ok(new) => {
+                if args.json {
+                    new.iter().for_each(|row| println!("{}", table::json(row)));
+                }
+                rows.extend(new);
+            }
+            // The others are still worth having.
+            Err(error) => {
+                eprintln!("hither: {}: {error}", bench.name);
+                code = ExitCode::FAILURE;
+            }
+        }
     }
-    Ok(rows)
+    if !args.json {
+        println!("{}", table::table(&rows));
+    }
+    Ok(code)
 }

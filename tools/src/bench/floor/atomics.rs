@@ -19,8 +19,6 @@ pub enum Instruction {
     LoadFence,
     /// A plain store.
     Store,
-    /// A plain load.
-    Load,
     /// fetch_add.
     FetchAdd,
     /// compare_exchange that succeeds.
@@ -72,10 +70,6 @@ impl Atomics {
                 word(i).store(i, Relaxed);
                 Ok(())
             }),
-            Instruction::Load => meter.run(count, |i| {
-                black_box(word(i).load(Relaxed));
-                Ok(())
-            }),
             Instruction::FetchAdd => meter.run(count, |i| {
                 black_box(word(i).fetch_add(1, AcqRel));
                 Ok(())
@@ -115,7 +109,6 @@ mod tests {
             Instruction::StoreFence,
             Instruction::LoadFence,
             Instruction::Store,
-            Instruction::Load,
             Instruction::FetchAdd,
             Instruction::CompareSwap,
         ] {
@@ -126,7 +119,7 @@ mod tests {
                 match instruction {
                     Instruction::FetchAdd | Instruction::CompareSwap => assert_eq!(left, 100),
                     Instruction::StoreFence | Instruction::Store => assert_eq!(left, 397),
-                    Instruction::Load | Instruction::LoadFence => assert_eq!(left, 0),
+                    Instruction::LoadFence => assert_eq!(left, 0),
                 }
             });
         }

@@ -8,12 +8,12 @@ use std::time::{Duration, Instant};
 
 /// Starts `count` processes of `command` at once; the time until the last has begun its main
 /// function. They are reaped before this returns.
-pub fn fork_exec(count: u32, command: impl Fn() -> Command) -> Result<Duration> {
+pub fn fork_exec(count: u32, command: impl Fn() -> Result<Command>) -> Result<Duration> {
     let start = Instant::now();
     let mut children = Vec::new();
     let mut failed = None;
     for _ in 0..count {
-        match command().stdin(Stdio::null()).stdout(Stdio::piped()).spawn() {
+        match command()?.stdin(Stdio::null()).stdout(Stdio::piped()).spawn() {
             Ok(child) => children.push(child),
             Err(e) => failed = Some(Error::os("starting a process", e)),
         }
@@ -43,14 +43,14 @@ mod tests {
         let echo = || {
             let mut command = Command::new("/bin/sh");
             command.args(["-c", "echo x"]);
-            command
+            Ok(command)
         };
         assert!(fork_exec(3, echo).unwrap() > Duration::ZERO);
-        assert!(fork_exec(1, || Command::new("/nonexistent")).is_err());
+        assert!(fork_exec(1, || Ok(Command::new("/nonexistent"))).is_err());
         let silent = || {
             let mut command = Command::new("/bin/sh");
             command.args(["-c", ":"]);
-            command
+            Ok(command)
         };
         assert!(fork_exec(1, silent).is_err(), "ends without a byte");
     }

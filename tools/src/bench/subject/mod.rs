@@ -1,3 +1,10 @@
 //! The library's side of the comparisons.
 
+pub mod active;
+pub mod coll;
+pub mod idle;
 pub mod limits;
+pub mod memory;
+pub mod oversub;
+pub mod start;
+pub mod window;

@@ -1,0 +1,116 @@
+//! Which benchmarks there are.
+
+use super::crew::Crew;
+use super::duel::{self, Case, Effort};
+use super::jobs::Options;
+use super::row::Row;
+use super::subject::{active, coll, idle, limits, memory, oversub, start, window};
+use hither::{Error, Job, Result};
+
+/// How a benchmark is carried out.
+#[derive(Clone, Copy)]
+pub enum Kind {
+    /// Comparisons inside one job.
+    Cases(fn() -> Vec<Case>),
+    /// Something of its own inside one job; rows come out on rank 0.
+    Inside(fn(&Crew, Effort) -> Result<Vec<Row>>),
+    /// The same, from before the job is joined.
+    Alone(fn() -> Result<Vec<Row>>),
+    /// Something of its own that starts jobs.
+    Outside(fn(&Options) -> Result<Vec<Row>>),
+}
+
+/// One benchmark.
+pub struct Bench {
+    /// Its name on the command line.
+    pub name: &'static str,
+    /// One line for `list`; empty for parts of others.
+    pub about: &'static str,
+    /// Settings of its job.
+    pub settings: &'static [(&'static str, &'static str)],
+    /// How.
+    pub kind: Kind,
+}
+
+const fn bench(name: &'static str, about: &'static str, kind: Kind) -> Bench {
+    Bench { name, about, settings: &[], kind }
+}
+
+/// All benchmarks in the order of `all`, and the parts that run inside the jobs of others.
+pub const ALL: &[Bench] = &[
+    bench(
+        "limits",
+        "the raw limits of this machine, each beside itself",
+        Kind::Cases(limits::cases),
+    ),
+    bench("put", "put and flush", Kind::Cases(window::put)),
+    bench("get", "get and flush", Kind::Cases(window::get)),
+    bench("atomics", "fetch_and_op and compare_and_swap", Kind::Cases(window::atomics)),
+    bench("accumulate", "accumulates of one element and of 1 MiB", Kind::Cases(window::accumulate)),
+    bench("am", "active messages run by their origin", Kind::Cases(active::cases)),
+    bench("barrier", "barrier and empty fence", Kind::Cases(coll::barrier)),
+    bench("allreduce", "all-reduce of 8 B", Kind::Cases(coll::allreduce)),
+    bench("start", "from the command to the first barrier", Kind::Outside(start::run)),
+    bench("idle", "processor time of a rank that waits", Kind::Inside(idle::run)),
+    bench("oversub", "4 ranks on 2 cores", Kind::Outside(oversub::run)),
+    bench("memory", "private memory of a process, 2 to 64 ranks", Kind::Outside(memory::run)),
+    bench(oversub::PART, "", Kind::Inside(oversub::part)),
+    bench(memory::PART, "", Kind::Alone(memory::part)),
+    bench(start::PART, "", Kind::Alone(start::part)),
+];
+
+/// The benchmark of that name.
+pub fn find(name: &str) -> Result<&'static Bench> {
+    ALL.iter().find(|bench| bench.name == name).ok_or_else(|| {
+        Error::invalid("bench", format!("there is no \"{name}\"; hither bench list shows all"))
+    })
+}
+
+/// The benchmarks that the names stand for; all for none.
+pub fn select(names: &[String]) -> Result<Vec<&'static Bench>> {
+    if names.is_empty() || names.iter().any(|name| name == "all") {
+        return Ok(ALL.iter().filter(|bench| !bench.about.is_empty()).collect());
+    }
+    names.iter().map(|name| find(name)).collect()
+}
+
+/// Runs one rank's part of a benchmark.
+pub fn work(bench: &Bench, effort: Effort) -> Result<Vec<Row>> {
+    let run: fn(&Crew, Effort, Kind) -> Result<Vec<Row>> = |crew, effort, kind| match kind {
+        Kind::Cases(cases) => {
+            let mut rows = Vec::new();
+            for case in cases() {
+                rows.extend(duel::run(crew, &case, effort)?);
+            }
+            Ok(rows)
+        }
+        Kind::Inside(run) => run(crew, effort),
+        Kind::Alone(_) | Kind::Outside(_) => Ok(Vec::new()),
+    };
+    match bench.kind {
+        Kind::Alone(run) => run(),
+        Kind::Outside(_) => Err(Error::invalid("bench", "this one does not run inside a job")),
+        kind => {
+            let crew = Crew::new(Job::init()?)?;
+            let rows = run(&crew, effort, kind)?;
+            crew.finish()?;
+            Ok(rows)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_unique_and_found() {
+        for (i, bench) in ALL.iter().enumerate() {
+            assert!(ALL[i + 1..].iter().all(|other| other.name != bench.name));
+            assert_eq!(find(bench.name).unwrap().name, bench.name);
+        }
+        assert!(find("nonsense").is_err());
+        assert!(select(&[]).unwrap().iter().all(|bench| !bench.about.is_empty()));
+        assert_eq!(select(&["am".into(), "put".into()]).unwrap().len(), 2);
+    }
+}

@@ -1,0 +1,93 @@
+//! `hither bench --quick --json`: every row has its fields and says consistent things. Times are
+//! never judged.
+
+use serde_json::Value;
+use std::process::{Command, Output};
+
+fn bench(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_hither"))
+        .arg("bench")
+        .args(args)
+        .output()
+        .expect("the command starts")
+}
+
+fn rows(names: &[&str]) -> Vec<Value> {
+    let output = bench(&[names, &["--quick", "--json"]].concat());
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{names:?}: {errors}");
+    let text = String::from_utf8(output.stdout).expect("JSON is UTF-8");
+    text.lines().map(|line| serde_json::from_str(line).expect(line)).collect()
+}
+
+fn number(row: &Value, field: &str) -> f64 {
+    row[field].as_f64().unwrap_or_else(|| panic!("{field} of {row} is not a number"))
+}
+
+fn check(row: &Value) {
+    for field in ["bench", "what", "unit", "limit", "goal"] {
+        assert!(row[field].is_string(), "{field} of {row}");
+    }
+    let (value, floor) = (number(row, "value"), number(row, "floor"));
+    let ratio = number(row, "ratio");
+    assert!(value > 0.0 && floor > 0.0, "{row}");
+    assert!((ratio - value / floor).abs() <= 1e-9 * ratio, "{row}");
+    assert!(number(row, "size") >= 0.0 && number(row, "rounds") >= 1.0, "{row}");
+    assert!(number(row, "spread") >= 0.0, "{row}");
+    let asked = row["goal"] != "";
+    assert_eq!(row["holds"].is_boolean(), asked, "a verdict exactly where there is a goal: {row}");
+    assert!(row["p99"].is_null() || number(row, "p99") > 0.0, "{row}");
+}
+
+#[test]
+fn comparisons_inside_a_job_give_well_formed_rows() {
+    for name in ["atomics", "am", "barrier"] {
+        let rows = rows(&[name]);
+        assert!(!rows.is_empty());
+        for row in &rows {
+            assert_eq!(row["bench"], name);
+            assert_eq!(row["ranks"], 2);
+            check(row);
+        }
+    }
+}
+
+#[test]
+fn several_names_come_in_their_order() {
+    let rows = rows(&["allreduce", "get"]);
+    rows.iter().for_each(check);
+    assert_eq!(rows[0]["bench"], "allreduce");
+    assert_eq!(rows.last().expect("rows")["bench"], "get");
+    assert!(rows.iter().any(|row| row["size"] == 65536));
+}
+
+#[test]
+fn benchmarks_that_start_jobs_give_well_formed_rows() {
+    let rows = rows(&["start", "memory"]);
+    rows.iter().for_each(check);
+    let of = |bench: &str| rows.iter().filter(|row| row["bench"] == bench).count();
+    assert_eq!(of("start"), 2);
+    assert!(of("memory") >= 2);
+}
+
+#[test]
+fn the_table_names_its_columns_and_goals() {
+    let output = bench(&["allreduce", "--quick"]);
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success());
+    assert!(text.contains("ratio") && text.contains("goal ≤ 1.3x"), "{text}");
+}
+
+#[test]
+fn unknown_names_are_refused_and_list_names_them_all() {
+    let output = bench(&["nonsense"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("nonsense"));
+    let output = bench(&["list"]);
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success());
+    for name in ["put", "am", "barrier", "start", "idle", "memory", "oversub"] {
+        assert!(text.lines().any(|line| line.starts_with(name)), "{name} in {text}");
+    }
+    assert!(!text.contains("-part"), "parts are not for the user");
+}
