@@ -66,7 +66,6 @@ pub enum Bound {
 /// Takes memory in proportion to the CPUs, not to the ranks.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    bind: Bind,
     ranks: u32,
     parallelism: u32,
     synthetic: bool,
@@ -90,7 +89,7 @@ impl Plan {
             seats(topology, bind, ranks as usize)
         };
         let parallelism = topology.parallelism();
-        Plan { bind, ranks, parallelism, synthetic: topology.synthetic, seats }
+        Plan { ranks, parallelism, synthetic: topology.synthetic, seats }
     }
 
     /// The CPUs of a rank (by its number on the node); `None` if it is not bound.
@@ -116,13 +115,13 @@ impl Plan {
         !self.seats.is_empty()
     }
 
-    /// What a user should know about this plan, if anything: that ranks share CPUs, and that
-    /// binding was asked for in vain.
+    /// What a user should know about this plan, if anything: that ranks share CPUs, and whether
+    /// they are bound all the same.
     pub fn note(&self) -> Option<String> {
         if !self.oversubscribed() {
             return None;
         }
-        let unbound = self.bind != Bind::None && !self.binds();
+        let unbound = !self.binds();
         Some(format!(
             "{} ranks share {} CPU{}{}",
             self.ranks,

@@ -77,14 +77,18 @@ impl Scene {
     fn placement(&self) -> String {
         let ranks = count(self.ranks, "rank");
         let cores = self.topology.allowed_cores();
+        // The plan's note says of itself when ranks could not be bound.
+        if let (false, Some(note)) = (self.plan.binds(), self.plan.note()) {
+            return note;
+        }
+        let each = if self.ranks == 1 { "" } else { "each " };
         let how = if !self.plan.binds() {
             "not bound".to_owned()
         } else if self.ranks > cores {
             "bound to hardware threads, some sharing a core".to_owned()
-        } else if self.bind == Bind::Spread {
-            format!("each bound to a core of its own, spread over {}", count(cores, "core"))
         } else {
-            format!("each bound to a core of its own, packed ({} to use)", count(cores, "core"))
+            let way = if self.bind == Bind::Spread { "spread over" } else { "packed into" };
+            format!("{each}bound to a core of its own, {way} {}", count(cores, "core"))
         };
         match self.plan.note() {
             Some(note) => format!("{ranks}, {how} ({note})"),

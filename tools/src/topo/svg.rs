@@ -205,12 +205,18 @@ fn legend(scene: &Scene, y: f64) -> Group {
         thread: Some(Thread { cpu: 0, rank, allowed, hue: 205.0 }),
     };
     let some_smt = scene.topology.cpus().iter().any(|cpu| cpu.thread > 0);
+    let some_free = scene.topology.allowed().any(|cpu| !scene.seats.contains_key(&cpu.id));
     let some_shut = scene.topology.cpus().iter().any(|cpu| !cpu.allowed);
-    let mut entries = vec![(sample(Some((7, true)), true), "rank 7 is bound here")];
-    if some_smt {
+    let mut entries = Vec::new();
+    if scene.plan.binds() {
+        entries.push((sample(Some((7, true)), true), "rank 7 is bound here"));
+    }
+    if scene.plan.binds() && some_smt {
         entries.push((sample(Some((7, false)), true), "rank 7 may also use it"));
     }
-    entries.push((sample(None, true), "free"));
+    if some_free {
+        entries.push((sample(None, true), "free"));
+    }
     if some_shut {
         entries.push((sample(None, false), "not allowed"));
     }
@@ -221,7 +227,10 @@ fn legend(scene: &Scene, y: f64) -> Group {
         group = group.add(text("sub", x + THREAD.0 + 8.0, y + 19.0, words));
         x += THREAD.0 + 8.0 + words.len() as f64 * 7.3 + 18.0;
     }
-    group.add(text("sub", x, y + 19.0, "colour = NUMA node"))
+    match scene.plan.binds() {
+        true => group.add(text("sub", x, y + 19.0, "colour = NUMA node")),
+        false => group,
+    }
 }
 
 /// Draws the scene.
