@@ -2,6 +2,7 @@
 
 use super::cpuset::CpuSet;
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
 
 /// A level of the tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -107,15 +108,22 @@ pub struct Topology {
     pub nodes: Vec<NumaNode>,
     /// Last-level caches, by [`Cpu::cache`].
     pub caches: Vec<LastLevel>,
-    /// All caches, summed up, by level.
-    pub cache_groups: Vec<CacheGroup>,
     /// Processors' worth of time that the enclosing control groups allow; `None` is unlimited.
     pub quota: Option<f64>,
-    /// Processor model, or the specification of a synthetic topology.
-    pub name: String,
     /// Whether this is a synthetic topology, to which nothing can be bound.
     pub synthetic: bool,
+    pub(super) details: Details,
     counts: [u32; 5],
+}
+
+/// Where to find what only people want to know: not read until asked for, because every rank
+/// detects the topology and reading all of it takes long on big machines.
+#[derive(Clone, Debug)]
+pub(super) enum Details {
+    /// In files under this root.
+    Files(PathBuf),
+    /// Here.
+    Given { name: String, caches: Vec<CacheGroup> },
 }
 
 /// A CPU as found, with the system's own numbers, before numbers are made dense.
@@ -155,10 +163,9 @@ impl Topology {
             by_id: Vec::with_capacity(found.len()),
             nodes: Vec::new(),
             caches: Vec::new(),
-            cache_groups: Vec::new(),
             quota: None,
-            name: String::new(),
             synthetic: false,
+            details: Details::Given { name: String::new(), caches: Vec::new() },
             counts: [0; 5],
         };
         for f in &found {

@@ -1,7 +1,7 @@
 //! Synthetic machines: `PxNxLxCxT`, packages x NUMA nodes per package x last-level caches per
 //! node x cores per cache x threads per core.
 
-use super::model::{CacheGroup, CacheKind, Found, Topology};
+use super::model::{CacheGroup, CacheKind, Details, Found, Topology};
 use crate::base::settings::TOPOLOGY;
 use crate::base::{Error, Result};
 use std::collections::BTreeMap;
@@ -55,7 +55,6 @@ impl Topology {
         let memory: BTreeMap<u32, u64> = (0..p * n).map(|node| (node, 64 << 30)).collect();
         let mut topology = Topology::build(found.collect(), &memory);
         topology.synthetic = true;
-        topology.name = format!("synthetic {p}x{n}x{l}x{c}x{t}");
         let group = |level, kind, bytes, sharers, count| CacheGroup {
             level,
             kind,
@@ -63,11 +62,13 @@ impl Topology {
             sharers,
             count,
         };
-        topology.cache_groups = vec![
+        let caches = vec![
             group(1, CacheKind::Data, 32 << 10, t, all_cores),
             group(2, CacheKind::Unified, 1 << 20, t, all_cores),
             group(3, CacheKind::Unified, 32 << 20, c * t, p * n * l),
         ];
+        let name = format!("synthetic {p}x{n}x{l}x{c}x{t}");
+        topology.details = Details::Given { name, caches };
         Ok(topology)
     }
 }

@@ -12,7 +12,7 @@
 //! ```
 
 use super::cpuset::CpuSet;
-use super::model::{CacheGroup, CacheKind, Found, Topology};
+use super::model::{CacheGroup, CacheKind, Details, Found, Topology};
 use super::quota::cpu_quota;
 use crate::base::settings::parse_bytes;
 use std::collections::BTreeMap;
@@ -90,17 +90,61 @@ fn caches_of(cpu: u32, dir: &Dir) -> Vec<CacheSeen> {
 /// another machine's list), less those that say of themselves that they are offline.
 fn present(system: &Dir, allowed: &CpuSet) -> CpuSet {
     let online = system.text("online").and_then(|text| CpuSet::parse(&text));
-    let mut set: CpuSet = match online.filter(|set| !set.is_empty()) {
-        Some(online) => online.iter().chain(allowed.iter()).collect(),
-        None => system.numbered("cpu").iter().map(|cpu| cpu.0).chain(allowed.iter()).collect(),
-    };
-    let offline: Vec<u32> =
-        set.iter().filter(|cpu| system.number(&format!("cpu{cpu}/online")) == Some(0u32)).collect();
-    offline.into_iter().for_each(|cpu| set.remove(cpu));
+    let online = online.unwrap_or_default();
+    let mut doubtful: Vec<u32> = allowed.iter().collect();
+    if online.is_empty() {
+        doubtful.extend(system.numbered("cpu").iter().map(|cpu| cpu.0));
+    }
+    let mut set = online;
+    doubtful.retain(|&cpu| !set.contains(cpu));
+    for cpu in doubtful {
+        if system.number(&format!("cpu{cpu}/online")) != Some(0u32) {
+            set.insert(cpu);
+        }
+    }
     if set.is_empty() {
         set.insert(0);
     }
     set
+}
+
+/// Gives every CPU its group's key. The first CPU of a group reads the group's file and answers
+/// for all in it, so that a big machine takes few reads.
+struct Groups<K>(BTreeMap<u32, K>);
+
+impl<K: Copy> Groups<K> {
+    fn of(&mut self, cpu: u32, read: impl FnOnce() -> (CpuSet, K)) -> K {
+        if let Some(&key) = self.0.get(&cpu) {
+            return key;
+        }
+        let (members, key) = read();
+        for member in members.iter() {
+            self.0.entry(member).or_insert(key);
+        }
+        key
+    }
+}
+
+/// The last-level cache of a CPU: its sharers; level, lowest sharer and size.
+type Last = Option<(u32, u32, Option<u64>)>;
+
+fn last_level(cpu: u32, dir: &Dir) -> (CpuSet, Last) {
+    let data = |cache: &CacheSeen| cache.kind != CacheKind::Instruction && cache.level >= 2;
+    match caches_of(cpu, dir).into_iter().filter(data).max_by_key(|cache| cache.level) {
+        Some(cache) => {
+            let first = cache.sharers.first().unwrap_or(cpu);
+            (cache.sharers, Some((cache.level, first, cache.bytes)))
+        }
+        None => (CpuSet::new(), None),
+    }
+}
+
+fn siblings(cpu: u32, place: &Dir) -> CpuSet {
+    place
+        .cpus("core_cpus_list", "core_cpus")
+        .or_else(|| place.cpus("thread_siblings_list", "thread_siblings"))
+        .filter(|set| set.contains(cpu))
+        .unwrap_or_else(|| [cpu].into_iter().collect())
 }
 
 impl Topology {
@@ -112,8 +156,11 @@ impl Topology {
         let present = present(&system, allowed);
         let any_allowed = allowed.iter().any(|cpu| present.contains(cpu));
         let fast = devices.cpus("cpu_core/cpus", "");
-        let slow = devices.cpus("cpu_atom/cpus", "");
-        let hybrid = fast.is_some() && slow.is_some();
+        let slow = devices.cpus("cpu_atom/cpus", "").filter(|_| fast.is_some());
+        // Kernels that have this file have it for every CPU.
+        let capacities = present
+            .first()
+            .is_some_and(|cpu| system.number::<u32>(&format!("cpu{cpu}/cpu_capacity")).is_some());
 
         let mut numa_of = BTreeMap::new();
         let mut memory = BTreeMap::new();
@@ -123,44 +170,63 @@ impl Topology {
             memory.extend(node.text("meminfo").and_then(|m| node_memory(&m)).map(|b| (number, b)));
         }
 
-        let mut all_caches: BTreeMap<(u32, CacheKind, u32), (Option<u64>, u32)> = BTreeMap::new();
+        let mut cores = Groups(BTreeMap::new());
+        let mut caches = Groups(BTreeMap::new());
         let found = present.iter().map(|id| {
             let cpu = system.sub(&format!("cpu{id}"));
             let place = cpu.sub("topology");
-            let core = place
-                .cpus("core_cpus_list", "core_cpus")
-                .or_else(|| place.cpus("thread_siblings_list", "thread_siblings"))
-                .filter(|set| set.contains(id));
-            let caches = caches_of(id, &cpu);
-            for cache in &caches {
-                let first = cache.sharers.first().unwrap_or(id);
-                let entry = (cache.bytes, cache.sharers.len() as u32);
-                all_caches.entry((cache.level, cache.kind, first)).or_insert(entry);
-            }
-            let last = caches
-                .iter()
-                .filter(|cache| cache.kind != CacheKind::Instruction && cache.level >= 2)
-                .max_by_key(|cache| cache.level);
-            let speed = cpu.number("cpu_capacity").unwrap_or_else(|| match &slow {
-                Some(slow) if hybrid && slow.contains(id) => 512,
-                _ => 1024,
+            let core = cores.of(id, || {
+                let siblings = siblings(id, &place);
+                let first = siblings.first().unwrap_or(id);
+                (siblings, first)
             });
+            let last = caches.of(id, || last_level(id, &cpu));
+            let speed = match &slow {
+                _ if capacities => cpu.number("cpu_capacity").unwrap_or(1024),
+                Some(slow) if slow.contains(id) => 512,
+                _ => 1024,
+            };
             Found {
                 id,
                 package: place.number("physical_package_id").unwrap_or(0),
                 numa: numa_of.get(&id).copied(),
-                cache: last.map(|cache| (cache.level, cache.sharers.first().unwrap_or(id))),
-                cache_bytes: last.and_then(|cache| cache.bytes),
-                core: core.and_then(|set| set.first()).unwrap_or(id),
+                cache: last.map(|(level, first, _)| (level, first)),
+                cache_bytes: last.and_then(|(_, _, bytes)| bytes),
+                core,
                 speed,
                 allowed: !any_allowed || allowed.contains(id),
             }
         });
         let mut topology = Topology::build(found.collect(), &memory);
-        topology.cache_groups = sum_up(&all_caches);
         topology.quota = cpu_quota(root);
-        topology.name = model_name(&root.join("proc/cpuinfo"));
+        topology.details = Details::Files(root.to_owned());
         topology
+    }
+
+    /// Processor model, or the specification of a synthetic topology. Reads a file.
+    pub fn name(&self) -> String {
+        match &self.details {
+            Details::Files(root) => model_name(&root.join("proc/cpuinfo")),
+            Details::Given { name, .. } => name.clone(),
+        }
+    }
+
+    /// All caches summed up, by level. Reads some twenty files per CPU: for people, not for jobs.
+    pub fn cache_groups(&self) -> Vec<CacheGroup> {
+        let root = match &self.details {
+            Details::Files(root) => root,
+            Details::Given { caches, .. } => return caches.clone(),
+        };
+        let system = Dir(root.join("sys/devices/system/cpu"));
+        let mut all: BTreeMap<(u32, CacheKind, u32), (Option<u64>, u32)> = BTreeMap::new();
+        for cpu in self.cpus() {
+            for cache in caches_of(cpu.id, &system.sub(&format!("cpu{}", cpu.id))) {
+                let first = cache.sharers.first().unwrap_or(cpu.id);
+                let entry = (cache.bytes, cache.sharers.len() as u32);
+                all.entry((cache.level, cache.kind, first)).or_insert(entry);
+            }
+        }
+        sum_up(&all)
     }
 }
 

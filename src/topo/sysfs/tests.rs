@@ -74,7 +74,7 @@ fn two_packages_with_interleaved_numbers() {
     assert_eq!(t.distance(0, 1), Distance::OtherPackage);
     assert_eq!(t.nodes[1].memory, Some(2 << 30));
     assert_eq!(t.caches[0].bytes, Some(36 << 20));
-    let sum: Vec<_> = t.cache_groups.iter().map(|g| (g.level, g.sharers, g.count)).collect();
+    let sum: Vec<_> = t.cache_groups().iter().map(|g| (g.level, g.sharers, g.count)).collect();
     assert_eq!(sum, [(1, 2, 8), (1, 2, 8), (2, 2, 8), (3, 8, 2)]);
     // Four ranks are packed into package 0, whose CPUs are the even ones.
     let plan = Plan::new(&t, Bind::Core, 4);
@@ -132,7 +132,7 @@ fn without_cache_and_node_files_packages_stand_in() {
     assert_eq!(t.distance(0, 1), Distance::SameCache);
     assert_eq!(t.distance(1, 2), Distance::OtherPackage);
     assert_eq!(t.caches[0].bytes, None);
-    assert!(t.cache_groups.is_empty());
+    assert!(t.cache_groups().is_empty());
 }
 
 #[test]
@@ -206,6 +206,21 @@ fn hybrid_cores_are_used_fast_ones_first() {
     let plan = Plan::new(&t, Bind::Core, 9);
     let homes: Vec<u32> = (0..9).map(|r| plan.home_cpu(Rank(r)).unwrap()).collect();
     assert_eq!(homes, [6, 8, 4, 5, 0, 1, 2, 3, 7], "fast cores, slow cores, second threads");
+}
+
+#[test]
+fn capacities_tell_fast_cores_from_slow_ones() {
+    let fake = Fake::new();
+    fake.put("system/cpu/online", "0-3");
+    for cpu in 0..4u32 {
+        fake.cpu(cpu, 0, &cpu.to_string());
+        let capacity = if cpu < 2 { "446" } else { "1024" };
+        fake.put(format!("system/cpu/cpu{cpu}/cpu_capacity"), capacity);
+    }
+    let t = fake.read("0-3");
+    let plan = Plan::new(&t, Bind::Core, 3);
+    let homes: Vec<u32> = (0..3).map(|r| plan.home_cpu(Rank(r)).unwrap()).collect();
+    assert_eq!(homes, [2, 3, 0]);
 }
 
 #[test]

@@ -18,7 +18,7 @@ fn cpus() -> Finding {
         // A bad HITHER_TOPOLOGY is reported among the settings.
         Err(error) => return Finding::note("processors", error.to_string(), "see the settings"),
     };
-    let text = format!("{}: {}", t.name, topo::summary(&t));
+    let text = format!("{}: {}", t.name(), topo::summary(&t));
     let allowed = t.allowed().count() as u32;
     if t.synthetic {
         let advice = "unset HITHER_TOPOLOGY to use the machine's";

@@ -6,8 +6,8 @@ use hither::{Error, Result};
 use serde::Serialize;
 
 #[derive(Serialize)]
-struct Machine<'a> {
-    name: &'a str,
+struct Machine {
+    name: String,
     synthetic: bool,
     packages: u32,
     cores: u32,
@@ -77,7 +77,7 @@ pub fn render(scene: &Scene) -> Result<String> {
     };
     let node = |n: &hither::topo::NumaNode| Node { id: n.id, memory_bytes: n.memory };
     let machine = Machine {
-        name: &t.name,
+        name: t.name(),
         synthetic: t.synthetic,
         packages: t.count(Level::Package),
         cores: t.count(Level::Core),
@@ -90,7 +90,7 @@ pub fn render(scene: &Scene) -> Result<String> {
             .map(|cache| LastLevel { level: cache.level, bytes: cache.bytes })
             .collect(),
         caches: t
-            .cache_groups
+            .cache_groups()
             .iter()
             .map(|g| Cache {
                 level: g.level,

@@ -242,7 +242,7 @@ pub fn draw(scene: &Scene) -> Document {
     let width = (machine.width + 2.0 * MARGIN).max(MIN_WIDTH);
     let height = TOP + machine.height + LEGEND;
     let mut body = Group::new()
-        .add(text("title", MARGIN, 28.0, &scene.topology.name))
+        .add(text("title", MARGIN, 28.0, &scene.topology.name()))
         .add(text("sub", MARGIN, 47.0, &scene.summary()))
         .add(text("sub", MARGIN, 64.0, &scene.placement()));
     let left = MARGIN - PAD;

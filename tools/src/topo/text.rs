@@ -1,7 +1,7 @@
 //! The tree as text: one line per last-level cache, and one per core on small machines.
 
 use super::{Scene, bytes, count};
-use hither::topo::{CacheKind, Cpu, CpuSet};
+use hither::topo::{CacheGroup, CacheKind, Cpu, CpuSet};
 
 /// Up to this many cores, each has a line.
 const FEW_CORES: u32 = 16;
@@ -10,10 +10,11 @@ pub fn render(scene: &Scene) -> String {
     let t = &scene.topology;
     let mut lines = Vec::new();
     let mut line = |text: String| lines.push(text);
-    line(t.name.clone());
+    line(t.name());
     line(scene.summary());
-    if !t.cache_groups.is_empty() {
-        line(format!("caches: {}", caches(scene)));
+    let caches = t.cache_groups();
+    if !caches.is_empty() {
+        line(format!("caches: {}", list(&caches)));
     }
     line(String::new());
     for package in t.cpus().chunk_by(|a, b| a.package == b.package) {
@@ -71,8 +72,8 @@ pub fn cache_name(scene: &Scene, cache: u32) -> String {
     if last.level == 0 { "cache unknown".into() } else { format!("L{}{size}", last.level) }
 }
 
-fn caches(scene: &Scene) -> String {
-    let one = |group: &hither::topo::CacheGroup| {
+fn list(caches: &[CacheGroup]) -> String {
+    let one = |group: &CacheGroup| {
         let kind = match group.kind {
             CacheKind::Data => "d",
             CacheKind::Instruction => "i",
@@ -81,5 +82,5 @@ fn caches(scene: &Scene) -> String {
         let size = group.bytes.map_or("?".into(), bytes);
         format!("L{}{kind} {size} x {}", group.level, group.count)
     };
-    scene.topology.cache_groups.iter().map(one).collect::<Vec<_>>().join(", ")
+    caches.iter().map(one).collect::<Vec<_>>().join(", ")
 }
