@@ -186,11 +186,18 @@ impl Node {
         during: &'static str,
     ) -> Result<()> {
         let mut count = 0;
+        let mut left = None;
         for slot in slots.clone() {
             count += 1;
-            if self.is_dead(slot) {
-                return Err(self.died(slot, during));
+            match self.rank_slot(slot).state.load(Ordering::Acquire) {
+                STATE_DEAD => return Err(self.died(slot, during)),
+                STATE_LEFT => left = left.or(Some(slot)),
+                _ => {}
             }
+        }
+        // Who died is the cause; who left may have left because of it.
+        if let Some(slot) = left {
+            return Err(self.died(slot, during));
         }
         let first = if count > PROBES {
             self.probe_cursor.fetch_add(PROBES as u32, Ordering::Relaxed) as usize % count
