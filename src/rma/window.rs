@@ -14,6 +14,7 @@ use crate::coll::Team;
 use crate::layout::Datum;
 use crate::shm::map::{PAGE, round_up};
 use crate::shm::node::Node;
+use crate::shm::segment::STATE_DEAD;
 use std::any::Any;
 use std::collections::HashMap;
 use std::marker::PhantomData;
@@ -210,7 +211,9 @@ impl<T: Datum> Window<T> {
             return Ok(());
         }
         let slot = self.team().slot_of(target)?;
-        if node.is_dead(slot) { Err(node.died(slot, during)) } else { Ok(()) }
+        // One that left in good order has only stopped looking at its memory.
+        let state = node.rank_slot(slot).state.load(crate::base::sync::Ordering::Acquire);
+        if state == STATE_DEAD { Err(node.died(slot, during)) } else { Ok(()) }
     }
 
     /// Frees the window, collectively: returns when every member has called it, so no operation
