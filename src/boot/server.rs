@@ -24,7 +24,7 @@ struct Client {
     in_fence: bool,
     bytes: usize,
     fresh: Vec<(String, Vec<u8>)>,
-    ended: Option<String>,
+    ended: bool,
 }
 
 /// What the launcher knows of its ranks' wiring.
@@ -33,12 +33,15 @@ pub struct Server {
     job: u64,
     clients: Vec<Client>,
     store: HashMap<(u32, String), Vec<u8>>,
+    /// The first rank that ended: the cause of all that follows.
+    first_ended: Option<Message>,
 }
 
 impl Server {
     /// For a job of `size` ranks.
     pub fn new(job: u64, size: u32) -> Server {
-        Server { job, clients: vec![Client::default(); size as usize], store: HashMap::new() }
+        let clients = vec![Client::default(); size as usize];
+        Server { job, clients, store: HashMap::new(), first_ended: None }
     }
 
     /// The process that joined as `rank`, if one has.
@@ -92,7 +95,7 @@ impl Server {
             }
             Message::Fence => {
                 client.in_fence = true;
-                match self.first_ended() {
+                match self.first_ended.clone() {
                     Some(died) => vec![answer(rank, died)],
                     None => self.complete_fence(),
                 }
@@ -114,23 +117,16 @@ impl Server {
 
     /// Notes that `rank`'s process has ended; whoever waits for it learns of it.
     pub fn ended(&mut self, rank: u32, cause: String) -> Vec<Answer> {
-        self.clients[rank as usize].ended = Some(cause);
-        let Some(died) = self.first_ended() else { return Vec::new() };
+        self.clients[rank as usize].ended = true;
+        let died = self.first_ended.get_or_insert(Message::Died { rank, cause });
         let mut answers = Vec::new();
         for (to, client) in self.clients.iter_mut().enumerate() {
-            if client.in_fence && client.ended.is_none() {
+            if client.in_fence && !client.ended {
                 client.in_fence = false;
                 answers.push(answer(to as u32, died.clone()));
             }
         }
         answers
-    }
-
-    fn first_ended(&self) -> Option<Message> {
-        self.clients.iter().enumerate().find_map(|(rank, client)| {
-            let cause = client.ended.clone()?;
-            Some(Message::Died { rank: rank as u32, cause })
-        })
     }
 
     fn complete_fence(&mut self) -> Vec<Answer> {

@@ -21,8 +21,8 @@ pub use crate::boot::launch::{Exit, Outcome, Output, Running};
 /// # hither::Result::Ok(())
 /// ```
 ///
-/// Each rank leads a process group of its own. Rank 0 has the launcher's standard input, the
-/// others have none. When a rank fails (it is killed or ends with an exit code other than 0) the
+/// Each rank leads a process group of its own. Rank 0 has the launcher's standard input unless
+/// that is a terminal, the others have none. When a rank fails (it is killed or ends with an exit code other than 0) the
 /// others learn of it from the library; those that do not end by themselves within the
 /// [grace](Launcher::grace) get SIGTERM, and SIGKILL after the same time again. With
 /// [`survive`](Launcher::survive) they go on. When the launching process dies, however it dies,

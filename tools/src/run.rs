@@ -33,7 +33,8 @@ if one killed it; 124 if the time was up. With --survive, ranks killed by a sign
 long as some rank returned 0.
 
 SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGTSTP and SIGCONT are passed on to the ranks;
-a second SIGINT or SIGTERM kills them. Rank 0 has the standard input, the others have none.";
+a second SIGINT or SIGTERM kills them. Rank 0 has the standard input unless that is a terminal, the
+others have none. HITHER_RANK and HITHER_SIZE are set for every rank.";
 
 /// Arguments of `hither run`.
 #[derive(clap::Args)]

@@ -92,7 +92,7 @@ impl Control {
     fn new(plan: Plan, watcher: Box<dyn Watcher>, shared: Arc<Shared>) -> Result<Control> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)
             .map_err(|e| Error::os("epoll for the launcher", e))?;
-        let guardian = Guardian::start(plan.ranks as usize + 1)?;
+        let guardian = Guardian::start(plan.ranks as usize + 1, &[])?;
         let control = Control {
             server: Server::new(plan.job, plan.ranks),
             end_at: plan.timeout.and_then(|t| Instant::now().checked_add(t)),
@@ -328,10 +328,9 @@ impl Control {
     /// Somebody killed the guardian: another one takes over.
     fn replace_guardian(&mut self) {
         let _ = epoll::delete(&self.epoll, self.guardian.socket());
-        let Ok(next) = Guardian::start(self.plan.ranks as usize + 1) else { return };
-        for rank in self.ranks.iter().filter(|r| r.exit.is_none()) {
-            next.add(rank.pid);
-        }
+        let alive = self.ranks.iter().filter(|r| r.exit.is_none());
+        let groups: Vec<i32> = alive.map(|r| r.pid).collect();
+        let Ok(next) = Guardian::start(self.plan.ranks as usize + 1, &groups) else { return };
         self.guardian = next;
         // Failing this, the death of the new one would go unnoticed, no more.
         let _ = self.watch(self.guardian.socket(), GUARDIAN);

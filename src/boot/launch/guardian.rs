@@ -34,17 +34,18 @@ pub struct Guardian {
 }
 
 impl Guardian {
-    /// Starts a guardian for at most `capacity` groups at a time.
-    pub fn start(capacity: usize) -> Result<Guardian> {
+    /// Starts a guardian for at most `capacity` groups at a time, `groups` being there already.
+    pub fn start(capacity: usize, groups: &[libc::pid_t]) -> Result<Guardian> {
         let (ours, theirs) = crate::boot::socket::pair()?;
-        let mut table = vec![0 as libc::pid_t; capacity];
+        let mut table = groups.to_vec();
+        table.resize(capacity.max(groups.len()), 0);
         // SAFETY: the child runs only `watch`, which makes async-signal-safe system calls and
         // touches only its own copy of `table`; it never returns.
         let pid = unsafe { libc::fork() };
         match pid {
             -1 => Err(Error::os("fork of the guardian", std::io::Error::last_os_error())),
             // SAFETY: this is the forked child, and the descriptor is open in it.
-            0 => unsafe { watch(theirs.as_raw_fd(), &mut table) },
+            0 => unsafe { watch(theirs.as_raw_fd(), &mut table, groups.len()) },
             pid => Ok(Guardian { socket: ours, pid }),
         }
     }
@@ -52,11 +53,6 @@ impl Guardian {
     /// The socket over which groups are announced.
     pub fn socket(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
-    }
-
-    /// Announces a group. False if the guardian is gone.
-    pub fn add(&self, group: libc::pid_t) -> bool {
-        tell(self.socket.as_raw_fd(), ADD, group)
     }
 
     /// Takes a group back, before its leader is reaped.
@@ -82,12 +78,11 @@ impl Drop for Guardian {
     }
 }
 
-/// Announces the calling process's group: for a rank between fork and exec.
+/// Announces a group, its own, for a rank between fork and exec. False if the guardian is gone.
 ///
 /// Async-signal-safe: one system call.
-pub fn announce_self(socket: libc::c_int) {
-    // SAFETY: getpid has no preconditions.
-    tell(socket, ADD, unsafe { libc::getpid() });
+pub fn announce(socket: libc::c_int, group: libc::pid_t) -> bool {
+    tell(socket, ADD, group)
 }
 
 fn tell(socket: libc::c_int, what: i32, group: libc::pid_t) -> bool {
@@ -100,12 +95,11 @@ fn tell(socket: libc::c_int, what: i32, group: libc::pid_t) -> bool {
     sent == size_of_val(&record) as isize
 }
 
-/// The guardian's life.
+/// The guardian's life. The first `known` entries of the table count.
 ///
 /// # Safety
 /// To be called in a freshly forked child only, with an open socket.
-unsafe fn watch(socket: libc::c_int, table: &mut [libc::pid_t]) -> ! {
-    let mut known = 0usize;
+unsafe fn watch(socket: libc::c_int, table: &mut [libc::pid_t], mut known: usize) -> ! {
     // SAFETY: plain system calls with valid arguments; see the module's text on forking.
     unsafe {
         libc::setsid();
@@ -164,11 +158,14 @@ mod tests {
 
     #[test]
     fn groups_in_the_table_die_with_the_stream_and_others_do_not() {
-        let guardian = Guardian::start(2).unwrap();
+        let mut known = sleeper();
+        let guardian = Guardian::start(3, &[known.id() as i32]).unwrap();
         let (mut kept, mut removed) = (sleeper(), sleeper());
-        assert!(guardian.add(kept.id() as i32) && guardian.add(removed.id() as i32));
+        let announce = |child: &Child| announce(guardian.socket().as_raw_fd(), child.id() as i32);
+        assert!(announce(&kept) && announce(&removed));
         assert!(guardian.remove(removed.id() as i32));
         drop(guardian);
+        assert_eq!(known.wait().unwrap().signal(), Some(libc::SIGKILL));
         assert_eq!(kept.wait().unwrap().signal(), Some(libc::SIGKILL));
         assert_eq!(removed.try_wait().unwrap(), None);
         removed.kill().unwrap();
@@ -177,9 +174,9 @@ mod tests {
 
     #[test]
     fn finishing_kills_nobody() {
-        let guardian = Guardian::start(1).unwrap();
+        let guardian = Guardian::start(1, &[]).unwrap();
         let mut group = sleeper();
-        guardian.add(group.id() as i32);
+        announce(guardian.socket().as_raw_fd(), group.id() as i32);
         guardian.finish();
         assert_eq!(group.try_wait().unwrap(), None);
         group.kill().unwrap();

@@ -6,7 +6,7 @@ use super::output::Source;
 use crate::base::{Error, Result, settings};
 use crate::boot::{launched, socket};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::io;
+use std::io::{self, IsTerminal};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 
@@ -36,7 +36,10 @@ pub fn start(
     command.env(settings::LAUNCH_FD.name, launched::address_of(theirs.as_fd())?);
     command.env(settings::RANK.name, rank.to_string());
     command.env(settings::SIZE.name, plan.ranks.to_string());
-    command.stdin(if rank == 0 { Stdio::inherit() } else { Stdio::null() });
+    // Not a terminal: a rank's group is in the background, where reading from one means being
+    // stopped.
+    let input = rank == 0 && !io::stdin().is_terminal();
+    command.stdin(if input { Stdio::inherit() } else { Stdio::null() });
     if plan.output != super::Output::Inherit {
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
     }
@@ -88,7 +91,7 @@ fn prepare(
         if libc::getppid() != launcher {
             libc::_exit(1);
         }
-        guardian::announce_self(guardian);
+        guardian::announce(guardian, libc::getpid());
         if let Some(mask) = mask {
             libc::pthread_sigmask(libc::SIG_SETMASK, mask, std::ptr::null_mut());
         }
