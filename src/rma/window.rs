@@ -244,6 +244,6 @@ fn reserve_part(team: &Team, block: &WindowBlock) -> Result<()> {
     let at = Offset(node.areas().heap(node.slot()).0 + block.heap);
     let length = round_up(block.bytes, PAGE);
     node.reserve(at, length, "a window")?;
-    node.mapping().populate(at.0, length);
+    node.warm(at, length);
     Ok(())
 }

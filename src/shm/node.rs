@@ -17,8 +17,8 @@ use super::map::{self, Mapping, PAGE};
 use super::park::Pace;
 use super::region::SharedRef;
 use super::segment::{
-    self, Areas, INBOX_BYTES, NodeHeader, RankSlot, STATE_DEAD, STATE_EMPTY, STATE_JOINING,
-    STATE_LEFT, STATE_READY,
+    self, Areas, HUGE_PAGE, INBOX_BYTES, NodeHeader, RankSlot, STATE_DEAD, STATE_EMPTY,
+    STATE_JOINING, STATE_LEFT, STATE_READY,
 };
 use crate::base::sync::{self, AtomicU32, Ordering};
 use crate::base::{Deadline, Error, Offset, Rank, Result, Slot, settings};
@@ -44,6 +44,7 @@ pub struct Node {
     size: u32,
     header: SharedRef<NodeHeader>,
     pace: Pace,
+    huge_pages: bool,
     lock_nodes: LocalNodes,
     probe_cursor: AtomicU32,
 }
@@ -152,6 +153,15 @@ impl Node {
     /// Allocates the pages of a range now, near the calling thread.
     pub fn reserve(&self, offset: Offset, length: u64, what: &str) -> Result<()> {
         map::reserve(self.fd.as_fd(), offset.0, length, what)
+    }
+
+    /// Makes a reserved range of symmetric memory fast to reach from this process: huge pages
+    /// where they are wanted and the range holds some, and a filled page table.
+    pub fn warm(&self, offset: Offset, length: u64) {
+        if self.huge_pages && offset.0.is_multiple_of(HUGE_PAGE) && length >= HUGE_PAGE {
+            self.map.collapse_huge(offset.0, length - length % HUGE_PAGE);
+        }
+        self.map.populate(offset.0, length);
     }
 
     /// Gives the pages of a range back; it reads as zeros afterwards.
@@ -440,10 +450,11 @@ impl Wiring {
             size: self.size,
             header,
             pace,
+            huge_pages: settings::HUGE_PAGES.switch()?,
             lock_nodes: LocalNodes::default(),
             probe_cursor: AtomicU32::new(0),
         };
-        if settings::HUGE_PAGES.switch()? {
+        if node.huge_pages {
             node.map.advise_huge(node.areas.heap(node.slot).0, node.areas.stride);
         }
         Ok(Arc::new(node))

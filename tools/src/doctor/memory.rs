@@ -74,26 +74,21 @@ fn huge_pages() -> Finding {
         return Finding::note(topic, "this kernel has none for shared memory", advice);
     };
     let text = format!("for shared memory the system says \"{mode}\"");
-    match (huge_probe(false), huge_probe(true)) {
-        (Ok(true), _) => Finding::ok(topic, format!("{text}; windows get them")),
-        (_, Ok(true)) => Finding::note(
-            topic,
-            format!("{text}; advice alone gives none, collapsing does"),
-            format!("for windows on huge pages from the start: echo always > {FILE} (as root)"),
-        ),
-        (Ok(false), Ok(false)) => Finding::note(
+    match huge_probe() {
+        Ok(true) => Finding::ok(topic, format!("{text}; windows of 8 MiB and more get them")),
+        Ok(false) => Finding::note(
             topic,
             format!("{text}; windows do not get them"),
             format!("for faster random access to big windows: echo always > {FILE} (as root)"),
         ),
-        (Err(error), _) | (_, Err(error)) => {
+        Err(error) => {
             Finding::note(topic, format!("{text}; the probe failed: {error}"), "see above")
         }
     }
 }
 
 /// Reserves and touches some memory the way windows do; true if it came as huge pages.
-fn huge_probe(collapse: bool) -> Result<bool> {
+fn huge_probe() -> Result<bool> {
     let length = 4 * HUGE_PAGE;
     let fd = map::create_memfd("hither-doctor", length)?;
     // Somewhere aligned: huge pages need address and offset in step.
@@ -104,9 +99,7 @@ fn huge_probe(collapse: bool) -> Result<bool> {
         .unwrap_or_else(|| Mapping::anywhere(&fd, length))?;
     mapping.advise_huge(0, length);
     map::reserve(fd.as_fd(), 0, length, "a probe of huge pages")?;
-    if collapse {
-        mapping.collapse_huge(0, length);
-    }
+    mapping.collapse_huge(0, length);
     mapping.populate(0, length);
     let smaps = std::fs::read_to_string("/proc/self/smaps")
         .map_err(|e| Error::os("reading /proc/self/smaps", e))?;
