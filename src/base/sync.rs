@@ -10,7 +10,7 @@
 #[cfg(not(loom))]
 mod imp {
     pub use std::sync::atomic::{
-        AtomicBool, AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering,
+        AtomicBool, AtomicPtr, AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering,
         compiler_fence, fence,
     };
 
@@ -139,7 +139,8 @@ mod imp {
 mod imp {
     pub use loom::cell::UnsafeCell;
     pub use loom::sync::atomic::{
-        AtomicBool, AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
+        AtomicBool, AtomicPtr, AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering,
+        fence,
     };
 
     /// One pause in a spin loop: under loom a scheduling point.

@@ -1,1 +1,324 @@
-//! Being built.
+//! One peer, one virtual connection: short messages to any process of the node, in order.
+//!
+//! ```text
+//!            try_send, send                          poll, recv_wait
+//!   process A ----------+--- A's lane in B (hot) ----+---------- process B
+//!                       +--- B's inbox     (cold) ---+
+//! ```
+//! A connection is *cold* until it has carried some messages (or a hint says that it will): its
+//! messages go through the peer's inbox, which all share. Then it becomes *hot*: it takes a lane
+//! in the peer's memory for itself. The peer takes lanes back that lie idle, without the sender's
+//! help. Messages of one sender to one peer arrive in the order in which they were sent, also
+//! across these changes; see [`vc`](self) for the states and `receive` for the other side.
+//!
+//! A connection is made when the first message is sent, so the memory of a process grows with
+//! the peers it talks to (at most 256 bytes for a cold one), not with the ranks of the job.
+
+mod control;
+mod receive;
+mod table;
+mod vc;
+mod words;
+
+#[cfg(test)]
+mod tests;
+
+pub use crate::shm::ring::{MAX_MESSAGE, Push};
+
+use crate::base::{Deadline, Error, Rank, Result, Slot, settings};
+use crate::shm::node::Node;
+use crate::shm::ring::Label;
+use receive::Receiver;
+use std::sync::{Arc, Mutex, PoisonError, TryLockError};
+use table::VcTable;
+use vc::Vc;
+use words::Words;
+
+/// Kinds that users of the link may give to messages: those below.
+pub const KINDS: u8 = control::FIRST_RESERVED;
+
+/// A received message.
+#[derive(Clone, Copy, Debug)]
+pub struct Message<'a> {
+    /// Who sent it.
+    pub from: Slot,
+    /// Its kind, below [`KINDS`].
+    pub kind: u8,
+    /// Its immediate value: 40 bits.
+    pub imm: u64,
+    /// Its payload, a private copy.
+    pub bytes: &'a [u8],
+}
+
+/// What a link has done so far.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct Counters {
+    /// Connections there are.
+    pub connections: u64,
+    /// Messages sent through inboxes.
+    pub sent_cold: u64,
+    /// Messages sent through lanes.
+    pub sent_hot: u64,
+    /// Connections that became hot, counted each time.
+    pub promotions: u64,
+    /// Messages received.
+    pub received: u64,
+    /// Lanes into this process that are in use.
+    pub lanes: u64,
+    /// Lanes taken back, or given up by their senders.
+    pub reclaims: u64,
+    /// Messages given up because their senders died while they wrote them.
+    pub skipped: u64,
+}
+
+/// One process's connections to its peers. Any thread may send, any thread may receive.
+pub struct Link {
+    node: Arc<Node>,
+    table: VcTable,
+    words: Words,
+    receiver: Mutex<Receiver>,
+    lane_after: u32,
+}
+
+impl Link {
+    /// The link of this process. There must be only one for a [`Node`]: it is the inbox's
+    /// consumer. Errors: the setting `HITHER_LANE_AFTER` is no number.
+    pub fn new(node: Arc<Node>) -> Result<Link> {
+        let lane_after = settings::LANE_AFTER.number()?.min(u64::from(u32::MAX)) as u32;
+        Link::with_lane_after(node, lane_after)
+    }
+
+    /// As [`Link::new`], with connections becoming hot after `lane_after` messages.
+    pub fn with_lane_after(node: Arc<Node>, lane_after: u32) -> Result<Link> {
+        let receiver = Mutex::new(Receiver::new(&node)?);
+        Ok(Link { node, table: VcTable::new(), words: Words::default(), receiver, lane_after })
+    }
+
+    /// The process's attachment.
+    pub fn node(&self) -> &Arc<Node> {
+        &self.node
+    }
+
+    fn words(&self) -> &Words {
+        &self.words
+    }
+
+    #[inline]
+    fn vc(&self, peer: Slot) -> Result<&Vc> {
+        match self.table.get(peer) {
+            Some(vc) => Ok(vc),
+            None => self.connect(peer),
+        }
+    }
+
+    #[cold]
+    fn connect(&self, peer: Slot) -> Result<&Vc> {
+        if u32::from(peer.0) >= self.node.size() {
+            return Err(Error::invalid(
+                "send",
+                format!("there is no rank {peer} in a job of {}", self.node.size()),
+            ));
+        }
+        self.table.insert(peer, || Vc::new(&self.node, peer, self.lane_after))
+    }
+
+    /// Sends a message to `peer`, or says that there is no room ([`Push::Full`]): backpressure is
+    /// the caller's to handle, by receiving, or by doing something else. Never waits.
+    ///
+    /// `kind` is below [`KINDS`], `imm` has at most 40 bits, `bytes` are at most [`MAX_MESSAGE`].
+    /// Sending to oneself is allowed and goes through the inbox.
+    ///
+    /// Errors: [`Error::RankDied`] if the peer is known to be gone (messages sent before may or
+    /// may not have been received); [`Error::InvalidArgument`].
+    ///
+    /// Cost on a hot connection, up to 48 bytes: one cache line to the peer; a private lock; loads
+    /// of lines that seldom change (the peer's state and doorbell, the lane's grant), stores to a
+    /// line of this process. On a cold one: two compare-exchanges instead, on contended lines.
+    /// The peer is woken by a system call only if it sleeps.
+    #[inline]
+    pub fn try_send(&self, peer: Slot, kind: u8, imm: u64, bytes: &[u8]) -> Result<Push> {
+        let label = label(kind, imm)?;
+        self.vc(peer)?.lock().try_send(self, label, bytes)
+    }
+
+    /// Sends a message, waiting for room until `deadline` or until the peer dies.
+    ///
+    /// Waiting holds up nobody else: other threads may send, also to the same peer. But it does
+    /// not receive: two processes that both only send to each other, with full rings, wait for
+    /// each other until the deadline. Who cannot rule that out uses [`Link::send_while`].
+    pub fn send(
+        &self,
+        peer: Slot,
+        kind: u8,
+        imm: u64,
+        bytes: &[u8],
+        deadline: Deadline,
+    ) -> Result<()> {
+        self.send_while(peer, kind, imm, bytes, deadline, || Ok(()))
+    }
+
+    /// As [`Link::send`], but calls `progress` whenever there is no room: if that receives (by
+    /// [`Link::poll`]), processes that send to each other in any pattern do not block each other.
+    ///
+    /// Errors: those of [`Link::try_send`] and of `progress`; [`Error::TimedOut`].
+    pub fn send_while(
+        &self,
+        peer: Slot,
+        kind: u8,
+        imm: u64,
+        bytes: &[u8],
+        deadline: Deadline,
+        mut progress: impl FnMut() -> Result<()>,
+    ) -> Result<()> {
+        let label = label(kind, imm)?;
+        let vc = self.vc(peer)?;
+        loop {
+            let space = {
+                let mut sending = vc.lock();
+                if sending.try_send(self, label, bytes)? == Push::Sent {
+                    return Ok(());
+                }
+                sending.space()
+            };
+            progress()?;
+            // Some(true): sent. Some(false): the connection has changed; wait at the other place.
+            let attempt = || {
+                let mut sending = vc.lock();
+                match sending.try_send(self, label, bytes) {
+                    Ok(Push::Sent) => return Some(Ok(true)),
+                    Err(e) => return Some(Err(e)),
+                    Ok(Push::Full) if sending.is_hot() != space.is_lane() => {
+                        return Some(Ok(false));
+                    }
+                    Ok(Push::Full) => {}
+                }
+                drop(sending);
+                progress().err().map(Err)
+            };
+            let check = || {
+                if self.node.probe(peer) { Err(self.node.died(peer, "send")) } else { Ok(()) }
+            };
+            let waited = space.cell().wait(self.node.pace(), deadline, "send", attempt, check);
+            match waited {
+                Ok(Ok(true)) => return Ok(()),
+                Ok(Ok(false)) => {}
+                Ok(Err(e)) => return Err(e),
+                Err(Error::TimedOut { during, waited, .. }) => {
+                    let missing = vec![Rank(peer.0.into())];
+                    return Err(Error::TimedOut { during, waited, missing });
+                }
+                Err(e) => return Err(e),
+            }
+        }
+    }
+
+    /// Makes the connection to `peer` hot now, if it can be: the hint that much will be sent.
+    /// Returns whether it is hot. Never waits.
+    pub fn promote(&self, peer: Slot) -> Result<bool> {
+        self.vc(peer)?.lock().promote(self)
+    }
+
+    /// Whether messages to `peer` go through a lane now.
+    pub fn is_hot(&self, peer: Slot) -> bool {
+        self.table.get(peer).is_some_and(|vc| vc.lock().is_hot())
+    }
+
+    /// Receives what has arrived, at most a few hundred messages, and calls `f` for each. Returns
+    /// how many there were. Never waits; if another thread is receiving, or from within `f`, it
+    /// returns 0.
+    ///
+    /// `f` may send, but a send that waits for room cannot be helped by this process's receiving.
+    /// Messages of a sender come in order. What dead processes had sent is still delivered.
+    ///
+    /// Errors: only damaged shared memory.
+    ///
+    /// Cost of an empty poll: one load for the inbox, one for each lane in use, and the count of
+    /// deaths: all in this core's cache until somebody writes there.
+    #[inline]
+    pub fn poll(&self, mut f: impl FnMut(Message<'_>)) -> Result<usize> {
+        self.poll_with(&mut f)
+    }
+
+    fn poll_with(&self, f: &mut impl FnMut(Message<'_>)) -> Result<usize> {
+        let mut receiver = match self.receiver.try_lock() {
+            Ok(receiver) => receiver,
+            // `f` panicked: its message had been taken, so all is in order.
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return Ok(0),
+        };
+        receiver.poll(&self.node, f)
+    }
+
+    /// Receives as [`Link::poll`], waiting for a message if there is none, until `deadline` or
+    /// until `check` fails. Sleeps on this process's doorbell when spinning does not pay.
+    ///
+    /// `check` is called before each sleep, to end the wait when a process that the message
+    /// should come from is gone ([`Node::check`]).
+    pub fn recv_wait(
+        &self,
+        deadline: Deadline,
+        mut check: impl FnMut() -> Result<()>,
+        mut f: impl FnMut(Message<'_>),
+    ) -> Result<usize> {
+        let poll = || match self.poll_with(&mut f) {
+            Ok(0) => None,
+            found => Some(found),
+        };
+        let check = || {
+            self.probe_unfinished();
+            check()
+        };
+        let doorbell = &self.node.rank_slot(self.node.slot()).doorbell;
+        doorbell.wait(self.node.pace(), deadline, "receive", poll, check)?
+    }
+
+    /// If the inbox waits for a message that somebody is writing: asks whether the writer lives.
+    fn probe_unfinished(&self) {
+        if let Ok(receiver) = self.receiver.try_lock()
+            && let Some(owner) = receiver.unfinished()
+        {
+            self.node.probe(owner);
+        }
+    }
+
+    /// What has been done so far. Takes every connection's lock for a moment.
+    pub fn counters(&self) -> Counters {
+        let mut counters = Counters::default();
+        self.table.for_each(|vc| {
+            let sending = vc.lock();
+            counters.connections += 1;
+            counters.sent_cold += sending.sent_cold;
+            counters.sent_hot += sending.sent_hot;
+            counters.promotions += sending.promotions;
+        });
+        let receiver = self.receiver.lock().unwrap_or_else(PoisonError::into_inner);
+        counters.received = receiver.received();
+        counters.lanes = receiver.lanes() as u64;
+        counters.reclaims = receiver.reclaims;
+        counters.skipped = receiver.skipped();
+        counters
+    }
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        self.table.for_each(|vc| vc.lock().close(self));
+    }
+}
+
+impl std::fmt::Debug for Link {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Link").field("slot", &self.node.slot()).finish_non_exhaustive()
+    }
+}
+
+#[inline(always)]
+fn label(kind: u8, imm: u64) -> Result<Label> {
+    if kind >= KINDS {
+        return Err(Error::invalid(
+            "send",
+            format!("kind {kind:#x} is one of the link's own; use one below {KINDS:#x}"),
+        ));
+    }
+    Label::new(kind, imm)
+}

@@ -18,7 +18,7 @@ use super::lock::LockNode;
 use super::map::{PAGE, round_up};
 use super::park::WaitCell;
 use super::region::SharedLayout;
-use crate::base::sync::{AtomicU32, AtomicU64, Ordering};
+use crate::base::sync::{AtomicU16, AtomicU32, AtomicU64, Ordering};
 use crate::base::{Error, Offset, Result, Slot};
 
 /// Identifies a segment of this layout. Changes whenever a shared structure changes.
@@ -105,11 +105,15 @@ pub struct RankSlot {
     _pad0: [AtomicU64; 5],
     /// Rung by whoever puts a message where this process looks for messages.
     pub doorbell: WaitCell,
-    /// Lanes into this process that may hold messages, one bit each.
-    pub lanes_active: AtomicU64,
-    /// Lanes into this process that are taken, one bit each.
-    pub lanes_taken: AtomicU64,
-    _pad1: [AtomicU64; 5],
+    /// Set by a peer that found all lanes into this process taken.
+    pub lanes_wanted: AtomicU32,
+    _pad1: [AtomicU32; 13],
+    /// Who may write to each lane into this process: slot plus one, 0 for nobody. Changed from 0
+    /// by whoever takes the lane, to 0 by this process.
+    pub lane_owners: [AtomicU16; LANES],
+    /// Non-zero while a thread of this process writes to the lane that the word stands for, see
+    /// `ring::lane`. Written by this process only.
+    pub sending: [AtomicU32; LANES],
     /// Queue nodes for the locks this process's threads wait for.
     pub lock_nodes: [LockNode; LOCK_NODES],
 }
@@ -126,9 +130,11 @@ const _: () = {
     assert!(offset_of!(NodeHeader, base) == 56);
     assert!(offset_of!(NodeHeader, deaths) == 128);
     assert!(offset_of!(RankSlot, doorbell) == 64);
-    assert!(offset_of!(RankSlot, lock_nodes) == 128);
+    assert!(offset_of!(RankSlot, lane_owners) == 128);
+    assert!(offset_of!(RankSlot, sending) == 256);
+    assert!(offset_of!(RankSlot, lock_nodes) == 512);
     assert!(size_of::<LockNode>() == 64);
-    assert!(size_of::<RankSlot>() == 128 + 64 * LOCK_NODES);
+    assert!(size_of::<RankSlot>() == 512 + 64 * LOCK_NODES);
 };
 
 /// Where the areas of a segment lie.

@@ -41,7 +41,7 @@ use crate::base::{Result, Slot};
 use crate::shm::park::WaitCell;
 
 #[cfg(test)]
-pub(super) mod dying;
+pub(crate) mod dying;
 
 /// Cells of a process's inbox.
 pub const INBOX_CELLS: usize = 2044;
@@ -95,7 +95,8 @@ impl<const N: usize> InboxMemory<N> {
         &self.head.space
     }
 
-    fn load_tail(&self) -> Result<Position> {
+    /// Where the next message starts. All that is committed lies before it.
+    pub fn load_tail(&self) -> Result<Position> {
         let tail = Position(self.tail.tail.load(Ordering::Acquire));
         if tail.index() >= N {
             return Err(damaged(WHAT, format!("tail is {tail:?}")));
@@ -262,6 +263,11 @@ impl InboxReceiver {
     /// Messages given up because their producer died while it wrote them.
     pub fn skipped(&self) -> u64 {
         self.skipped
+    }
+
+    /// Whether everything before `place` has been taken.
+    pub fn has_passed<const N: usize>(&self, _: &InboxMemory<N>, place: Position) -> bool {
+        self.at.since(place, N) >= 0
     }
 
     /// Takes the next message, if there is one; steps over messages of producers that `is_dead`

@@ -1,0 +1,350 @@
+//! The receiving side: one inbox, and the lanes that peers have switched to.
+//!
+//! ```text
+//! lane:   free --owner taken--> unknown --SWITCH--> attached --idle--> revoked
+//!          ^                       | owner dead         | LEFT, or       | the producer's word is
+//!          |                       |                    | owner dead     | quiet, or any of those
+//!          +-----------------------+--------------------+----------------+
+//! ```
+//! Between *attached* and *free* a lane is emptied, so messages of one peer keep their order. An
+//! idle lane is one that brought nothing while this process received many other messages; how
+//! many depends on whether anybody wants a lane. A process that receives nothing takes no lane
+//! back: time alone is no reason.
+
+use super::Message;
+use super::control::{self, LEFT, SWITCH};
+use crate::base::sync::Ordering;
+use crate::base::{Error, Offset, Result, Slot};
+use crate::shm::map::PAGE;
+use crate::shm::node::Node;
+use crate::shm::region::SharedRef;
+use crate::shm::ring::inbox::{InboxMemory, InboxReceiver};
+use crate::shm::ring::lane::{LaneMemory, LaneReceiver};
+use crate::shm::ring::{Polled, Position, Scratch};
+use crate::shm::segment::LANE_BYTES;
+
+/// Most messages taken from one lane before the next one is looked at.
+const LANE_BATCH: usize = 32;
+/// Most messages taken from the inbox before the lanes are looked at.
+const INBOX_BATCH: usize = 64;
+/// Messages between two looks at the ages of lanes.
+const AGE_EVERY: u64 = 256;
+/// A lane is idle that brought none of so many messages.
+const IDLE: u64 = 1 << 16;
+/// The same, while a peer wants a lane and finds none.
+const IDLE_IF_WANTED: u64 = 512;
+/// Polls that meet the same unfinished message between two questions to the kernel whether its
+/// producer lives.
+const PROBE_EVERY: u32 = 1024;
+
+/// See the [module](self).
+pub(super) struct Receiver {
+    inbox: SharedRef<InboxMemory>,
+    from_inbox: InboxReceiver,
+    scratch: Scratch,
+    lanes: Vec<Attached>,
+    /// Messages received, by which lanes age.
+    clock: u64,
+    next_ageing: u64,
+    deaths: u32,
+    /// Deaths to clean up after, once everything before this place in the inbox was received.
+    burial: Option<(u32, Position)>,
+    unfinished: Option<Slot>,
+    unfinished_polls: u32,
+    pub reclaims: u64,
+}
+
+struct Attached {
+    memory: SharedRef<LaneMemory>,
+    from_lane: LaneReceiver,
+    from: Slot,
+    index: usize,
+    word: usize,
+    generation: u64,
+    last_used: u64,
+    revoked: bool,
+}
+
+impl Attached {
+    /// Takes up to `limit` messages.
+    #[inline]
+    fn take(
+        &mut self,
+        scratch: &mut Scratch,
+        limit: usize,
+        f: &mut impl FnMut(Message<'_>),
+    ) -> Result<usize> {
+        let mut count = 0;
+        while count < limit {
+            let Polled::Message(m) = self.from_lane.poll(&self.memory, scratch)? else { break };
+            count += 1;
+            let (kind, imm) = (m.label.kind(), m.label.imm());
+            f(Message { from: self.from, kind, imm, bytes: m.bytes });
+        }
+        Ok(count)
+    }
+
+    /// Whether nothing more can come.
+    fn is_over(&self, node: &Node) -> bool {
+        let word = &node.rank_slot(self.from).sending[self.word];
+        self.revoked && LaneReceiver::is_quiet(word) || node.is_dead(self.from)
+    }
+}
+
+impl Receiver {
+    pub fn new(node: &Node) -> Result<Receiver> {
+        Ok(Receiver {
+            inbox: SharedRef::new(node.mapping(), node.areas().inbox(node.slot()))?,
+            from_inbox: InboxReceiver::new(),
+            scratch: Scratch::new(),
+            lanes: Vec::new(),
+            clock: 0,
+            next_ageing: AGE_EVERY,
+            deaths: 0,
+            burial: None,
+            unfinished: None,
+            unfinished_polls: 0,
+            reclaims: 0,
+        })
+    }
+
+    /// Messages received.
+    pub fn received(&self) -> u64 {
+        self.clock
+    }
+
+    /// Messages given up because their producers died while they wrote them.
+    pub fn skipped(&self) -> u64 {
+        self.from_inbox.skipped()
+    }
+
+    /// Lanes attached.
+    pub fn lanes(&self) -> usize {
+        self.lanes.len()
+    }
+
+    /// Whose unfinished message the inbox waits for.
+    pub fn unfinished(&self) -> Option<Slot> {
+        self.unfinished
+    }
+
+    /// Receives what is there, a bounded number of messages. Returns their number.
+    pub fn poll(&mut self, node: &Node, f: &mut impl FnMut(Message<'_>)) -> Result<usize> {
+        let before = self.clock;
+        // Again after a change of lanes: whoever goes to sleep after a poll that found nothing
+        // must have looked into the lanes of which that poll has learned.
+        loop {
+            self.poll_lanes(node, f)?;
+            if !self.poll_inbox(node, f)? {
+                break;
+            }
+        }
+        let deaths = node.header().deaths.load(Ordering::Acquire);
+        if deaths != self.deaths || self.clock >= self.next_ageing {
+            self.keep_house(node, deaths, f)?;
+        }
+        Ok((self.clock - before) as usize)
+    }
+
+    #[inline]
+    fn poll_lanes(&mut self, node: &Node, f: &mut impl FnMut(Message<'_>)) -> Result<()> {
+        let mut i = 0;
+        while i < self.lanes.len() {
+            let lane = &mut self.lanes[i];
+            if lane.revoked && lane.is_over(node) {
+                self.retire(node, i, f)?;
+                continue;
+            }
+            let count = lane.take(&mut self.scratch, LANE_BATCH, f)?;
+            if count > 0 {
+                self.clock += count as u64;
+                lane.last_used = self.clock;
+            }
+            i += 1;
+        }
+        Ok(())
+    }
+
+    /// Takes from the inbox; true if the set of lanes changed.
+    #[inline]
+    fn poll_inbox(&mut self, node: &Node, f: &mut impl FnMut(Message<'_>)) -> Result<bool> {
+        let mut changed = false;
+        for _ in 0..INBOX_BATCH {
+            let is_dead = |s: Slot| u32::from(s.0) < node.size() && node.is_dead(s);
+            let found = self.from_inbox.poll(&self.inbox, &mut self.scratch, is_dead)?;
+            match found {
+                Polled::Empty => {
+                    self.unfinished = None;
+                    break;
+                }
+                Polled::Unfinished(owner) => {
+                    self.wait_for_owner(node, owner)?;
+                    break;
+                }
+                Polled::Message(m) => {
+                    let from = node.checked_slot(m.from.0.into())?;
+                    let (kind, imm) = (m.label.kind(), m.label.imm());
+                    if kind < control::FIRST_RESERVED {
+                        self.clock += 1;
+                        f(Message { from, kind, imm, bytes: m.bytes });
+                    } else {
+                        changed = true;
+                        self.control(node, from, kind, imm, f)?;
+                    }
+                }
+            }
+        }
+        Ok(changed)
+    }
+
+    #[cold]
+    fn wait_for_owner(&mut self, node: &Node, owner: Slot) -> Result<()> {
+        let owner = node.checked_slot(owner.0.into())?;
+        if self.unfinished != Some(owner) {
+            self.unfinished = Some(owner);
+            self.unfinished_polls = 0;
+        }
+        self.unfinished_polls += 1;
+        if self.unfinished_polls.is_multiple_of(PROBE_EVERY) {
+            // Recorded if dead; the next poll then skips the message.
+            node.probe(owner);
+        }
+        Ok(())
+    }
+
+    #[cold]
+    fn control(
+        &mut self,
+        node: &Node,
+        from: Slot,
+        kind: u8,
+        imm: u64,
+        f: &mut impl FnMut(Message<'_>),
+    ) -> Result<()> {
+        let (index, word, generation) = control::unpack(imm);
+        let known = self.lanes.iter().position(|l| l.index == index);
+        match (kind, known) {
+            (SWITCH, None) => {
+                let owner = node.rank_slot(node.slot()).lane_owners[index].load(Ordering::Acquire);
+                let memory: SharedRef<LaneMemory> =
+                    SharedRef::new(node.mapping(), node.areas().lane(node.slot(), index))?;
+                let from_lane = LaneReceiver::open(&memory, generation);
+                let Some(from_lane) = from_lane.filter(|_| owner == from.0 + 1) else {
+                    return Err(unexpected(from, kind, imm));
+                };
+                let last_used = self.clock;
+                let revoked = false;
+                self.lanes.push(Attached {
+                    memory,
+                    from_lane,
+                    from,
+                    index,
+                    word,
+                    generation,
+                    last_used,
+                    revoked,
+                });
+                Ok(())
+            }
+            (LEFT, Some(i)) if self.lanes[i].from == from => {
+                if self.lanes[i].generation == generation {
+                    self.retire(node, i, f)?;
+                }
+                Ok(())
+            }
+            // The lane had been taken back before its producer noticed; it may have a new owner.
+            (LEFT, _) => Ok(()),
+            _ => Err(unexpected(from, kind, imm)),
+        }
+    }
+
+    /// Empties a lane whose producer writes no more, and frees it.
+    #[cold]
+    fn retire(&mut self, node: &Node, i: usize, f: &mut impl FnMut(Message<'_>)) -> Result<()> {
+        let mut lane = self.lanes.swap_remove(i);
+        self.clock += lane.take(&mut self.scratch, usize::MAX, f)? as u64;
+        // A producer that left of its own accord has its grant still.
+        if !lane.revoked {
+            lane.from_lane.revoke(&lane.memory);
+        }
+        lane.from_lane.close(&lane.memory);
+        // All but the first page: a former producer may still read the grant there.
+        let at = node.areas().lane(node.slot(), lane.index);
+        node.release(Offset(at.0 + PAGE), LANE_BYTES - PAGE);
+        node.rank_slot(node.slot()).lane_owners[lane.index].store(0, Ordering::Release);
+        self.reclaims += 1;
+        Ok(())
+    }
+
+    #[cold]
+    fn keep_house(
+        &mut self,
+        node: &Node,
+        deaths: u32,
+        f: &mut impl FnMut(Message<'_>),
+    ) -> Result<()> {
+        if self.clock >= self.next_ageing {
+            self.next_ageing = self.clock + AGE_EVERY;
+            self.revoke_idle(node);
+        }
+        if deaths == self.deaths {
+            return Ok(());
+        }
+        // What the dead had sent through the inbox is taken first, so that every lane that was
+        // switched to is known; a lane that is then owned but unknown was never used.
+        let (deaths, place) = match self.burial {
+            Some(burial) => burial,
+            None => *self.burial.insert((deaths, self.inbox.load_tail()?)),
+        };
+        if self.from_inbox.has_passed(&*self.inbox, place) {
+            self.burial = None;
+            self.deaths = deaths;
+            self.bury(node, f)?;
+        }
+        Ok(())
+    }
+
+    fn bury(&mut self, node: &Node, f: &mut impl FnMut(Message<'_>)) -> Result<()> {
+        while let Some(i) = self.lanes.iter().position(|l| node.is_dead(l.from)) {
+            self.retire(node, i, f)?;
+        }
+        let owners = &node.rank_slot(node.slot()).lane_owners;
+        for owner in owners {
+            let taken_by = owner.load(Ordering::Acquire);
+            if taken_by != 0 && node.is_dead(node.checked_slot(u64::from(taken_by) - 1)?) {
+                owner.store(0, Ordering::Release);
+            }
+        }
+        Ok(())
+    }
+
+    fn revoke_idle(&mut self, node: &Node) {
+        let wanted = &node.rank_slot(node.slot()).lanes_wanted;
+        let is_wanted = wanted.load(Ordering::Relaxed) != 0;
+        let idle = if is_wanted { IDLE_IF_WANTED } else { IDLE };
+        if self.revoke_oldest(idle) {
+            wanted.store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// Revokes the lane that has been idle longest, if for at least `idle` messages.
+    pub fn revoke_oldest(&mut self, idle: u64) -> bool {
+        let clock = self.clock;
+        let oldest = self
+            .lanes
+            .iter_mut()
+            .filter(|l| !l.revoked && clock - l.last_used >= idle)
+            .min_by_key(|l| l.last_used);
+        let Some(lane) = oldest else { return false };
+        lane.from_lane.revoke(&lane.memory);
+        lane.revoked = true;
+        true
+    }
+}
+
+fn unexpected(from: Slot, kind: u8, imm: u64) -> Error {
+    Error::Incompatible {
+        what: "a control message",
+        why: format!("rank {from} sent kind {kind:#x}, imm {imm:#x}; end the job"),
+    }
+}

@@ -1,0 +1,298 @@
+//! One virtual connection, the sender's side.
+//!
+//! ```text
+//!            LANE_AFTER messages, or a hint:
+//!            take a free lane, send SWITCH through the inbox
+//!   Cold  ------------------------------------------------->  Hot
+//!   peer's                                                    a lane in the
+//!   inbox  <----------------  Leaving  <--------------------  peer's memory
+//!            LEFT is in                  the peer has taken
+//!            the inbox                   the lane back
+//! ```
+//! SWITCH and LEFT keep the order of messages across the change: the peer looks into the lane
+//! only once it has met SWITCH, and empties it when it meets LEFT. A connection whose lane was
+//! taken back waits for twice as many messages before it takes another, so that more pairs than
+//! lanes do not pass the lanes to and fro.
+
+use super::control::{self, LEFT, SWITCH};
+use super::{Link, Push};
+use crate::base::sync::{AtomicU16, Ordering};
+use crate::base::{Error, Result, Slot};
+use crate::shm::node::Node;
+use crate::shm::park::WaitCell;
+use crate::shm::region::SharedRef;
+use crate::shm::ring::inbox::{InboxMemory, InboxSender};
+use crate::shm::ring::lane::{LaneMemory, LanePush, LaneSender};
+use crate::shm::ring::{Label, cell};
+use crate::shm::segment::{LANE_BYTES, LANES};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// A threshold is doubled at most up to this many times its first value.
+const LARGEST_BACKOFF: u32 = 64;
+
+/// A connection to one peer.
+pub(super) struct Vc {
+    peer: Slot,
+    sending: Mutex<Sending>,
+}
+
+/// What the thread that sends on the connection works with.
+pub(super) struct Sending {
+    peer: Slot,
+    inbox: SharedRef<InboxMemory>,
+    to_inbox: InboxSender,
+    state: State,
+    threshold: u32,
+    backoff: u32,
+    pub sent_cold: u64,
+    pub sent_hot: u64,
+    pub promotions: u64,
+}
+
+enum State {
+    Cold { sent: u32 },
+    Hot(Box<Hot>),
+    Leaving(Box<Hot>),
+    Dead,
+}
+
+struct Hot {
+    lane: SharedRef<LaneMemory>,
+    to_lane: LaneSender,
+    index: usize,
+    /// Which of this process's `sending` words stands for the lane.
+    word: usize,
+}
+
+impl Hot {
+    fn control(&self) -> u64 {
+        control::pack(self.index, self.word, self.to_lane.generation().low_bits())
+    }
+}
+
+const _: () = assert!(size_of::<Vc>() <= 256);
+
+impl Vc {
+    pub fn new(node: &Node, peer: Slot, threshold: u32) -> Result<Vc> {
+        let inbox = SharedRef::new(node.mapping(), node.areas().inbox(peer))?;
+        let sending = Mutex::new(Sending {
+            peer,
+            inbox,
+            to_inbox: InboxSender::default(),
+            state: State::Cold { sent: 0 },
+            threshold,
+            backoff: 1,
+            sent_cold: 0,
+            sent_hot: 0,
+            promotions: 0,
+        });
+        Ok(Vc { peer, sending })
+    }
+
+    #[inline(always)]
+    pub fn peer(&self) -> Slot {
+        self.peer
+    }
+
+    #[inline]
+    pub fn lock(&self) -> MutexGuard<'_, Sending> {
+        // Nothing that panics runs under the lock; the state is whole in any case.
+        self.sending.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Sending {
+    /// Sends, or says that there is no room. See [`Link::try_send`].
+    #[inline]
+    pub fn try_send(&mut self, link: &Link, label: Label, bytes: &[u8]) -> Result<Push> {
+        let node = link.node();
+        if node.is_dead(self.peer) {
+            return Err(self.bury(link));
+        }
+        if let State::Hot(hot) = &mut self.state {
+            let word = &node.rank_slot(node.slot()).sending[hot.word];
+            let push = hot.to_lane.try_send_guarded(&hot.lane, word, node.slot(), label, bytes)?;
+            match push {
+                LanePush::Sent => {
+                    self.sent_hot += 1;
+                    node.rank_slot(self.peer).doorbell.notify();
+                    return Ok(Push::Sent);
+                }
+                LanePush::Full => return Ok(Push::Full),
+                LanePush::Revoked => {}
+            }
+        }
+        self.send_cold(link, label, bytes)
+    }
+
+    fn send_cold(&mut self, link: &Link, label: Label, bytes: &[u8]) -> Result<Push> {
+        if !self.settle_leaving(link)? {
+            return Ok(Push::Full);
+        }
+        let node = link.node();
+        if let State::Cold { sent } = self.state
+            && sent >= self.threshold.saturating_mul(self.backoff)
+            && self.promote(link)?
+        {
+            return self.try_send(link, label, bytes);
+        }
+        let push = self.to_inbox.try_send(&self.inbox, node.slot(), label, bytes)?;
+        if push == Push::Sent {
+            self.sent_cold += 1;
+            if let State::Cold { sent } = &mut self.state {
+                *sent = sent.saturating_add(1);
+            }
+            node.rank_slot(self.peer).doorbell.notify();
+        }
+        Ok(push)
+    }
+
+    /// Brings a connection whose lane was revoked back to Cold; false if LEFT finds no room yet.
+    fn settle_leaving(&mut self, link: &Link) -> Result<bool> {
+        self.state = match std::mem::replace(&mut self.state, State::Dead) {
+            State::Hot(hot) | State::Leaving(hot) => State::Leaving(hot),
+            state => state,
+        };
+        let State::Leaving(hot) = &self.state else { return Ok(true) };
+        let (control, word) = (hot.control(), hot.word);
+        if self.push_control(link, LEFT, control)? == Push::Full {
+            return Ok(false);
+        }
+        link.words().give_back(word);
+        self.backoff = (self.backoff * 2).min(LARGEST_BACKOFF);
+        self.state = State::Cold { sent: 0 };
+        Ok(true)
+    }
+
+    fn push_control(&mut self, link: &Link, kind: u8, imm: u64) -> Result<Push> {
+        let node = link.node();
+        let label = Label::new(kind, imm)?;
+        let push = self.to_inbox.try_send(&self.inbox, node.slot(), label, &[])?;
+        if push == Push::Sent {
+            node.rank_slot(self.peer).doorbell.notify();
+        }
+        Ok(push)
+    }
+
+    /// Moves a cold connection to a lane, if one is to be had; true if it is hot afterwards.
+    #[cold]
+    pub fn promote(&mut self, link: &Link) -> Result<bool> {
+        let node = link.node();
+        match self.state {
+            State::Hot(_) => return Ok(true),
+            State::Cold { .. } if self.peer != node.slot() => {}
+            _ => return Ok(false),
+        }
+        // Whatever the attempt comes to, the next one is a threshold away.
+        self.state = State::Cold { sent: 0 };
+        let Some(word) = link.words().take() else { return Ok(false) };
+        let Some((index, owner)) = take_lane(node, self.peer) else {
+            link.words().give_back(word);
+            let peer = node.rank_slot(self.peer);
+            if peer.lanes_wanted.load(Ordering::Relaxed) == 0 {
+                peer.lanes_wanted.store(1, Ordering::Relaxed);
+            }
+            return Ok(false);
+        };
+        if let Some(hot) = self.open(link, index, word) {
+            let control = hot.control();
+            match self.push_control(link, SWITCH, control) {
+                Ok(Push::Sent) => {
+                    self.state = State::Hot(Box::new(hot));
+                    self.promotions += 1;
+                    return Ok(true);
+                }
+                Ok(Push::Full) => self.state = State::Cold { sent: u32::MAX },
+                Err(e) => {
+                    link.words().give_back(word);
+                    return Err(e);
+                }
+            }
+        }
+        // The peer never heard of it.
+        link.words().give_back(word);
+        owner.store(0, Ordering::Release);
+        Ok(false)
+    }
+
+    /// Reserves and opens a lane that this process now owns; `None` if there is no memory for it,
+    /// in which case the connection stays as it is.
+    fn open(&self, link: &Link, index: usize, word: usize) -> Option<Hot> {
+        let node = link.node();
+        let at = node.areas().lane(self.peer, index);
+        node.reserve(at, LANE_BYTES, "a lane").ok()?;
+        let lane: SharedRef<LaneMemory> = SharedRef::new(node.mapping(), at).ok()?;
+        let to_lane = LaneSender::open(&lane).ok()?;
+        Some(Hot { lane, to_lane, index, word })
+    }
+
+    /// Whether messages go through a lane now.
+    pub fn is_hot(&self) -> bool {
+        matches!(self.state, State::Hot(_))
+    }
+
+    /// Runs `f` on the cell that is rung when there may be room again, and on whether it is a
+    /// lane's.
+    pub fn space(&self) -> Space {
+        match &self.state {
+            State::Hot(hot) => Space::Lane(hot.lane.clone()),
+            _ => Space::Inbox(self.inbox.clone()),
+        }
+    }
+
+    /// Gives the lane up in good order, as far as there is room to say so.
+    pub fn close(&mut self, link: &Link) {
+        if !link.node().is_dead(self.peer) {
+            // A damaged inbox or a full one: the peer finds out when this process ends.
+            let _ = self.settle_leaving(link);
+        }
+    }
+
+    /// Forgets the lane without a word to the peer, as a process that is killed does.
+    #[cfg(test)]
+    pub fn forget(&mut self) {
+        self.state = State::Dead;
+    }
+
+    #[cold]
+    fn bury(&mut self, link: &Link) -> Error {
+        if let State::Hot(hot) | State::Leaving(hot) =
+            std::mem::replace(&mut self.state, State::Dead)
+        {
+            link.words().give_back(hot.word);
+        }
+        link.node().died(self.peer, "send")
+    }
+}
+
+/// What a blocked sender waits on.
+pub(super) enum Space {
+    Inbox(SharedRef<InboxMemory>),
+    Lane(SharedRef<LaneMemory>),
+}
+
+impl Space {
+    pub fn cell(&self) -> &WaitCell {
+        match self {
+            Space::Inbox(inbox) => inbox.space(),
+            Space::Lane(lane) => lane.space(),
+        }
+    }
+
+    pub fn is_lane(&self) -> bool {
+        matches!(self, Space::Lane(_))
+    }
+}
+
+/// Takes a free lane into `peer`. One compare-exchange both takes it and says who has it, so a
+/// process that dies at any point leaves a lane that the peer can take back.
+fn take_lane(node: &Node, peer: Slot) -> Option<(usize, &AtomicU16)> {
+    let me = node.slot().0 + 1;
+    let owners = &node.rank_slot(peer).lane_owners;
+    (0..LANES).map(|i| (i, &owners[i])).find(|(_, owner)| {
+        owner.load(Ordering::Relaxed) == 0
+            && owner.compare_exchange(0, me, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    })
+}
+
+const _: () = assert!(control::BITS <= cell::IMM_BITS);
