@@ -164,13 +164,43 @@ mod imp {
         fence(Ordering::SeqCst);
     }
 
-    /// Models a futex wait as a spurious return: the caller re-checks in a loop.
+    std::thread_local! {
+        static BLOCKING: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
+    }
+
+    loom::lazy_static! {
+        static ref SLEEPERS: (loom::sync::Mutex<()>, loom::sync::Condvar) =
+            (loom::sync::Mutex::new(()), loom::sync::Condvar::new());
+    }
+
+    /// Chooses how this (real) thread's models treat [`futex_wait`]: as a slice that ends at once
+    /// (false, the default), or as a sleep that only a wake ends (true), so that a lost wake-up is
+    /// a deadlock, which loom reports.
+    pub fn futex_blocks(blocks: bool) {
+        BLOCKING.with(|b| b.set(blocks));
+    }
+
+    /// See the real one and [`futex_blocks`].
     pub fn futex_wait(word: &AtomicU32, expected: u32, _slice: std::time::Duration) {
+        if BLOCKING.with(std::cell::Cell::get) {
+            // As in the kernel: compared under the lock that a wake takes.
+            if let Ok(guard) = SLEEPERS.0.lock() {
+                if word.load(Ordering::SeqCst) == expected {
+                    drop(SLEEPERS.1.wait(guard));
+                }
+            }
+            return;
+        }
         let _ = word.load(Ordering::SeqCst) == expected;
         loom::thread::yield_now();
     }
-    /// See [`futex_wait`].
-    pub fn futex_wake(_word: &AtomicU32, _count: u32) {}
+    /// See the real one and [`futex_blocks`]: wakes everyone, which a futex may do.
+    pub fn futex_wake(_word: &AtomicU32, _count: u32) {
+        if BLOCKING.with(std::cell::Cell::get) {
+            drop(SLEEPERS.0.lock());
+            SLEEPERS.1.notify_all();
+        }
+    }
 }
 
 pub use imp::*;

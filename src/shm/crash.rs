@@ -38,6 +38,7 @@ mod armed {
         });
     }
 
+    #[cfg(not(loom))]
     /// Runs `f` for somebody else, who is not to be killed, in the midst of [`kill_at`].
     pub(crate) fn spare<R>(f: impl FnOnce() -> R) -> R {
         let left = LEFT.with(|left| left.replace(0));

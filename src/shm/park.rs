@@ -136,3 +136,82 @@ impl WaitCell {
         }
     }
 }
+
+#[cfg(all(test, loom))]
+mod models {
+    use super::*;
+    use crate::base::sync::futex_blocks;
+    use loom::thread;
+    use std::sync::Arc;
+
+    const AT_ONCE: Pace = Pace { spins: 0, yields: 0, slice: Duration::from_millis(1) };
+
+    struct Place {
+        cell: WaitCell,
+        count: AtomicU32,
+    }
+
+    impl Place {
+        fn new() -> Arc<Place> {
+            Arc::new(Place { cell: WaitCell::new(), count: AtomicU32::new(0) })
+        }
+        fn add(&self) {
+            self.count.fetch_add(1, Ordering::Release);
+            self.cell.notify();
+        }
+        fn await_count(&self, n: u32) {
+            let poll = || (self.count.load(Ordering::Acquire) >= n).then_some(());
+            self.cell.wait(AT_ONCE, Deadline::NEVER, "a model", poll, || Ok(())).unwrap();
+        }
+    }
+
+    /// Sleeps end by wakes alone: a lost one is a deadlock.
+    fn model(bound: usize, f: impl Fn() + Send + Sync + 'static) {
+        futex_blocks(true);
+        let mut builder = loom::model::Builder::new();
+        builder.preemption_bound = Some(builder.preemption_bound.unwrap_or(bound).min(bound));
+        builder.check(f);
+        futex_blocks(false);
+    }
+
+    #[test]
+    fn loom_a_sleeper_is_woken() {
+        model(4, || {
+            let place = Place::new();
+            let other = place.clone();
+            let waker = thread::spawn(move || other.add());
+            place.await_count(1);
+            waker.join().unwrap();
+        });
+    }
+
+    #[test]
+    fn loom_a_sleeper_that_sleeps_again_is_woken_again() {
+        model(3, || {
+            let place = Place::new();
+            let wakers: Vec<_> = (0..2)
+                .map(|_| {
+                    let place = place.clone();
+                    thread::spawn(move || place.add())
+                })
+                .collect();
+            place.await_count(1);
+            place.await_count(2);
+            wakers.into_iter().for_each(|w| w.join().unwrap());
+        });
+    }
+
+    #[test]
+    fn loom_all_sleepers_are_woken() {
+        model(3, || {
+            let place = Place::new();
+            let other = place.clone();
+            let sleeper = thread::spawn(move || other.await_count(1));
+            let other = place.clone();
+            let waker = thread::spawn(move || other.add());
+            place.await_count(1);
+            waker.join().unwrap();
+            sleeper.join().unwrap();
+        });
+    }
+}

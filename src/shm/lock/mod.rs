@@ -33,11 +33,14 @@
 //!
 //! **Debris.** Nodes passed over must get back to their processes, without a store that a kill
 //! could lose. They stay chained by `prev` ahead of the new owner, and the word's `stop` names the
-//! last of them, which is the former owner:
+//! last of them: the former owner if that was gone, else the node that was next to it.
 //!
 //! ```text
 //!   stop <--prev-- A (abandoned) <--prev-- X (dead) <--prev-- owner <--prev-- ...  tail
 //! ```
+//! If none of those behind a releasing holder waits any more, the last abandoned one becomes the
+//! owner in name, and whoever comes next takes the lock over from it.
+//!
 //! The owner sweeps before it goes on: it signs a node (`by`, PASSED), unlinks it (`owner.prev =
 //! node.prev`), marks it FREE, and so on; last it sets `stop` to 0. Killed meanwhile, it is itself
 //! part of the chain its own successor sweeps, up to the same `stop`. A node signed by a dead
@@ -177,8 +180,8 @@ enum Gone {
 struct Line {
     /// The waiter nearest to the owner that is alive and still waits.
     first: Option<Id>,
-    /// Whether abandoned nodes lie between the owner and `first`.
-    skipped: bool,
+    /// The node next to the owner, if abandoned nodes lie between the owner and `first`.
+    skipped: Option<Id>,
     /// The abandoned node nearest to the tail.
     last_abandoned: Option<Id>,
 }
@@ -220,26 +223,7 @@ impl QueueLock {
         if let Some(held) = self.take_free(env) {
             return Ok(Some(held));
         }
-        let w = self.load();
-        if w == Word::FREE || w.owner() != w.tail() || self.gone(env, w.owner(), false)?.is_none() {
-            return Ok(None);
-        }
-        let Some(k) = env.nodes().take(env) else { return Ok(None) };
-        let (me, node) = own(env, k)?;
-        node.state.store(WAITING, Ordering::Relaxed);
-        node.prev.store(w.tail().0, Ordering::Relaxed);
-        if !self.cas(w, w.with_tail(me)) {
-            env.nodes().give(k, node);
-            return Ok(None);
-        }
-        // Right behind an owner that is gone for good: the lock is this caller's.
-        match self.settle(env, me, node, false) {
-            Ok(Some(died)) => Ok(Some(Held { node: k, died })),
-            other => {
-                self.abandon(env, me, k, node);
-                other.map(|_| None)
-            }
-        }
+        self.take_over(env, false)
     }
 
     /// Gives the lock to the next in line. `held` must come from this lock. Fails only when a peer
@@ -272,6 +256,38 @@ impl QueueLock {
         self.word.compare_exchange(from.0, to.0, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
+    /// Takes the lock from an owner that is gone, if nobody alive waits behind it. `ask` as for
+    /// [`QueueLock::gone`].
+    #[cold]
+    fn take_over<E: LockEnv>(&self, env: &E, ask: bool) -> Result<Option<Held>> {
+        let w = self.load();
+        if w == Word::FREE || self.gone(env, w.owner(), ask)?.is_none() {
+            return Ok(None);
+        }
+        if self.walk(env, w)?.is_none_or(|line| line.first.is_some()) {
+            return Ok(None);
+        }
+        let Some(k) = env.nodes().take_reserved() else { return Ok(None) };
+        let (me, node) = own(env, k)?;
+        node.state.store(WAITING, Ordering::Relaxed);
+        node.prev.store(w.tail().0, Ordering::Release);
+        crash::point();
+        if !self.cas(w, w.with_tail(me)) {
+            env.nodes().give(k, node);
+            return Ok(None);
+        }
+        crash::point();
+        // First in line behind an owner that is gone: the lock is this caller's. Only if the same
+        // word came back with another queue behind it between the look and the CAS is it not.
+        match self.settle(env, me, node, false) {
+            Ok(Some(died)) => Ok(Some(Held { node: k, died })),
+            other => {
+                self.abandon(env, me, k, node);
+                other.map(|_| None)
+            }
+        }
+    }
+
     #[cold]
     fn acquire_queued<E: LockEnv>(&self, env: &E, deadline: Deadline) -> Result<Held> {
         let k = match self.take_node(env, deadline)? {
@@ -289,7 +305,7 @@ impl QueueLock {
                 }
                 continue;
             }
-            node.prev.store(w.tail().0, Ordering::Relaxed);
+            node.prev.store(w.tail().0, Ordering::Release);
             crash::point();
             if self.cas(w, w.with_tail(me)) {
                 break;
@@ -322,6 +338,9 @@ impl QueueLock {
             }
             // More threads wait than there are nodes: out of line, but not out of luck.
             if let Some(held) = self.take_free(env) {
+                return Ok(Err(held));
+            }
+            if let Some(held) = self.take_over(env, tries >= pace.yields)? {
                 return Ok(Err(held));
             }
             if deadline.passed() {
@@ -430,7 +449,8 @@ impl QueueLock {
 
     /// Looks at the whole queue. `None` if the lock changed meanwhile.
     fn walk<E: LockEnv>(&self, env: &E, w: Word) -> Result<Option<Line>> {
-        let mut line = Line { first: None, skipped: false, last_abandoned: None };
+        let mut line = Line { first: None, skipped: None, last_abandoned: None };
+        let mut abandoned = false;
         let mut at = w.tail();
         let mut steps = 0;
         while at != w.owner() {
@@ -443,13 +463,16 @@ impl QueueLock {
                 Err(e) => return Err(e),
             };
             if node.kind() == ABANDONED {
-                line.skipped = true;
+                abandoned = true;
                 line.last_abandoned.get_or_insert(at);
             } else if slot == env.slot() || !env.is_dead(slot) {
-                line.skipped = false;
+                abandoned = false;
                 line.first = Some(at);
             }
-            at = Id(node.prev.load(Ordering::Relaxed));
+            line.skipped = abandoned.then_some(at);
+            // Acquire, and Release where it is stored: who strays into a newer life of a node sees
+            // the changes of the word that came before it.
+            at = Id(node.prev.load(Ordering::Acquire));
             steps += 1;
             if steps % 64 == 0 && self.load() != w {
                 return Ok(None);
@@ -476,13 +499,14 @@ impl QueueLock {
                 // Release: who sees the signature sees that `mine.prev` names the node.
                 node.by.store(me.0, Ordering::Release);
                 crash::point();
-                node.state.store(PASSED, Ordering::Release);
+                node.state.swap(PASSED, Ordering::AcqRel);
             }
             crash::point();
-            mine.prev.store(next, Ordering::Relaxed);
+            mine.prev.store(next, Ordering::Release);
             crash::point();
             if k != 0 {
-                node.state.store(FREE, Ordering::Release);
+                // Swaps, like every write to a node that late hints may still reach.
+                node.state.swap(FREE, Ordering::AcqRel);
             }
             at = Id(next);
             steps += 1;
@@ -535,24 +559,19 @@ impl QueueLock {
                 return Err(damaged(format!("a held lock reads {:#x}", w.0)));
             }
             let Some(line) = self.walk(env, w)? else { continue };
-            // Whatever of ours is passed over keeps our node in its chain.
-            let (next, leave) = match (line.first, line.last_abandoned) {
-                (Some(first), _) if line.skipped => (Word::new(first, w.tail(), me, false), true),
-                (Some(first), _) => (Word::new(first, w.tail(), Id::NONE, false), false),
+            let stop = line.skipped.unwrap_or(Id::NONE);
+            let next = match (line.first, line.last_abandoned) {
+                (Some(first), _) => Word::new(first, w.tail(), stop, false),
                 // Only debris: its last node is the owner in name, until somebody takes the lock.
-                (None, Some(last)) => (Word::new(last, last, me, false), true),
-                (None, None) => (Word::FREE, false),
+                (None, Some(last)) => Word::new(last, last, stop, false),
+                (None, None) => Word::FREE,
             };
             crash::point();
             if !self.cas(w, next) {
                 continue;
             }
             crash::point();
-            if !leave {
-                give_back(env, k)?;
-            } else if k != 0 {
-                env.nodes().leave(k);
-            }
+            give_back(env, k)?;
             if let Some(first) = line.first {
                 resolve(env, first)?.2.hint();
             }

@@ -29,7 +29,7 @@ pub(crate) struct Env {
 }
 
 impl Env {
-    /// One view per slot, with `nodes - 1` nodes to queue with each.
+    /// One view per slot, with `nodes` nodes to wait with each.
     pub(crate) fn new(slots: usize, nodes: usize) -> Vec<Env> {
         let pace = if cfg!(loom) || cfg!(miri) {
             Pace { spins: 0, yields: 1, slice: Duration::from_millis(1) }
@@ -37,16 +37,15 @@ impl Env {
             Pace { spins: 20, yields: 4, slice: Duration::from_millis(1) }
         };
         let shared = Arc::new(Shared {
-            nodes: (0..slots).map(|_| (0..nodes).map(|_| LockNode::default()).collect()).collect(),
+            nodes: (0..slots)
+                .map(|_| (0..nodes + 2).map(|_| LockNode::default()).collect())
+                .collect(),
             dead: (0..slots).map(|_| AtomicBool::new(false)).collect(),
-            books: (0..slots).map(|_| LocalNodes::default()).collect(),
+            books: (0..slots).map(|_| LocalNodes::small(nodes)).collect(),
             lock: QueueLock::default(),
             inside: AtomicU32::new(0),
             entries: AtomicU32::new(0),
         });
-        for book in &shared.books {
-            book.limit(nodes - 1);
-        }
         (0..slots)
             .map(|slot| Env { shared: shared.clone(), slot: Slot(slot as u16), pace })
             .collect()
@@ -72,9 +71,9 @@ impl Env {
         self.shared.inside.store(0, Ordering::Relaxed);
     }
 
-    /// Nodes of this slot that its threads can take.
+    /// Nodes of this slot that are in nobody's hands, without the reserve.
     pub(crate) fn available(&self) -> usize {
-        self.nodes().available(self)
+        self.nodes().available(self) - 1
     }
 
     /// Ids in the lock's word: owner, tail, stop; all 0 if it is free.

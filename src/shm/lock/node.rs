@@ -66,6 +66,10 @@ impl LockNode {
     }
 }
 
+/// Nodes kept for taking over a lock whose owner is gone. Such a node never waits, so it is back
+/// when its holder releases: abandoned waits cannot use up what is needed to sweep them.
+const RESERVE: u64 = 0xff << 56;
+
 /// Which of a slot's nodes its process uses. Private to the process; all its threads share it.
 #[derive(Debug)]
 pub struct LocalNodes {
@@ -73,37 +77,56 @@ pub struct LocalNodes {
     free: AtomicU64,
     /// Nodes left in a queue by a thread that went away; see [`is_back`].
     left: AtomicU64,
+    /// Nodes that do not wait.
+    reserve: u64,
 }
 
 impl Default for LocalNodes {
     fn default() -> Self {
         // Node 0 only lends its id to holders that never queued.
-        LocalNodes { free: AtomicU64::new(!1), left: AtomicU64::new(0) }
+        LocalNodes { free: AtomicU64::new(!1), left: AtomicU64::new(0), reserve: RESERVE }
     }
 }
 
 impl LocalNodes {
-    /// A node nobody uses, or none. Two private atomics, except when nodes run short.
+    /// A node to wait with. Two private atomics, except when nodes run short.
     pub(super) fn take<E: LockEnv>(&self, env: &E) -> Option<usize> {
-        let mut free = self.free.load(Ordering::Relaxed);
-        while free != 0 {
-            let k = free.trailing_zeros() as usize;
-            match self.free.compare_exchange_weak(
-                free,
-                free & (free - 1),
-                Ordering::Acquire,
-                Ordering::Relaxed,
-            ) {
-                Ok(_) => return Some(k),
-                Err(now) => free = now,
-            }
+        if let Some(k) = self.take_of(!self.reserve) {
+            return Some(k);
         }
         let mut left = self.left.load(Ordering::Acquire);
         while left != 0 {
             let k = left.trailing_zeros() as usize;
             left &= left - 1;
-            if is_back(env, k) && self.left.fetch_and(!(1 << k), Ordering::AcqRel) & 1 << k != 0 {
-                return Some(k);
+            let bit = 1 << k;
+            if is_back(env, k) && self.left.fetch_and(!bit, Ordering::AcqRel) & bit != 0 {
+                if bit & self.reserve == 0 {
+                    return Some(k);
+                }
+                self.free.fetch_or(bit, Ordering::Release);
+            }
+        }
+        None
+    }
+
+    /// A node to take a lock over with.
+    pub(super) fn take_reserved(&self) -> Option<usize> {
+        self.take_of(self.reserve)
+    }
+
+    fn take_of(&self, mask: u64) -> Option<usize> {
+        let mut free = self.free.load(Ordering::Relaxed);
+        while free & mask != 0 {
+            let k = (free & mask).trailing_zeros() as usize;
+            let taken = self.free.compare_exchange_weak(
+                free,
+                free & !(1 << k),
+                Ordering::Acquire,
+                Ordering::Relaxed,
+            );
+            match taken {
+                Ok(_) => return Some(k),
+                Err(now) => free = now,
             }
         }
         None
@@ -129,10 +152,11 @@ impl LocalNodes {
         free + back.count()
     }
 
-    /// Keeps only `n` nodes for use, so that a test can run out of them.
+    /// A book of `n` nodes to wait with and one in reserve, to run out of in tests.
     #[cfg(test)]
-    pub(super) fn limit(&self, n: usize) {
-        self.free.store((u64::MAX >> (63 - n)) & !1, Ordering::Relaxed);
+    pub(super) fn small(n: usize) -> LocalNodes {
+        let free = AtomicU64::new((u64::MAX >> (62 - n)) & !1);
+        LocalNodes { free, left: AtomicU64::new(0), reserve: 1 << (n + 1) }
     }
 }
 

@@ -34,7 +34,7 @@ fn until_queued(env: &Env, n: usize) {
 
 #[test]
 fn one_at_a_time_and_every_node_comes_back() {
-    let envs = Env::new(3, 64);
+    let envs = Env::new(3, 62);
     thread::scope(|scope| {
         for env in envs.iter().chain(&envs[..2]) {
             scope.spawn(|| {
@@ -48,12 +48,12 @@ fn one_at_a_time_and_every_node_comes_back() {
     });
     assert_eq!(envs[0].shared.entries.load(Ordering::Relaxed), 5 * ROUNDS);
     assert_eq!(envs[0].word(), (0, 0, 0));
-    assert!(envs.iter().all(|env| env.available() == 63));
+    assert!(envs.iter().all(|env| env.available() == 62));
 }
 
 #[test]
 fn first_in_line_is_first_served() {
-    let envs = Env::new(2, 64);
+    let envs = Env::new(2, 62);
     let env = &envs[0];
     let (sender, order) = mpsc::channel();
     thread::scope(|scope| {
@@ -74,7 +74,7 @@ fn first_in_line_is_first_served() {
 
 #[test]
 fn waiting_ends_at_the_deadline_and_names_the_holder() {
-    let envs = Env::new(2, 64);
+    let envs = Env::new(2, 62);
     let lock = &envs[0].shared.lock;
     let guard = lock.lock(&envs[0], Deadline::NEVER).unwrap();
     assert!(lock.try_lock(&envs[1]).unwrap().is_none());
@@ -83,16 +83,16 @@ fn waiting_ends_at_the_deadline_and_names_the_holder() {
     assert_eq!(lock.holder(), Some(Slot(0)));
     drop(guard);
     // The abandoned node stays in the lock until the next one takes it.
-    assert_eq!(envs[1].available(), 62);
+    assert_eq!(envs[1].available(), 61);
     drop(lock.try_lock(&envs[0]).unwrap().expect("only debris"));
-    assert_eq!(envs[1].available(), 63);
-    assert_eq!(envs[0].available(), 63);
+    assert_eq!(envs[1].available(), 62);
+    assert_eq!(envs[0].available(), 62);
     assert_eq!(envs[0].word(), (0, 0, 0));
 }
 
 #[test]
 fn more_threads_than_nodes_still_get_their_turn() {
-    let envs = Env::new(1, 2);
+    let envs = Env::new(1, 1);
     let env = &envs[0];
     thread::scope(|scope| {
         for _ in 0..4 {
@@ -112,7 +112,7 @@ fn more_threads_than_nodes_still_get_their_turn() {
 
 #[test]
 fn a_free_lock_of_a_dead_holder_goes_to_the_next_comer() {
-    let envs = Env::new(3, 64);
+    let envs = Env::new(3, 62);
     let lock = &envs[0].shared.lock;
     let held = lock.acquire(&envs[0], Deadline::NEVER).unwrap();
     envs[0].die();
@@ -122,7 +122,7 @@ fn a_free_lock_of_a_dead_holder_goes_to_the_next_comer() {
     let guard = lock.lock(&envs[2], Deadline::NEVER).unwrap();
     assert_eq!(guard.previous_holder_died(), None, "told once");
     drop(guard);
-    assert_eq!(envs[1].available(), 63);
+    assert_eq!(envs[1].available(), 62);
     drop(held);
 }
 
@@ -133,7 +133,7 @@ fn a_free_lock_of_a_dead_holder_goes_to_the_next_comer() {
 fn a_kill_at_any_point_leaves_a_lock_that_works() {
     for (ahead, behind) in [(0, 0), (0, 2), (2, 0), (1, 1), (2, 3)] {
         for n in 1.. {
-            let envs = Env::new(2, 8);
+            let envs = Env::new(2, 7);
             let (mortal, other) = (&envs[0], &envs[1]);
             let lock = &mortal.shared.lock;
             let give_up = || assert!(lock.acquire(other, expired()).is_err());
@@ -173,7 +173,7 @@ fn a_kill_at_any_point_leaves_a_lock_that_works() {
 #[test]
 fn a_waiter_killed_at_any_point_is_passed_over() {
     for n in 1.. {
-        let envs = Env::new(2, 8);
+        let envs = Env::new(2, 7);
         let (mortal, other) = (&envs[0], &envs[1]);
         let lock = &mortal.shared.lock;
         let held = lock.acquire(other, Deadline::NEVER).unwrap();
@@ -194,7 +194,7 @@ fn a_waiter_killed_at_any_point_is_passed_over() {
 
 #[test]
 fn overwritten_words_are_errors_never_panics() {
-    let envs = Env::new(2, 8);
+    let envs = Env::new(2, 7);
     let lock = &envs[0].shared.lock;
     for word in [u64::MAX, 1 << 20, 0xfffff, 5 << 20 | 1, 63 << 20 | 1, 1 << 40 | 2 << 20 | 2] {
         lock.word.store(word, Ordering::Relaxed);
