@@ -7,6 +7,7 @@ mod run;
 mod topo;
 
 use clap::{Parser, Subcommand};
+use std::io::Write;
 use std::process::ExitCode;
 
 /// Shared-memory-first communication between the processes of one node.
@@ -42,7 +43,8 @@ fn main() -> ExitCode {
         Command::Doctor(args) => doctor::run(args),
     };
     result.unwrap_or_else(|error| {
-        eprintln!("hither: {error}");
+        // One write: several ranks may have to say something at the same time.
+        let _ = std::io::stderr().write_all(format!("hither: {error}\n").as_bytes());
         match error {
             hither::Error::InvalidArgument { .. } => ExitCode::from(2),
             _ => ExitCode::FAILURE,

@@ -1,6 +1,6 @@
 //! Results: one row per workload and formulation, as a table or as JSON lines.
 
-use comfy_table::{Cell, CellAlignment, Table, presets};
+use comfy_table::{Cell, CellAlignment, LineStyle, Table, TableStyle};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
@@ -42,7 +42,8 @@ impl Row {
 /// Rows as a table for people.
 pub fn table(rows: &[Row]) -> String {
     let mut table = Table::new();
-    table.load_style(presets::UTF8_HORIZONTAL_ONLY);
+    let rule = LineStyle::new('─', '─', '─', '─');
+    table.load_style(TableStyle::new().header_separator(rule).bottom_border(rule));
     table.set_header([
         "workload",
         "formulation",

@@ -70,14 +70,9 @@ impl Kronecker {
     }
 }
 
-/// Slice `part` of `parts` of `0..total`.
-pub fn slice(total: u64, part: u32, parts: u32) -> std::ops::Range<u64> {
-    let cut = |i: u32| (u128::from(total) * u128::from(i) / u128::from(parts)) as u64;
-    cut(part)..cut(part + 1)
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::super::slices::slice;
     use super::*;
 
     #[test]
