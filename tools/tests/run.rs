@@ -310,6 +310,15 @@ fn signals_that_were_ignored_stay_ignored() {
 }
 
 #[test]
+fn more_ranks_than_the_usual_limit_of_descriptors_allows() {
+    let mut command = Command::new("sh");
+    let text = "ulimit -Sn 128; exec \"$0\" run -n 100 -- sh -c 'ulimit -Sn'";
+    command.args(["-c", text, env!("CARGO_BIN_EXE_hither")]);
+    let (code, out, err) = done(&mut command);
+    assert_eq!((code, out.as_str()), (0, "128\n".repeat(100).as_str()), "{err}");
+}
+
+#[test]
 fn ranks_start_with_the_signal_mask_of_the_launcher_s_parent() {
     let (_, out, _) = done(&mut script(&["-n", "1"], "grep SigBlk /proc/self/status"));
     let (_, own, _) = done(Command::new("sh").args(["-c", "grep SigBlk /proc/self/status"]));

@@ -9,7 +9,7 @@
 
 use super::guardian::Guardian;
 use super::output::Printer;
-use super::spawn::{self, Started};
+use super::spawn::{self, Limits, Started};
 use super::{Exit, Outcome, Output, Plan, Process, Shared, Watcher};
 use crate::base::sync::Ordering;
 use crate::base::{Deadline, Error, Result};
@@ -124,9 +124,10 @@ impl Control {
     fn start_all(&mut self) -> Result<()> {
         let mut sources = Vec::new();
         let mut result = Ok(());
+        let signals = self.plan.signals.as_ref();
+        let limits = signals.map(|s| Limits::adapt(s, self.plan.ranks)).unwrap_or_default();
         for rank in 0..self.plan.ranks {
-            let mask = self.plan.signals.as_ref().map(super::Signals::mask_before);
-            match spawn::start(&self.plan, rank, self.guardian.socket(), mask) {
+            match spawn::start(&self.plan, rank, self.guardian.socket(), &limits) {
                 Ok(started) => sources.extend(self.adopt(started)),
                 Err(e) => {
                     result = Err(e);

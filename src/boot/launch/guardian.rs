@@ -6,8 +6,11 @@
 //!   ADD group        ---------------------------->     table += group
 //!   REMOVE group     (before the rank is reaped) ->    table -= group
 //!   QUIT             (all is over) -------------->     exit
-//!   <end of stream>  (the launcher is gone) ----->     SIGKILL every group in the table; exit
+//!   <end of stream, or of the process>    ------->     SIGKILL every group in the table; exit
 //! ```
+//! The launcher's end is seen in two ways because a process that it forked without exec would
+//! keep the stream open; the guardian also holds a process descriptor of the launcher.
+//!
 //! Ranks also have a parent-death signal, but what they started has not: that is why the groups
 //! are killed. A group is removed before its leader is reaped, so a number that the system has
 //! given to somebody else is never in the table.
@@ -37,6 +40,15 @@ impl Guardian {
     /// Starts a guardian for at most `capacity` groups at a time, `groups` being there already.
     pub fn start(capacity: usize, groups: &[libc::pid_t]) -> Result<Guardian> {
         let (ours, theirs) = crate::boot::socket::pair()?;
+        let launcher = rustix::process::pidfd_open(
+            rustix::process::getpid(),
+            rustix::process::PidfdFlags::empty(),
+        )
+        .map_err(|e| Error::Os {
+            call: "pidfd_open",
+            source: e.into(),
+            hint: "the launcher needs Linux 5.3 or later",
+        })?;
         let mut table = groups.to_vec();
         table.resize(capacity.max(groups.len()), 0);
         // SAFETY: the child runs only `watch`, which makes async-signal-safe system calls and
@@ -44,8 +56,10 @@ impl Guardian {
         let pid = unsafe { libc::fork() };
         match pid {
             -1 => Err(Error::os("fork of the guardian", std::io::Error::last_os_error())),
-            // SAFETY: this is the forked child, and the descriptor is open in it.
-            0 => unsafe { watch(theirs.as_raw_fd(), &mut table, groups.len()) },
+            // SAFETY: this is the forked child, and the descriptors are open in it.
+            0 => unsafe {
+                watch(theirs.as_raw_fd(), launcher.as_raw_fd(), &mut table, groups.len())
+            },
             pid => Ok(Guardian { socket: ours, pid }),
         }
     }
@@ -95,11 +109,20 @@ fn tell(socket: libc::c_int, what: i32, group: libc::pid_t) -> bool {
     sent == size_of_val(&record) as isize
 }
 
+/// Where the guardian keeps its two descriptors.
+const SOCKET: libc::c_int = 3;
+const LAUNCHER: libc::c_int = 4;
+
 /// The guardian's life. The first `known` entries of the table count.
 ///
 /// # Safety
-/// To be called in a freshly forked child only, with an open socket.
-unsafe fn watch(socket: libc::c_int, table: &mut [libc::pid_t], mut known: usize) -> ! {
+/// To be called in a freshly forked child only, with both descriptors open.
+unsafe fn watch(
+    socket: libc::c_int,
+    launcher: libc::c_int,
+    table: &mut [libc::pid_t],
+    mut known: usize,
+) -> ! {
     // SAFETY: plain system calls with valid arguments; see the module's text on forking.
     unsafe {
         libc::setsid();
@@ -107,19 +130,19 @@ unsafe fn watch(socket: libc::c_int, table: &mut [libc::pid_t], mut known: usize
         libc::sigfillset(&mut all);
         libc::sigprocmask(libc::SIG_SETMASK, &all, std::ptr::null_mut());
         libc::prctl(libc::PR_SET_NAME, c"hither-guardian".as_ptr());
-        if socket != 0 {
-            libc::dup2(socket, 0);
-        }
-        if libc::syscall(libc::SYS_close_range, 1, libc::c_uint::MAX, 0) != 0 {
-            // Kernels before 5.9. Higher numbers than these would only delay others' ends.
-            for fd in 1..65536 {
-                libc::close(fd);
-            }
-        }
+        keep_only(socket, launcher);
         loop {
+            let wanted = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+            let mut polls = [wanted(SOCKET), wanted(LAUNCHER)];
+            libc::poll(polls.as_mut_ptr(), 2, -1);
+            // What the launcher said last still counts: the socket comes first.
             let mut record = [0i32; 2];
             let length = size_of_val(&record);
-            let got = libc::recv(0, record.as_mut_ptr().cast(), length, 0);
+            let flags = libc::MSG_DONTWAIT;
+            let got = libc::recv(SOCKET, record.as_mut_ptr().cast(), length, flags);
+            let again = got < 0
+                && matches!(*libc::__errno_location(), libc::EAGAIN | libc::EINTR)
+                && polls[1].revents == 0;
             if got == length as isize {
                 match record {
                     [ADD, group] if group > 1 && known < table.len() => {
@@ -135,11 +158,36 @@ unsafe fn watch(socket: libc::c_int, table: &mut [libc::pid_t], mut known: usize
                     [QUIT, _] => libc::_exit(0),
                     _ => {}
                 }
-            } else if got == 0 || *libc::__errno_location() != libc::EINTR {
+            } else if !again {
                 for group in &table[..known] {
                     libc::kill(-group, libc::SIGKILL);
                 }
                 libc::_exit(0);
+            }
+        }
+    }
+}
+
+/// Moves the two descriptors to fixed numbers and closes all others.
+///
+/// # Safety
+/// As for [`watch`].
+unsafe fn keep_only(socket: libc::c_int, launcher: libc::c_int) {
+    // SAFETY: system calls on descriptors of this process, whose other users are gone: threads
+    // do not survive a fork.
+    unsafe {
+        // Out of the way first, in case one of them has a number that the other one gets.
+        let socket = libc::fcntl(socket, libc::F_DUPFD, 16);
+        let launcher = libc::fcntl(launcher, libc::F_DUPFD, 16);
+        libc::dup2(socket, SOCKET);
+        libc::dup2(launcher, LAUNCHER);
+        libc::close(0);
+        libc::close(1);
+        libc::close(2);
+        if libc::syscall(libc::SYS_close_range, LAUNCHER + 1, libc::c_uint::MAX, 0) != 0 {
+            // Kernels before 5.9. Higher numbers than these would only delay others' ends.
+            for fd in LAUNCHER + 1..65536 {
+                libc::close(fd);
             }
         }
     }

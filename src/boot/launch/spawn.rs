@@ -22,14 +22,39 @@ pub struct Started {
     pub sources: Vec<Source>,
 }
 
+/// What a launcher that is nothing else has changed in its own process and ranks get back.
+#[derive(Clone, Copy, Default)]
+pub struct Limits {
+    mask: Option<libc::sigset_t>,
+    files: Option<libc::rlimit>,
+}
+
+impl Limits {
+    /// For a launcher of `ranks` ranks that has taken its process's signals, and so may change
+    /// the process: allows it as many descriptors as it needs, as far as the hard limit goes.
+    pub fn adapt(signals: &super::Signals, ranks: u32) -> Limits {
+        let wanted = 64 + DESCRIPTORS * libc::rlim_t::from(ranks);
+        let mut before = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+        // SAFETY: both calls get valid pointers to local structures.
+        let raised = unsafe {
+            libc::getrlimit(libc::RLIMIT_NOFILE, &mut before) == 0
+                && before.rlim_cur < wanted
+                && before.rlim_cur < before.rlim_max
+                && {
+                    let rlim_cur = wanted.min(before.rlim_max);
+                    libc::setrlimit(libc::RLIMIT_NOFILE, &libc::rlimit { rlim_cur, ..before }) == 0
+                }
+        };
+        Limits { mask: Some(signals.mask_before()), files: raised.then_some(before) }
+    }
+}
+
+/// Descriptors that the launcher needs for each rank.
+const DESCRIPTORS: libc::rlim_t = 4;
+
 /// Starts `rank`. The calling thread must live until the rank has been reaped: the rank's
 /// parent-death signal is tied to the thread.
-pub fn start(
-    plan: &Plan,
-    rank: u32,
-    guardian: BorrowedFd<'_>,
-    mask: Option<libc::sigset_t>,
-) -> Result<Started> {
+pub fn start(plan: &Plan, rank: u32, guardian: BorrowedFd<'_>, limits: &Limits) -> Result<Started> {
     let (control, theirs) = socket::pair()?;
     let mut command = Command::new(&plan.program);
     command.args(&plan.args).envs(plan.env.iter().map(|(k, v)| (k, v)));
@@ -46,7 +71,8 @@ pub fn start(
     let cpus = plan.cpus.get(rank as usize).map(|cpus| mask_of(cpus));
     let launcher = rustix::process::getpid().as_raw_nonzero().get();
     let (guardian, inherited) = (guardian.as_raw_fd(), theirs.as_raw_fd());
-    let prepare = move || prepare(launcher, guardian, inherited, mask.as_ref(), cpus.as_deref());
+    let limits = *limits;
+    let prepare = move || prepare(launcher, guardian, inherited, &limits, cpus.as_deref());
     // SAFETY: `prepare` makes async-signal-safe system calls only and allocates nothing.
     unsafe { command.pre_exec(prepare) };
     let mut child = command.spawn().map_err(|e| cannot_start(plan, rank, e))?;
@@ -78,7 +104,7 @@ fn prepare(
     launcher: i32,
     guardian: i32,
     control: i32,
-    mask: Option<&libc::sigset_t>,
+    limits: &Limits,
     cpus: Option<&[u64]>,
 ) -> io::Result<()> {
     // SAFETY: system calls with valid arguments, on the child's own state.
@@ -92,8 +118,11 @@ fn prepare(
             libc::_exit(1);
         }
         guardian::announce(guardian, libc::getpid());
-        if let Some(mask) = mask {
+        if let Some(mask) = &limits.mask {
             libc::pthread_sigmask(libc::SIG_SETMASK, mask, std::ptr::null_mut());
+        }
+        if let Some(files) = &limits.files {
+            libc::setrlimit(libc::RLIMIT_NOFILE, files);
         }
         if let Some(cpus) = cpus {
             // A core may have gone offline since it was chosen. Binding is for speed only: the
