@@ -346,7 +346,8 @@ fn a_killed_guardian_is_replaced_by_one_that_knows_all_groups() {
     let mark = format!("guardian-{}", std::process::id());
     let mut launcher = start_launcher("launcher", &mark);
     let guardian = || marked(&mark).into_iter().find(|p| p.1 == "hither-guardian");
-    let (first, _) = guardian().expect("there is a guardian");
+    until("no guardian", || guardian().is_some());
+    let (first, _) = guardian().unwrap();
     kill(first);
     until("no second guardian", || guardian().is_some_and(|(pid, _)| pid != first));
     assert!(launcher.try_wait().unwrap().is_none(), "the job goes on");

@@ -356,7 +356,8 @@ fn a_launcher_killed_at_any_moment_of_the_start_leaves_nothing() {
 fn a_killed_guardian_is_replaced() {
     let job = Job::start("guardian", 2, &[], "sleep 600 & echo ready; wait");
     let guardian = || marked(&job.mark).into_iter().find(|p| p.1 == "hither-guardian");
-    let (first, _) = guardian().expect("there is a guardian");
+    until("no guardian", || guardian().is_some());
+    let (first, _) = guardian().unwrap();
     kill(first, libc::SIGKILL);
     until("no second guardian", || guardian().is_some_and(|(pid, _)| pid != first));
     job.signal(libc::SIGKILL);
@@ -372,9 +373,12 @@ fn terminal_signals_do_not_reach_the_guardian() {
     let mut job = command.spawn().unwrap();
     let mut ready = [0u8; 6];
     job.stdout.take().unwrap().read_exact(&mut ready).unwrap();
-    let guardian = marked(&mark).into_iter().find(|p| p.1 == "hither-guardian").unwrap().0;
-    kill(-(job.id() as i32), libc::SIGUSR2);
+    let guardian = || marked(&mark).into_iter().find(|p| p.1 == "hither-guardian");
+    until("no guardian", || guardian().is_some());
+    let guardian = guardian().unwrap().0;
     kill(guardian, libc::SIGTERM);
+    kill(guardian, libc::SIGINT);
+    kill(-(job.id() as i32), libc::SIGUSR2);
     assert_eq!(job.wait().unwrap().code(), Some(128 + libc::SIGUSR2));
     until("processes are left behind", || marked(&mark).is_empty());
 }
