@@ -48,7 +48,11 @@ impl<T: Datum> Epoch<'_, T> {
             return run(handler, call);
         }
         let line = window.line(target);
-        let guard = line.am_lock.lock(&**window.node(), window.team().deadline())?;
+        let env = &**window.node();
+        let guard = match line.am_lock.lock_if_free(env) {
+            Some(guard) => guard,
+            None => line.am_lock.lock(env, window.team().deadline())?,
+        };
         if let Some(culprit) = guard.previous_holder_died() {
             line.poison.store(u32::from(culprit.0) + 1, Ordering::Relaxed);
         }

@@ -107,6 +107,7 @@ impl Team {
     }
 
     /// The deadline of a call that starts now.
+    #[inline]
     pub(crate) fn deadline(&self) -> Deadline {
         self.limit.map_or(Deadline::NEVER, Deadline::after)
     }

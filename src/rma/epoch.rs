@@ -175,8 +175,10 @@ impl<T: Datum> LockAllEpoch<'_, T> {
     /// will look at it.
     #[inline]
     pub fn flush(&self, target: Rank) -> Result<()> {
+        // Looked at first: behind the fence the load would have to wait for it.
+        let alive = self.epoch.window.check_alive(target, "a flush");
         full_fence();
-        self.epoch.window.check_alive(target, "a flush")
+        alive
     }
 
     /// Completes this rank's operations on every rank. Cost as [`LockAllEpoch::flush`].

@@ -9,6 +9,7 @@
 
 use super::block::{PartLine, WindowBlock, create};
 use super::view::{View, out_of_bounds};
+use crate::base::sync::{AtomicU32, Ordering};
 use crate::base::{Error, Offset, Rank, Result, Slot};
 use crate::coll::Team;
 use crate::layout::Datum;
@@ -18,6 +19,7 @@ use crate::shm::segment::STATE_DEAD;
 use std::any::Any;
 use std::collections::HashMap;
 use std::marker::PhantomData;
+use std::ptr::NonNull;
 use std::sync::{Arc, PoisonError, RwLock};
 
 /// Memory of every member of a team that all of them can access one-sidedly.
@@ -31,7 +33,12 @@ pub struct Window<T> {
     first: *mut u8,
     stride: usize,
     len: usize,
+    /// Members of the team. Here, as the next two, so that an operation looks nowhere else: behind
+    /// a fence every load that depends on another one counts.
+    size: u32,
     identity: bool,
+    /// Count of the deaths in the job.
+    deaths: NonNull<AtomicU32>,
     /// Handlers registered on this window, by index; what they are is the room above's business.
     handlers: RwLock<HashMap<u32, Arc<dyn Any + Send + Sync>>>,
     _elements: PhantomData<T>,
@@ -88,7 +95,9 @@ impl<T: Datum> Window<T> {
             first,
             stride: node.areas().stride as usize,
             len,
+            size: team.size(),
             identity: team.is_identity(),
+            deaths: NonNull::from(&node.header().deaths),
             block,
             handlers: RwLock::default(),
             _elements: PhantomData,
@@ -145,7 +154,7 @@ impl<T: Datum> Window<T> {
         count: usize,
     ) -> Result<*mut T> {
         let in_bounds = start.checked_add(count).is_some_and(|end| end <= self.len);
-        if !in_bounds || target.0 >= self.team().size() {
+        if !in_bounds || target.0 >= self.size {
             return Err(self.refuse(what, target, start, count));
         }
         let slot =
@@ -206,10 +215,16 @@ impl<T: Datum> Window<T> {
     /// An error if `target` is known to be dead. One load while nobody in the job has died.
     #[inline]
     pub(crate) fn check_alive(&self, target: Rank, during: &'static str) -> Result<()> {
-        let node = self.node();
-        if node.header().deaths.load(crate::base::sync::Ordering::Relaxed) == 0 {
+        // SAFETY: a word of the header of the node's mapping, which `block` keeps alive.
+        if unsafe { self.deaths.as_ref() }.load(Ordering::Relaxed) == 0 {
             return Ok(());
         }
+        self.look_for(target, during)
+    }
+
+    #[cold]
+    fn look_for(&self, target: Rank, during: &'static str) -> Result<()> {
+        let node = self.node();
         let slot = self.team().slot_of(target)?;
         // One that left in good order has only stopped looking at its memory.
         let state = node.rank_slot(slot).state.load(crate::base::sync::Ordering::Acquire);

@@ -99,26 +99,31 @@ impl Node {
     }
 
     /// This process's slot.
+    #[inline]
     pub fn slot(&self) -> Slot {
         self.slot
     }
 
     /// Ranks in the job. On one node, rank and slot are the same number.
+    #[inline]
     pub fn size(&self) -> u32 {
         self.size
     }
 
     /// Where the areas lie.
+    #[inline]
     pub fn areas(&self) -> &Areas {
         &self.areas
     }
 
     /// The mapping of the whole segment.
+    #[inline]
     pub fn mapping(&self) -> &Arc<Mapping> {
         &self.map
     }
 
     /// The segment's header.
+    #[inline]
     pub fn header(&self) -> &NodeHeader {
         &self.header
     }
@@ -146,6 +151,7 @@ impl Node {
     }
 
     /// How this process waits.
+    #[inline]
     pub fn pace(&self) -> Pace {
         self.pace
     }
@@ -245,6 +251,7 @@ impl LockEnv for Node {
         }
         self.rank_slot(slot).lock_nodes.get(k)
     }
+    #[inline]
     fn slot(&self) -> Slot {
         self.slot
     }

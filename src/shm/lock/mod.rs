@@ -163,6 +163,7 @@ impl<E: LockEnv> std::fmt::Debug for LockGuard<'_, E> {
 }
 
 impl<E: LockEnv> Drop for LockGuard<'_, E> {
+    #[inline]
     fn drop(&mut self) {
         // It fails only when a peer overwrote the lock; every later use of it says so too.
         let _ = self.lock.hand_on(self.env, self.held.node);
@@ -201,6 +202,13 @@ impl QueueLock {
     ) -> Result<LockGuard<'a, E>> {
         let held = self.acquire(env, deadline)?;
         Ok(LockGuard { lock: self, env, held })
+    }
+
+    /// Takes the lock if nobody has it: the uncontended part of [`QueueLock::lock`], which a
+    /// caller that counts instructions tries first.
+    #[inline]
+    pub fn lock_if_free<'a, E: LockEnv>(&'a self, env: &'a E) -> Option<LockGuard<'a, E>> {
+        self.take_free(env).map(|held| LockGuard { lock: self, env, held })
     }
 
     /// Takes the lock if it is free, or held by a process known to be dead. Never waits.
