@@ -13,9 +13,11 @@
 //! It uses nothing of the library and nothing that is measured, and none of it is timed.
 
 use super::block::{APART, Area, Block};
+use hither::link::Link;
 use hither::{Error, Job, Rank, Result};
 use rustix::fd::AsRawFd;
-use std::cell::Cell;
+use std::cell::{Cell, OnceCell};
+use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::time::{Duration, Instant};
 
@@ -102,6 +104,7 @@ pub struct Crew {
     control: Area,
     sequence: Cell<u64>,
     job: Option<Job>,
+    link: OnceCell<Arc<Link>>,
 }
 
 impl Crew {
@@ -134,7 +137,7 @@ impl Crew {
 
     fn assemble(rank: u32, size: u32, block: Block, job: Option<Job>) -> Result<Crew> {
         let control = block.take((size as usize + 1) * APART)?;
-        Ok(Crew { rank, size, block, control, sequence: Cell::new(0), job })
+        Ok(Crew { rank, size, block, control, sequence: Cell::new(0), job, link: OnceCell::new() })
     }
 
     /// Whether this rank measures.
@@ -160,6 +163,15 @@ impl Crew {
     /// The job the crew measures in.
     pub fn job(&self) -> Result<&Job> {
         self.job.as_ref().ok_or_else(|| Error::invalid("bench", "this side needs a job"))
+    }
+
+    /// This rank's connections to its peers. There is one for all comparisons of a job.
+    pub fn link(&self) -> Result<Arc<Link>> {
+        if self.link.get().is_none() {
+            let made = Arc::new(Link::new(self.job()?.team().node().clone())?);
+            let _ = self.link.set(made);
+        }
+        self.link.get().cloned().ok_or_else(|| Error::invalid("bench", "there is no link"))
     }
 
     /// Leaves the job. Collective.

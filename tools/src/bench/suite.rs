@@ -4,7 +4,7 @@ use super::crew::Crew;
 use super::duel::{self, Case, Effort};
 use super::jobs::Options;
 use super::row::Row;
-use super::subject::{active, coll, idle, limits, memory, oversub, start, window};
+use super::subject::{active, coll, idle, limits, link, memory, oversub, start, window};
 use hither::{Error, Job, Result};
 
 /// How a benchmark is carried out.
@@ -43,6 +43,14 @@ pub const ALL: &[Bench] = &[
         "the raw limits of this machine, each beside itself",
         Kind::Cases(limits::cases),
     ),
+    Bench {
+        name: "inbox",
+        about: "8 B to 4 KiB through the shared inbox: latency and rate",
+        // More messages than any run sends before a lane would be opened.
+        settings: &[("HITHER_LANE_AFTER", "4294967295")],
+        kind: Kind::Cases(link::inbox),
+    },
+    bench("lane", "8 B to 4 KiB through a private lane: latency and rate", Kind::Cases(link::lane)),
     bench("put", "put and flush", Kind::Cases(window::put)),
     bench("get", "get and flush", Kind::Cases(window::get)),
     bench("atomics", "fetch_and_op and compare_and_swap", Kind::Cases(window::atomics)),

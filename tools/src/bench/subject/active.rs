@@ -16,10 +16,8 @@ use std::sync::atomic::Ordering::{Acquire, Release};
 /// How the messages are sent.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Mode {
-    /// Serialised by the target's lock, each one timed.
-    Single,
-    /// Serialised, timed together.
-    Batch,
+    /// Serialised by the target's lock.
+    Serialised,
     /// Asserted to be concurrent: no lock.
     Concurrent,
 }
@@ -58,15 +56,11 @@ impl Side for Messages {
         let epoch = self.window.lock_all_with(assertions)?;
         let handler = &self.handler;
         let mut output = [0];
-        let mut once = || {
+        meter.run(count, |_| {
             epoch.am(handler, Rank(1), 0..1, &[1], &mut output)?;
             black_box(output);
             Ok(())
-        };
-        match self.mode {
-            Mode::Single | Mode::Concurrent => meter.run(count, |_| once())?,
-            Mode::Batch => meter.batch(|| (0..count).try_for_each(|_| once()))?,
-        }
+        })?;
         epoch.unlock_all()?;
         self.calls += count;
         self.batches += 1;
@@ -107,8 +101,8 @@ fn against_call(mode: Mode, robust: bool) -> impl Fn(&Crew) -> Result<Pair> {
 pub fn cases() -> Vec<Case> {
     let busy = |crew: &Crew| {
         Ok(Pair {
-            subject: Box::new(Messages::new(crew, Mode::Single, true)?),
-            floor: Box::new(Messages::new(crew, Mode::Single, false)?),
+            subject: Box::new(Messages::new(crew, Mode::Serialised, true)?),
+            floor: Box::new(Messages::new(crew, Mode::Serialised, false)?),
         })
     };
     let locked = "robust lock + call";
@@ -116,10 +110,10 @@ pub fn cases() -> Vec<Case> {
         Case::latency("am", what, 8, limit, goal, against_call(mode, robust))
     };
     vec![
-        case("returns a result", locked, Goal::AtMost(1.5), Mode::Single, true),
-        case("rate, with results", locked, Goal::AtLeast(0.67), Mode::Batch, true)
+        case("returns a result", locked, Goal::AtMost(1.5), Mode::Serialised, true),
+        case("rate, with results", locked, Goal::AtLeast(0.67), Mode::Serialised, true)
             .counted_in(Unit::MillionPerSecond),
-        case("returns a result", "bare lock + call", Goal::None, Mode::Single, false),
+        case("returns a result", "bare lock + call", Goal::None, Mode::Serialised, false),
         case("asserted concurrent", "bare lock + call", Goal::None, Mode::Concurrent, false),
         Case::latency("am", "target computes", 8, "target idle", Goal::AtMost(1.05), busy),
     ]

@@ -4,6 +4,7 @@ pub mod active;
 pub mod coll;
 pub mod idle;
 pub mod limits;
+pub mod link;
 pub mod memory;
 pub mod oversub;
 pub mod start;

@@ -10,7 +10,7 @@ use crate::bench::row::{Goal, Heading, Row};
 use crate::bench::stats::{median, summarise};
 use crate::bench::suite;
 use hither::am::Call;
-use hither::{Error, Op, Rank, Result, Window};
+use hither::{Deadline, Error, Op, Rank, Result, Window};
 use std::time::Instant;
 
 /// Name of the part that runs inside the jobs.
@@ -84,7 +84,25 @@ pub fn part(crew: &Crew, _: Effort) -> Result<Vec<Row>> {
     let call = figure(crew, |_| epoch.am(&handler, Rank(0), 3..4, &[1], &mut output))?;
     add("active message, all on one", 8, call);
     epoch.unlock_all()?;
+    add("8 B to the right neighbour", 8, neighbours(crew, right)?);
     Ok(if crew.leads() { rows } else { vec![] })
+}
+
+/// Every rank sends to its right neighbour and receives from its left one.
+fn neighbours(crew: &Crew, right: Rank) -> Result<f64> {
+    let (link, team) = (crew.link()?, crew.job()?.team());
+    let right = team.slot_of(right)?;
+    let left = team.slot_of(Rank((crew.rank() + crew.size() - 1) % crew.size()))?;
+    let check = || link.node().check([left].into_iter(), "a benchmark");
+    let mut waiting = 0;
+    figure(crew, |i| {
+        link.send(right, 0, 0, &i.to_ne_bytes(), Deadline::NEVER)?;
+        while waiting == 0 {
+            waiting += link.recv_wait(Deadline::NEVER, check, |_| ())?;
+        }
+        waiting -= 1;
+        Ok(())
+    })
 }
 
 /// `oversub`: jobs of 4 and of 2 ranks in turn.
