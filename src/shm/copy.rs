@@ -4,8 +4,8 @@
 //! change under it. Words are moved by relaxed atomics; longer runs go through a `memcpy` that is
 //! called by a pointer the optimiser knows nothing about, as foreign code.
 
+use crate::base::sync::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 use std::hint::black_box;
-use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 type Memcpy =
     unsafe extern "C" fn(*mut libc::c_void, *const libc::c_void, usize) -> *mut libc::c_void;

@@ -12,7 +12,7 @@
 //! ```
 
 use super::liveness::{self, may_act};
-use super::lock::{LocalNodes, LockEnv, LockNode};
+use super::lock::LocalNodes;
 use super::map::{self, Mapping, PAGE};
 use super::park::Pace;
 use super::region::SharedRef;
@@ -45,7 +45,7 @@ pub struct Node {
     header: SharedRef<NodeHeader>,
     pace: Pace,
     huge_pages: bool,
-    lock_nodes: LocalNodes,
+    pub(super) lock_nodes: LocalNodes,
     probe_cursor: AtomicU32,
 }
 
@@ -241,32 +241,6 @@ impl Node {
         block.state.store(STATE_LEFT, Ordering::Release);
         block.doorbell.notify();
         self.header.wiring.notify();
-    }
-}
-
-impl LockEnv for Node {
-    fn node(&self, slot: Slot, k: usize) -> Option<&LockNode> {
-        if u32::from(slot.0) >= self.size {
-            return None;
-        }
-        self.rank_slot(slot).lock_nodes.get(k)
-    }
-    #[inline]
-    fn slot(&self) -> Slot {
-        self.slot
-    }
-    fn nodes(&self) -> &LocalNodes {
-        &self.lock_nodes
-    }
-    fn pace(&self) -> Pace {
-        self.pace
-    }
-    #[inline]
-    fn is_dead(&self, slot: Slot) -> bool {
-        Node::is_dead(self, slot)
-    }
-    fn probe(&self, slot: Slot) -> bool {
-        Node::probe(self, slot)
     }
 }
 

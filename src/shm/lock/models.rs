@@ -158,10 +158,9 @@ fn loom_try_lock_takes_over_from_the_dead() {
 
 /// One slot is killed at its n-th point, for every n it reaches, among the others.
 fn killed_everywhere(bound: usize, mortal: fn(&Env), others: &'static [fn(&Env)]) {
-    use std::sync::Arc;
-    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::sync::{Arc, Mutex};
     for n in 1.. {
-        let reached = Arc::new(AtomicBool::new(false));
+        let reached = Arc::new(Mutex::new(false));
         let seen = reached.clone();
         model(bound, move || {
             let envs = Env::new(1 + others.len(), 1);
@@ -174,13 +173,13 @@ fn killed_everywhere(bound: usize, mortal: fn(&Env), others: &'static [fn(&Env)]
                 })
                 .collect();
             if kill_at(n, || mortal(&envs[0])).is_none() {
-                seen.store(true, Ordering::Relaxed);
+                *seen.lock().unwrap() = true;
             }
             envs[0].die();
             threads.into_iter().for_each(|t| t.join().unwrap());
             settle_all(&envs, 1);
         });
-        if !reached.load(Ordering::Relaxed) {
+        if !*reached.lock().unwrap() {
             assert!(n > 3, "no point was reached");
             break;
         }
