@@ -56,13 +56,15 @@ impl Search for Accumulate<'_> {
             local.set(place, u64::from(root))?;
             frontier.push(root);
         }
-        let mut rows = self.graph.reader()?;
+        let rows = self.graph.reader()?;
         let mut epoch = self.words.fence()?;
         for level in 1u64.. {
             let notes_at = capacity + (level % 2) as usize * self.notes.len();
             for &vertex in &frontier {
                 let word = [level << 32 | u64::from(vertex)];
-                for &next in rows.neighbours(vertex)? {
+                let row = rows.neighbours(vertex)?;
+                for index in 0..row.len() {
+                    let next = row.get(index)?;
                     if self.seen.insert(next) {
                         let (owner, place) = part.place(next);
                         epoch.accumulate(owner, place, Op::Min, &word)?;

@@ -85,7 +85,7 @@ impl Search for Active<'_> {
             local.set(3 * capacity, 1)?;
         }
         self.team.barrier()?;
-        let mut rows = self.graph.reader()?;
+        let rows = self.graph.reader()?;
         let epoch = self.window.lock_all()?;
         let mut frontier = Vec::new();
         for level in 0usize.. {
@@ -107,7 +107,9 @@ impl Search for Active<'_> {
                 };
             for &place in &frontier {
                 let vertex = part.vertex(part.rank, place as usize);
-                for &next in rows.row(Rank(part.rank), place as usize)? {
+                let row = rows.row(Rank(part.rank), place as usize)?;
+                for index in 0..row.len() {
+                    let next = row.get(index)?;
                     if self.seen.insert(next) {
                         let (owner, place) = part.place(next);
                         let batch = &mut self.batches[owner.index()];

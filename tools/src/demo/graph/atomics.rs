@@ -95,7 +95,7 @@ struct Open<'w> {
 
 impl Open<'_> {
     /// Takes chunks of a rank's queue until it is empty; how many vertices were claimed.
-    fn work_off(&mut self, victim: Rank, level: usize, private: &mut Private) -> Result<u64> {
+    fn work_off(&self, victim: Rank, level: usize, private: &mut Private) -> Result<u64> {
         let (end, next) = (level % 3 * 2, level % 3 * 2 + 1);
         let start = level % 2 * self.part.capacity();
         let mut length = [0];
@@ -121,10 +121,12 @@ impl Open<'_> {
     }
 
     /// Claims the neighbours of a vertex that nobody had; how many.
-    fn expand(&mut self, vertex: u32, level: usize, private: &mut Private) -> Result<u64> {
+    fn expand(&self, vertex: u32, level: usize, private: &mut Private) -> Result<u64> {
         let mut found = 0;
         let (parents, part) = (&self.parents, self.part);
-        for &reached in self.rows.neighbours(vertex)? {
+        let row = self.rows.neighbours(vertex)?;
+        for index in 0..row.len() {
+            let reached = row.get(index)?;
             if !private.seen.insert(reached) {
                 continue;
             }
@@ -162,7 +164,7 @@ impl Search for Atomics<'_> {
         self.start(root)?;
         let part = self.graph.part;
         let cursors = self.cursors.local();
-        let mut open = Open {
+        let open = Open {
             part,
             rows: self.graph.reader()?,
             parents: self.parents.lock_all()?,

@@ -23,9 +23,12 @@ impl Bitmap {
     pub fn insert(&mut self, element: u32) -> bool {
         let word = &mut self.words[(element / 64) as usize];
         let bit = 1u64 << (element % 64);
-        let new = *word & bit == 0;
+        // Most are old: not writing them back keeps runs of questions independent.
+        if *word & bit != 0 {
+            return false;
+        }
         *word |= bit;
-        new
+        true
     }
 
     /// Whether the element is in the set.

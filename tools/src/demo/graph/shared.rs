@@ -11,7 +11,7 @@ use super::super::work::{exchange, largest, total};
 use super::kronecker::Edge;
 use super::partition::Partition;
 use super::serial::{self, rows_of};
-use hither::{LockAllEpoch, Rank, Result, Team, Window};
+use hither::{LockAllEpoch, Rank, Result, Team, View, Window};
 
 /// A graph over the ranks of a team.
 pub struct Shared {
@@ -54,7 +54,6 @@ impl Shared {
             part: self.part,
             rows: self.rows.lock_all()?,
             columns: self.columns.lock_all()?,
-            row: Vec::new(),
         })
     }
 
@@ -81,50 +80,43 @@ impl Shared {
 
     /// The whole graph in private memory.
     pub fn gather(&self) -> Result<serial::Graph> {
-        let mut reader = self.reader()?;
+        let reader = self.reader()?;
         let mut graph = serial::Graph { rows: vec![0], columns: Vec::new() };
         for vertex in 0..self.part.vertices {
             let (owner, local) = self.part.place(vertex);
-            graph.columns.extend_from_slice(reader.row(owner, local)?);
+            let row = reader.row(owner, local)?;
+            let start = graph.columns.len();
+            graph.columns.resize(start + row.len(), 0);
+            row.read(0, &mut graph.columns[start..])?;
             graph.rows.push(graph.columns.len());
         }
         Ok(graph)
     }
 }
 
-/// Reads rows of all ranks.
+/// Reads rows of all ranks, where they lie: nobody writes them any more.
 pub struct Reader<'a> {
     part: Partition,
     rows: LockAllEpoch<'a, u64>,
     columns: LockAllEpoch<'a, u32>,
-    row: Vec<u32>,
 }
 
-impl Reader<'_> {
+impl<'a> Reader<'a> {
     fn bounds(&self, owner: Rank, local: usize) -> Result<[u64; 2]> {
-        let mut bounds = [0; 2];
-        self.rows.get(owner, local, &mut bounds)?;
-        Ok(bounds)
+        let rows = self.rows.window().part(owner)?;
+        Ok([rows.get(local)?, rows.get(local + 1)?])
     }
 
-    /// The neighbours of the vertex at a place: two gets.
+    /// The neighbours of the vertex at a place. Costs two loads, nothing is copied.
     #[inline]
-    pub fn row(&mut self, owner: Rank, local: usize) -> Result<&[u32]> {
+    pub fn row(&self, owner: Rank, local: usize) -> Result<View<'a, u32>> {
         let [start, end] = self.bounds(owner, local)?;
-        let length = (end - start) as usize;
-        if self.row.len() < length {
-            self.row.resize(length.next_power_of_two(), 0);
-        }
-        let row = &mut self.row[..length];
-        if length > 0 {
-            self.columns.get(owner, start as usize, row)?;
-        }
-        Ok(row)
+        self.columns.window().part(owner)?.slice(start as usize, end as usize)
     }
 
     /// The neighbours of a vertex.
     #[inline]
-    pub fn neighbours(&mut self, vertex: u32) -> Result<&[u32]> {
+    pub fn neighbours(&self, vertex: u32) -> Result<View<'a, u32>> {
         let (owner, local) = self.part.place(vertex);
         self.row(owner, local)
     }
