@@ -67,7 +67,7 @@ pub fn table(rows: &[Row]) -> String {
             Cell::new(&row.check),
         ]);
     }
-    table.to_string()
+    table.trim_fmt()
 }
 
 /// A rate with a decimal prefix: `12.3 M<unit>`.

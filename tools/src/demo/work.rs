@@ -147,3 +147,75 @@ pub fn exchange<T: Datum>(
     inbox.local().read(0, &mut items)?;
     Ok(items)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hither::Job;
+
+    #[test]
+    fn exchanged_items_arrive_once_at_their_owners() {
+        for ranks in [1, 2, 5] {
+            let arrived = Job::threads(ranks, |job| {
+                let me = job.rank().0;
+                // Rank 1 gets nothing, and rank 0 more than fits a batch.
+                let items = move |emit: &mut dyn FnMut(u32, [u32; 2])| {
+                    for i in 0..3 * BATCH as u32 + me {
+                        let owner = if i % 3 == 0 { i % ranks } else { 0 };
+                        emit(if owner == 1 { 0 } else { owner }, [me, i]);
+                    }
+                };
+                exchange(job.team(), [0; 2], items).expect("an exchange")
+            });
+            let mut arrived = arrived.expect("a job");
+            if ranks > 1 {
+                assert!(arrived[1].is_empty());
+            }
+            assert!(
+                arrived
+                    .iter()
+                    .skip(2)
+                    .enumerate()
+                    .all(|(r, items)| { items.iter().all(|item| item[1] % ranks == r as u32 + 2) })
+            );
+            let mut all: Vec<[u32; 2]> = arrived.drain(..).flatten().collect();
+            all.sort_unstable();
+            let want: Vec<[u32; 2]> =
+                (0..ranks).flat_map(|r| (0..3 * BATCH as u32 + r).map(move |i| [r, i])).collect();
+            assert!(all == want, "{ranks} ranks");
+        }
+    }
+
+    #[test]
+    fn the_lowest_failing_rank_reports() {
+        let ends = Job::threads(4, |job| {
+            let me = job.rank().0;
+            let mine = if me >= 2 { Err(Error::invalid("x", me.to_string())) } else { Ok(me) };
+            let agreed = agree(job.team(), mine).map_err(|stop| match stop {
+                Stop::Failed(error) => Some(error.to_string()),
+                Stop::Elsewhere => None,
+            });
+            let good = agree(job.team(), Ok(me));
+            (agreed, matches!(good, Ok(value) if value == me))
+        });
+        let ends = ends.expect("a job");
+        let all: Vec<_> = ends.iter().map(|(agreed, _)| agreed.clone()).collect();
+        assert_eq!(all, [Err(None), Err(None), Err(Some("x: 2".into())), Err(None)]);
+        assert!(ends.iter().all(|(_, good)| *good));
+    }
+
+    #[test]
+    fn everybody_hears_the_first_complaint() {
+        let heard = Job::threads(3, |job| {
+            let me = job.rank().0;
+            let long = "y".repeat(1000);
+            let mine = if me > 0 { Err(format!("from {me} {long}")) } else { Ok(()) };
+            let complaint = verdict(job.team(), mine).expect("a verdict");
+            (complaint, verdict(job.team(), Ok(())).expect("a verdict"))
+        });
+        for (complaint, none) in heard.expect("a job") {
+            assert!(complaint.is_some_and(|text| text.starts_with("from 1 yyy")));
+            assert_eq!(none, None);
+        }
+    }
+}

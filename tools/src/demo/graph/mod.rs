@@ -218,3 +218,71 @@ impl Runner<'_> {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hither::Job;
+
+    /// Levels that a formulation finds from each root, on rank 0.
+    fn levels(team: &Team, mut search: impl Search, roots: &[u32], n: u32) -> Vec<Vec<u32>> {
+        let mut parents = vec![NONE; n as usize];
+        roots
+            .iter()
+            .map(|&root| {
+                search.run(root).expect("a search");
+                search.parents(&mut parents).expect("its parents");
+                team.barrier().expect("a barrier");
+                validate::levels(&parents, root).expect("a tree")
+            })
+            .collect()
+    }
+
+    #[test]
+    fn all_formulations_find_the_serial_levels_at_any_number_of_ranks() {
+        let kronecker = Kronecker::new(8, 4);
+        let edges: Vec<Edge> = (0..kronecker.edges()).map(|i| kronecker.edge(i)).collect();
+        let vertices = kronecker.vertices();
+        let serial = serial::Graph::new(vertices, &edges);
+        for ranks in [1, 2, 3, 5] {
+            let found = Job::threads(ranks, |job| {
+                let team = job.team();
+                let mine = slice(kronecker.edges(), job.rank().0, ranks);
+                let mine = &edges[mine.start as usize..mine.end as usize];
+                let graph = Shared::build(team, vertices, mine).expect("a graph");
+                let roots = graph.roots(5, 9).expect("roots");
+                assert_eq!(graph.entries as usize, serial.columns.len());
+                let whole = graph.gather().expect("the graph");
+                assert!(whole.rows == serial.rows && whole.columns == serial.columns);
+                let accumulate = accumulate::Accumulate::new(team, &graph).expect("windows");
+                let active = active::Active::new(team, &graph).expect("windows");
+                let atomics = atomics::Atomics::new(team, &graph).expect("windows");
+                let found = [
+                    levels(team, accumulate, &roots, vertices),
+                    levels(team, active, &roots, vertices),
+                    levels(team, atomics, &roots, vertices),
+                ];
+                (roots, found)
+            });
+            for (roots, found) in found.expect("a job") {
+                assert_eq!(roots.len(), 5);
+                let want: Vec<_> = roots.iter().map(|&root| serial.search(root).1).collect();
+                assert!(found.iter().all(|levels| *levels == want), "{ranks} ranks");
+            }
+        }
+    }
+
+    #[test]
+    fn roots_are_different_vertices_with_neighbours_even_if_they_are_rare() {
+        let found = Job::threads(2, |job| {
+            let edges: &[Edge] =
+                if job.rank().0 == 0 { &[[7, 900], [5, 5]] } else { &[[900, 901]] };
+            let graph = Shared::build(job.team(), 1000, edges).expect("a graph");
+            graph.roots(64, 1).expect("roots")
+        });
+        for mut roots in found.expect("a job") {
+            roots.sort_unstable();
+            assert_eq!(roots, [7, 900, 901]);
+        }
+    }
+}

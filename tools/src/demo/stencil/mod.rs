@@ -136,6 +136,27 @@ mod tests {
     use super::*;
 
     #[test]
+    fn one_wrong_bit_is_noticed() {
+        let cells = [1, 9, 7];
+        let complaints = hither::Job::threads(4, |job| {
+            let team = job.team();
+            let grid = Grid::new(cells, 4).expect("the ranks fit");
+            let field = Field::new(cells, &grid.block(team.rank().index()));
+            let mut mine = field.cells();
+            let want = serial::run(cells, 0);
+            let right = compare(team, grid, &mine, &want).expect("a comparison");
+            if team.rank() == Rank(2) {
+                mine[3] = f64::from_bits(mine[3].to_bits() ^ 1);
+            }
+            let wrong = compare(team, grid, &mine, &want).expect("a comparison");
+            (right.is_ok(), wrong.is_ok())
+        });
+        let complaints = complaints.expect("a job");
+        assert!(complaints.iter().all(|(right, _)| *right));
+        assert!(!complaints[0].1);
+    }
+
+    #[test]
     fn sizes_are_read_and_refused() {
         assert_eq!(parse_size("10x20"), Ok([1, 10, 20]));
         assert_eq!(parse_size("3x4x5"), Ok([3, 4, 5]));
