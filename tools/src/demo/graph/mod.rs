@@ -23,7 +23,7 @@ use super::work::{Context, Stop, agree, timed, total, verdict};
 use baseline::Baseline;
 use bitmap::Bitmap;
 use hither::layout::Op;
-use hither::{Result, Team};
+use hither::{Rank, Result, Team};
 use kronecker::{Edge, Kronecker};
 use partition::NONE;
 use search::Search;
@@ -161,11 +161,13 @@ impl Runner<'_> {
         }
         let mut row = self.report(formulation, seconds, &rates, wrong)?;
         if let Some(yardstick) = yardstick {
-            let mut threads =
-                [if yardstick.rates.is_empty() { 0.0 } else { harmonic_mean(&yardstick.rates) }];
-            team.broadcast(hither::Rank(0), &mut threads)?;
-            let ratio = harmonic_mean(&rates) / threads[0];
-            row.figures.insert("threads_teps".into(), threads[0].into());
+            let [least, first, median, third, most] = quartiles(&yardstick.rates);
+            let mut threads = [harmonic_mean(&yardstick.rates), least, first, median, third, most];
+            team.broadcast(Rank(0), &mut threads)?;
+            let [teps, quartiles @ ..] = threads;
+            let ratio = harmonic_mean(&rates) / teps;
+            row.figures.insert("threads_teps".into(), teps.into());
+            row.figures.insert("threads_teps_quartiles".into(), quartiles.to_vec().into());
             row.figures.insert("ratio_to_threads".into(), ratio.into());
             row.check.push_str(&format!("; {ratio:.2}x of threads"));
         }

@@ -15,13 +15,25 @@ pub struct Partition {
     pub ranks: u32,
     /// The rank this process is.
     pub rank: u32,
+    /// 2^63 / ranks, rounded up: a multiplication instead of a division for every vertex.
+    reciprocal: u64,
 }
 
 impl Partition {
+    /// The distribution over `ranks` ranks (1 to 2^16), as seen by one of them.
+    pub fn new(vertices: u32, ranks: u32, rank: u32) -> Partition {
+        let reciprocal = (1u64 << 63).div_ceil(u64::from(ranks));
+        Partition { vertices, ranks, rank, reciprocal }
+    }
+
     /// Owner of a vertex and the vertex's place there.
     #[inline]
     pub fn place(&self, vertex: u32) -> (Rank, usize) {
-        (Rank(vertex % self.ranks), (vertex / self.ranks) as usize)
+        // The reciprocal is too large by less than 1: the product is too large by less than 2^32
+        // before the shift, and a quotient's distance to the next integer is at least
+        // 2^63 / ranks, which is more.
+        let local = ((u128::from(self.reciprocal) * u128::from(vertex)) >> 63) as u32;
+        (Rank(vertex - local * self.ranks), local as usize)
     }
 
     /// The vertex at a place of a rank.
@@ -54,7 +66,7 @@ mod tests {
     fn every_vertex_has_one_place() {
         for ranks in 1..=9 {
             for vertices in 0..40 {
-                let part = |rank| Partition { vertices, ranks, rank };
+                let part = |rank| Partition::new(vertices, ranks, rank);
                 let total: usize = (0..ranks).map(|r| part(r).owned()).sum();
                 assert_eq!(total, vertices as usize);
                 for vertex in 0..vertices {
@@ -63,6 +75,21 @@ mod tests {
                     assert_eq!(part(0).vertex(owner.0, local), vertex);
                     assert!(local < part(0).capacity());
                 }
+            }
+        }
+    }
+
+    #[test]
+    fn multiplying_is_dividing() {
+        let edges = [0, 1, 2, 3, 1 << 16, (1 << 16) - 1, 1 << 31, u32::MAX - 1, u32::MAX];
+        for ranks in (1..=4096).chain([65_535, 65_536]) {
+            let part = Partition::new(u32::MAX, ranks, 0);
+            let multiples =
+                [1, 2, 1000, u32::MAX / ranks].map(|n| (n.min(u32::MAX / ranks)) * ranks);
+            let near = multiples.iter().flat_map(|m| [m.wrapping_sub(1), *m, m.wrapping_add(1)]);
+            for vertex in edges.into_iter().chain(near) {
+                let want = (Rank(vertex % ranks), (vertex / ranks) as usize);
+                assert_eq!(part.place(vertex), want, "{vertex} of {ranks}");
             }
         }
     }

@@ -26,7 +26,7 @@ pub struct Shared {
 impl Shared {
     /// Collective: builds the rows from every rank's share of the edges.
     pub fn build(team: &Team, vertices: u32, edges: &[Edge]) -> Result<Shared> {
-        let part = Partition { vertices, ranks: team.size(), rank: team.rank().0 };
+        let part = Partition::new(vertices, team.size(), team.rank().0);
         let pairs = exchange(team, [0u32; 2], |emit| {
             for &[u, v] in edges {
                 if u != v {
