@@ -35,3 +35,8 @@ pub use {
     rma::{Assertions, Element, Epoch, FenceEpoch, LockAllEpoch, View, Window},
     world::{Job, Team},
 };
+
+/// Compiles and runs the README's example.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
