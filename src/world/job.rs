@@ -4,6 +4,7 @@ use crate::base::sync::Ordering;
 use crate::base::{Deadline, Error, Rank, Result, Slot, settings};
 use crate::boot::{self, Bootstrap};
 use crate::coll::Team;
+use crate::link::Link;
 use crate::shm::map::Mapping;
 use crate::shm::node::Node;
 use rustix::fd::{AsFd, OwnedFd};
@@ -18,6 +19,7 @@ use std::time::Duration;
 #[derive(Debug)]
 pub struct Job {
     team: Team,
+    link: std::sync::OnceLock<Link>,
     limit: Option<Duration>,
 }
 
@@ -130,7 +132,7 @@ impl Job {
         let limit = settings::WAIT_TIMEOUT.seconds()?;
         let team = Team::whole(&node)?;
         let team = limit.map_or(team.clone(), |limit| team.with_deadline(limit));
-        Ok(Job { team, limit })
+        Ok(Job { team, link: std::sync::OnceLock::new(), limit })
     }
 
     /// This process's rank.
@@ -162,6 +164,15 @@ impl Job {
     /// Whether this rank knows of any death in the job.
     pub fn deaths(&self) -> u32 {
         self.node().header().deaths.load(Ordering::Acquire)
+    }
+
+    /// Short messages to single peers: what two-sided communication is built on.
+    pub fn link(&self) -> Result<&Link> {
+        if let Some(link) = self.link.get() {
+            return Ok(link);
+        }
+        let made = Link::new(self.node().clone())?;
+        Ok(self.link.get_or_init(|| made))
     }
 
     /// The attachment to the node's memory.
