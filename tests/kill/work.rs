@@ -1,6 +1,6 @@
 //! What the ranks do until one of them is killed.
 
-use super::{EARLY, TYPED};
+use super::TYPED;
 use hither::{Error, Job, Op, Rank, Result, Team, Window};
 
 /// Every workload.
@@ -12,12 +12,13 @@ const ENCORE: u32 = 50;
 
 /// Runs one rank; returns its exit code.
 pub fn rank_main(args: &[String]) -> u8 {
-    let [name, mode] = args else { return 1 };
+    let Some(name) = args.first() else { return 1 };
+    let survive = args.iter().any(|arg| arg == "survive");
     let job = match Job::init() {
         Ok(job) => job,
         Err(error) => {
             eprintln!("{error}");
-            return if error.is_death() || matches!(error, Error::Boot { .. }) { EARLY } else { 1 };
+            return if error.is_death() { TYPED } else { 1 };
         }
     };
     let error = match run(name, job.team(), u32::MAX) {
@@ -28,7 +29,7 @@ pub fn rank_main(args: &[String]) -> u8 {
     if !acceptable(&error) {
         return 1;
     }
-    if mode != "survive" {
+    if !survive {
         return TYPED;
     }
     match go_on(name, job.team()) {

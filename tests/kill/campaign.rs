@@ -1,0 +1,187 @@
+//! A campaign of kills: starts a job, kills a random rank at a random moment, and judges how the
+//! others ended and what is left. Shared by the kill tests of the library and of the demo.
+
+use hither::world::{Exit, Launcher, Outcome, Output};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Environment variable that marks every process of one run.
+const MARK: &str = "HITHER_KILL_TEST_MARK";
+
+/// What is started over and over.
+pub struct Campaign {
+    /// The program.
+    pub program: PathBuf,
+    /// Name and arguments of each workload.
+    pub works: Vec<(String, Vec<String>)>,
+    /// Arguments that ask the ranks to go on after a death.
+    pub survive: Vec<String>,
+    /// Exit code of a rank that ended with a typed error.
+    pub typed: u8,
+    /// Longest time after which the kill strikes.
+    pub longest: Duration,
+    /// Kills, unless the command line says otherwise.
+    pub kills: u64,
+}
+
+/// A small generator: the sequence must be repeatable, not good.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % bound
+    }
+}
+
+fn value_of(args: &[String], name: &str) -> Option<u64> {
+    let at = args.iter().position(|arg| arg == name)?;
+    args.get(at + 1)?.parse().ok()
+}
+
+impl Campaign {
+    /// Runs the campaign with the options of the command line; exits with 1 if anything failed.
+    pub fn run(self) {
+        let args: Vec<String> = std::env::args().skip(1).collect();
+        let kills = value_of(&args, "--kills").unwrap_or(self.kills);
+        let seed = value_of(&args, "--seed").unwrap_or_else(|| std::process::id().into());
+        let filter = args.iter().find(|arg| !arg.starts_with('-') && arg.parse::<u64>().is_err());
+        let chosen = |name: &str| filter.is_none_or(|f| name.contains(f.as_str()));
+        let works: Vec<_> = self.works.iter().filter(|(name, _)| chosen(name)).collect();
+        assert!(!works.is_empty(), "no workload is called {filter:?}");
+        let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+        println!("seed {seed}");
+        let before = shared_files();
+        let (mut passed, mut failed, mut late) = (0, 0, 0);
+        for kill in 0..kills {
+            let (name, arguments) = works[kill as usize % works.len()];
+            let survive = random.below(2) == 0;
+            let ranks = [2, 3, 4, 8][random.below(4) as usize];
+            // Some strike while the job is being wired up, most while it works.
+            let longest = self.longest.as_micros() as u64;
+            let longest = if kill % 4 == 0 { longest.min(15_000) } else { longest };
+            let moment = Duration::from_micros(random.below(longest));
+            let victim = random.below(u64::from(ranks)) as u32;
+            let mark = format!("{}-{kill}", std::process::id());
+            let outcome = self.strike(arguments, ranks, survive, victim, moment, &mark);
+            if outcome.ranks.get(victim as usize) == Some(&Exit::Code(0)) {
+                late += 1;
+            }
+            let mut faults = self.judge(&outcome, victim, survive);
+            faults.extend(left_behind(&mark).into_iter().map(|p| format!("process left: {p}")));
+            if faults.is_empty() {
+                passed += 1;
+                continue;
+            }
+            failed += 1;
+            let asked = if survive { ", to be survived" } else { "" };
+            println!(
+                "FAILED kill {kill}: {name}, rank {victim} of {ranks} after {moment:?}{asked}"
+            );
+            for fault in faults {
+                println!("    {fault}");
+            }
+            for (rank, text) in outcome.stderr.iter().enumerate() {
+                println!("    rank {rank}: {}", String::from_utf8_lossy(text).trim_end());
+            }
+        }
+        let after = shared_files();
+        if after != before {
+            failed += 1;
+            println!("FAILED shared directories changed: {before:?} -> {after:?}");
+        }
+        if late * 4 > kills {
+            failed += 1;
+            println!("FAILED {late} of {kills} kills came after the end: nothing was tested");
+        }
+        println!("\n{passed} passed, {failed} failed");
+        if failed > 0 {
+            std::process::exit(1);
+        }
+    }
+
+    fn strike(
+        &self,
+        arguments: &[String],
+        ranks: u32,
+        survive: bool,
+        victim: u32,
+        moment: Duration,
+        mark: &str,
+    ) -> Outcome {
+        let extra = if survive { &self.survive[..] } else { &[] };
+        let running = Launcher::new(&self.program)
+            .args(arguments)
+            .args(extra)
+            .ranks(ranks)
+            .env(MARK, mark)
+            .output(Output::Capture)
+            .survive(survive)
+            // Whoever is still there after this has not noticed by itself.
+            .grace(Duration::from_secs(30))
+            .timeout(Duration::from_secs(120))
+            .start()
+            .expect("starting the job");
+        std::thread::sleep(moment);
+        running.kill(victim, 9);
+        running.wait().expect("the end of the job")
+    }
+
+    /// What is wrong with how the ranks ended.
+    fn judge(&self, outcome: &Outcome, victim: u32, survive: bool) -> Vec<String> {
+        let mut faults = Vec::new();
+        if outcome.timed_out {
+            faults.push("the job hung".into());
+        }
+        let struck = outcome.ranks.get(victim as usize) == Some(&Exit::Signal(9));
+        let text = |rank: usize| String::from_utf8_lossy(&outcome.stderr[rank]);
+        // A death during the wiring ends it for all, also where deaths are to be survived; ranks
+        // that give it up are gone for the others, which may name them instead.
+        let early = (0..outcome.ranks.len()).any(|rank| text(rank).contains("wiring"));
+        for (rank, exit) in outcome.ranks.iter().enumerate() {
+            let said = text(rank);
+            let named =
+                said.contains(&format!("rank {victim} died")) || (early && said.contains("died"));
+            let fine = match *exit {
+                Exit::Signal(9) => rank == victim as usize,
+                Exit::Code(0) => survive || !struck,
+                Exit::Code(code) => code == self.typed && named && (!survive || early),
+                _ => false,
+            };
+            if !fine {
+                faults.push(format!("rank {rank} {exit}"));
+            }
+            if said.contains("panicked") {
+                faults.push(format!("rank {rank} panicked"));
+            }
+        }
+        faults
+    }
+}
+
+/// Processes that carry the mark of a run in their environment.
+fn left_behind(mark: &str) -> Vec<String> {
+    let needle = format!("{MARK}={mark}\0").into_bytes();
+    let Ok(entries) = std::fs::read_dir("/proc") else { return Vec::new() };
+    entries
+        .flatten()
+        .filter(|entry| {
+            let environ = std::fs::read(entry.path().join("environ")).unwrap_or_default();
+            environ.windows(needle.len()).any(|window| window == needle)
+        })
+        .map(|entry| entry.file_name().to_string_lossy().into_owned())
+        .collect()
+}
+
+/// Names in the directories in which a careless library leaves things.
+fn shared_files() -> Vec<String> {
+    let mut names: Vec<String> = ["/dev/shm", "/dev/mqueue"]
+        .iter()
+        .filter_map(|dir| std::fs::read_dir(dir).ok())
+        .flat_map(|entries| entries.flatten().map(|e| e.path().display().to_string()))
+        .collect();
+    names.sort();
+    names
+}
