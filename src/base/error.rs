@@ -22,6 +22,16 @@ pub enum Error {
         /// The call that noticed.
         during: &'static str,
     },
+    /// A rank that the call waits for has left the job in good order.
+    #[error(
+        "rank {rank} left the job while this rank waited for it in {during}; let all ranks make the same collective calls before they end"
+    )]
+    RankLeft {
+        /// The rank, numbered as in the whole job.
+        rank: Rank,
+        /// The call that noticed.
+        during: &'static str,
+    },
     /// A wait passed its deadline.
     #[error("{during} gave up after {waited:.1?}{}", missing_text(.missing))]
     TimedOut {
@@ -173,9 +183,12 @@ impl Error {
         Error::Boot { why: why.into() }
     }
 
-    /// Whether the error reports the death of a rank.
+    /// Whether the error reports that a rank is gone: dead, or left.
     pub fn is_death(&self) -> bool {
-        matches!(self, Error::RankDied { .. } | Error::WindowPoisoned { .. })
+        matches!(
+            self,
+            Error::RankDied { .. } | Error::RankLeft { .. } | Error::WindowPoisoned { .. }
+        )
     }
 }
 

@@ -36,7 +36,7 @@ impl Team {
             let team = join_block(self, child.at, rank)?;
             match await_members(&team, deadline) {
                 Ok(()) => return Ok(team),
-                Err(Error::RankDied { .. }) => parent = child,
+                Err(error) if error.is_death() => parent = child,
                 Err(error) => return Err(error),
             }
         }

@@ -188,7 +188,7 @@ impl Member {
     fn note_failure(&self, error: &Error) {
         let header = self.block.header();
         let culprit = match error {
-            Error::RankDied { rank, .. } => rank.0 + 1,
+            Error::RankDied { rank, .. } | Error::RankLeft { rank, .. } => rank.0 + 1,
             Error::TimedOut { .. } => {
                 header.timed_out.store(1, Ordering::Relaxed);
                 self.block.node.slot().0 as u32 + 1

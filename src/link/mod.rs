@@ -15,6 +15,7 @@
 //! the peers it talks to (at most 256 bytes for a cold one), not with the ranks of the job.
 
 mod control;
+mod near;
 mod receive;
 mod table;
 mod vc;
@@ -28,6 +29,7 @@ pub use crate::shm::ring::{MAX_MESSAGE, Push};
 use crate::base::{Deadline, Error, Rank, Result, Slot, settings};
 use crate::shm::node::Node;
 use crate::shm::ring::Label;
+use near::Near;
 use receive::Receiver;
 use std::sync::{Arc, Mutex, PoisonError, TryLockError};
 use table::VcTable;
@@ -78,6 +80,7 @@ pub struct Link {
     words: Words,
     receiver: Mutex<Receiver>,
     lane_after: u32,
+    near: Near,
 }
 
 impl Link {
@@ -91,7 +94,9 @@ impl Link {
     /// As [`Link::new`], with connections becoming hot after `lane_after` messages.
     pub fn with_lane_after(node: Arc<Node>, lane_after: u32) -> Result<Link> {
         let receiver = Mutex::new(Receiver::new(&node)?);
-        Ok(Link { node, table: VcTable::new(), words: Words::default(), receiver, lane_after })
+        let near = Near::new(&node);
+        let (table, words) = (VcTable::new(), Words::default());
+        Ok(Link { node, table, words, receiver, lane_after, near })
     }
 
     /// The process's attachment.
@@ -119,7 +124,8 @@ impl Link {
                 format!("there is no rank {peer} in a job of {}", self.node.size()),
             ));
         }
-        self.table.insert(peer, || Vc::new(&self.node, peer, self.lane_after))
+        let lane_after = self.near.lane_after(&self.node, peer, self.lane_after);
+        self.table.insert(peer, || Vc::new(&self.node, peer, lane_after))
     }
 
     /// Sends a message to `peer`, or says that there is no room ([`Push::Full`]): backpressure is

@@ -228,8 +228,20 @@ impl Node {
         Ok(())
     }
 
-    /// The error that reports the death of `slot`'s process.
+    /// The error that reports that `slot`'s process is gone. One that left after somebody died
+    /// most likely left because of that: then the error names the dead.
+    #[cold]
     pub fn died(&self, slot: Slot, during: &'static str) -> Error {
+        let state = |slot: &Slot| self.rank_slot(*slot).state.load(Ordering::Acquire);
+        let slot = if state(&slot) == STATE_LEFT {
+            let mut all = (0..self.size as u16).map(Slot);
+            match all.find(|other| state(other) == STATE_DEAD) {
+                Some(dead) => dead,
+                None => return Error::RankLeft { rank: Rank(slot.0.into()), during },
+            }
+        } else {
+            slot
+        };
         let cause = liveness::describe_end(self.rank_slot(slot));
         Error::RankDied { rank: Rank(slot.0.into()), cause, during }
     }

@@ -19,7 +19,7 @@ use std::time::Duration;
 #[derive(Debug)]
 pub struct Job {
     team: Team,
-    link: std::sync::OnceLock<Link>,
+    link: Link,
     limit: Option<Duration>,
 }
 
@@ -132,7 +132,8 @@ impl Job {
         let limit = settings::WAIT_TIMEOUT.seconds()?;
         let team = Team::whole(&node)?;
         let team = limit.map_or(team.clone(), |limit| team.with_deadline(limit));
-        Ok(Job { team, link: std::sync::OnceLock::new(), limit })
+        let link = Link::new(node)?;
+        Ok(Job { team, link, limit })
     }
 
     /// This process's rank.
@@ -167,12 +168,8 @@ impl Job {
     }
 
     /// Short messages to single peers: what two-sided communication is built on.
-    pub fn link(&self) -> Result<&Link> {
-        if let Some(link) = self.link.get() {
-            return Ok(link);
-        }
-        let made = Link::new(self.node().clone())?;
-        Ok(self.link.get_or_init(|| made))
+    pub fn link(&self) -> &Link {
+        &self.link
     }
 
     /// The attachment to the node's memory.

@@ -1,11 +1,22 @@
 //! What the ranks do until one of them is killed.
 
 use super::TYPED;
-use hither::{Error, Job, Op, Rank, Result, Team, Window};
+use hither::base::Slot;
+use hither::link::Message;
+use hither::{Deadline, Error, Job, Op, Rank, Result, Team, Window};
 
 /// Every workload.
-pub const NAMES: &[&str] =
-    &["barrier", "reduce", "fence", "active", "windows", "splits", "atomics", "broadcast"];
+pub const NAMES: &[&str] = &[
+    "barrier",
+    "reduce",
+    "fence",
+    "active",
+    "windows",
+    "splits",
+    "atomics",
+    "broadcast",
+    "messages",
+];
 
 /// Rounds that survivors go on after a death.
 const ENCORE: u32 = 50;
@@ -21,7 +32,7 @@ pub fn rank_main(args: &[String]) -> u8 {
             return if error.is_death() { TYPED } else { 1 };
         }
     };
-    let error = match run(name, job.team(), u32::MAX) {
+    let error = match run(name, &job, job.team(), u32::MAX) {
         Err(error) => error,
         Ok(()) => return 0,
     };
@@ -32,7 +43,7 @@ pub fn rank_main(args: &[String]) -> u8 {
     if !survive {
         return TYPED;
     }
-    match go_on(name, job.team()) {
+    match go_on(name, &job) {
         Ok(()) => 0,
         Err(error) => {
             eprintln!("after the death: {error}");
@@ -46,14 +57,14 @@ fn acceptable(error: &Error) -> bool {
     error.is_death() || matches!(error, Error::PeerFailed { .. })
 }
 
-fn go_on(name: &str, team: &Team) -> Result<()> {
-    let survivors = team.shrink()?;
-    assert!(survivors.size() < team.size(), "nobody is missing");
-    run(name, &survivors, ENCORE)?;
+fn go_on(name: &str, job: &Job) -> Result<()> {
+    let survivors = job.team().shrink()?;
+    assert!(survivors.size() < job.size(), "nobody is missing");
+    run(name, job, &survivors, ENCORE)?;
     survivors.barrier()
 }
 
-fn run(name: &str, team: &Team, rounds: u32) -> Result<()> {
+fn run(name: &str, job: &Job, team: &Team, rounds: u32) -> Result<()> {
     match name {
         "barrier" => (0..rounds).try_for_each(|_| team.barrier()),
         "reduce" => reduce(team, rounds),
@@ -63,6 +74,7 @@ fn run(name: &str, team: &Team, rounds: u32) -> Result<()> {
         "splits" => splits(team, rounds),
         "atomics" => atomics(team, rounds),
         "broadcast" => broadcast(team, rounds),
+        "messages" => messages(job, team, rounds),
         other => Err(Error::invalid("workload", other)),
     }
 }
@@ -165,4 +177,76 @@ fn atomics(team: &Team, rounds: u32) -> Result<()> {
     }
     epoch.unlock_all()?;
     team.barrier()
+}
+
+/// Everybody sends numbered messages of all sizes to everybody, through inboxes and lanes: none
+/// may be lost, doubled, damaged or out of order between survivors.
+fn messages(job: &Job, team: &Team, rounds: u32) -> Result<()> {
+    let link = job.link();
+    let slots: Vec<Slot> = team.ranks().map(|rank| team.slot_of(rank)).collect::<Result<_>>()?;
+    let expected = vec![0; slots.len()];
+    // The survivors' numbering must not be taken for that of the first run.
+    let era = u64::from(team.size()) << 32;
+    let deaths = job.deaths();
+    let mut ledger = Ledger { slots, expected, era };
+    for number in 0..u64::from(rounds) {
+        let bytes = vec![fill(number); length(number)];
+        for at in 0..ledger.slots.len() {
+            let peer = ledger.slots[at];
+            // A peer without room may be alive but no longer receiving, because somebody died.
+            let progress = || {
+                link.poll(|message| ledger.note(&message))?;
+                if job.deaths() == deaths { Ok(()) } else { ledger.check(job) }
+            };
+            link.send_while(peer, 1, era | number, &bytes, Deadline::NEVER, progress)?;
+        }
+        ledger.wait(job, number.saturating_sub(AHEAD))?;
+    }
+    // What is under way is received before anybody stops listening.
+    ledger.wait(job, u64::from(rounds))?;
+    team.barrier()
+}
+
+/// Rounds that a sender may be ahead of what it has received.
+const AHEAD: u64 = 20;
+
+/// The next message expected of each member.
+struct Ledger {
+    slots: Vec<Slot>,
+    expected: Vec<u64>,
+    era: u64,
+}
+
+impl Ledger {
+    fn note(&mut self, message: &Message<'_>) {
+        let from = self.slots.iter().position(|&slot| slot == message.from);
+        let (Some(from), true) = (from, message.imm >> 32 == self.era >> 32) else { return };
+        let number = message.imm & 0xffff_ffff;
+        assert_eq!(number, self.expected[from], "lost, doubled or out of order");
+        assert_eq!(message.bytes.len(), length(number), "wrong length");
+        assert!(message.bytes.iter().all(|&byte| byte == fill(number)), "damaged");
+        self.expected[from] += 1;
+    }
+
+    fn check(&self, job: &Job) -> Result<()> {
+        job.node().check(self.slots.iter().copied(), "sending")
+    }
+
+    /// Receives until every member's messages below `number` are here.
+    fn wait(&mut self, job: &Job, number: u64) -> Result<()> {
+        while self.expected.iter().any(|&next| next < number) {
+            let slots = self.slots.clone();
+            let check = || job.node().check(slots.iter().copied(), "receiving");
+            job.link().recv_wait(Deadline::NEVER, check, |message| self.note(&message))?;
+        }
+        Ok(())
+    }
+}
+
+fn fill(number: u64) -> u8 {
+    (number % 251) as u8
+}
+
+fn length(number: u64) -> usize {
+    [0, 8, 48, 49, 300, 512, 2000][number as usize % 7]
 }
