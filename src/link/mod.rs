@@ -14,6 +14,7 @@
 //! A connection is made when the first message is sent, so the memory of a process grows with
 //! the peers it talks to (at most 256 bytes for a cold one), not with the ranks of the job.
 
+mod biased;
 mod control;
 mod near;
 mod receive;
@@ -29,9 +30,10 @@ pub use crate::shm::ring::{MAX_MESSAGE, Push};
 use crate::base::{Deadline, Error, Rank, Result, Slot, settings};
 use crate::shm::node::Node;
 use crate::shm::ring::Label;
+use biased::Biased;
 use near::Near;
 use receive::Receiver;
-use std::sync::{Arc, Mutex, PoisonError, TryLockError};
+use std::sync::Arc;
 use table::VcTable;
 use vc::Vc;
 use words::Words;
@@ -78,7 +80,7 @@ pub struct Link {
     node: Arc<Node>,
     table: VcTable,
     words: Words,
-    receiver: Mutex<Receiver>,
+    receiver: Biased<Receiver>,
     lane_after: u32,
     near: Near,
 }
@@ -93,7 +95,7 @@ impl Link {
 
     /// As [`Link::new`], with connections becoming hot after `lane_after` messages.
     pub fn with_lane_after(node: Arc<Node>, lane_after: u32) -> Result<Link> {
-        let receiver = Mutex::new(Receiver::new(&node)?);
+        let receiver = Biased::new(Receiver::new(&node)?);
         let near = Near::new(&node);
         let (table, words) = (VcTable::new(), Words::default());
         Ok(Link { node, table, words, receiver, lane_after, near })
@@ -246,12 +248,8 @@ impl Link {
     }
 
     fn poll_with(&self, f: &mut impl FnMut(Message<'_>)) -> Result<usize> {
-        let mut receiver = match self.receiver.try_lock() {
-            Ok(receiver) => receiver,
-            // `f` panicked: its message had been taken, so all is in order.
-            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            Err(TryLockError::WouldBlock) => return Ok(0),
-        };
+        // Should `f` panic: its message has been taken by then, so all is in order.
+        let Some(mut receiver) = self.receiver.try_lock() else { return Ok(0) };
         receiver.poll(&self.node, f)
     }
 
@@ -280,7 +278,7 @@ impl Link {
 
     /// If the inbox waits for a message that somebody is writing: asks whether the writer lives.
     fn probe_unfinished(&self) {
-        if let Ok(receiver) = self.receiver.try_lock()
+        if let Some(receiver) = self.receiver.try_lock()
             && let Some(owner) = receiver.unfinished()
         {
             self.node.probe(owner);
@@ -297,7 +295,7 @@ impl Link {
             counters.sent_hot += sending.sent_hot;
             counters.promotions += sending.promotions;
         });
-        let receiver = self.receiver.lock().unwrap_or_else(PoisonError::into_inner);
+        let receiver = self.receiver.lock();
         counters.received = receiver.received();
         counters.lanes = receiver.lanes() as u64;
         counters.reclaims = receiver.reclaims;

@@ -14,6 +14,7 @@
 //! taken back waits for twice as many messages before it takes another, so that more pairs than
 //! lanes do not pass the lanes to and fro.
 
+use super::biased::{Biased, Guard};
 use super::control::{self, LEFT, SWITCH};
 use super::{Link, Push};
 use crate::base::sync::{AtomicU16, Ordering};
@@ -25,7 +26,6 @@ use crate::shm::ring::inbox::{InboxMemory, InboxSender};
 use crate::shm::ring::lane::{LaneMemory, LanePush, LaneSender};
 use crate::shm::ring::{Label, cell};
 use crate::shm::segment::{LANE_BYTES, LANES};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// A threshold is doubled at most up to this many times its first value.
 const LARGEST_BACKOFF: u32 = 64;
@@ -33,7 +33,7 @@ const LARGEST_BACKOFF: u32 = 64;
 /// A connection to one peer.
 pub(super) struct Vc {
     peer: Slot,
-    sending: Mutex<Sending>,
+    sending: Biased<Sending>,
 }
 
 /// What the thread that sends on the connection works with.
@@ -75,7 +75,7 @@ const _: () = assert!(size_of::<Vc>() <= 256);
 impl Vc {
     pub fn new(node: &Node, peer: Slot, threshold: u32) -> Result<Vc> {
         let inbox = SharedRef::new(node.mapping(), node.areas().inbox(peer))?;
-        let sending = Mutex::new(Sending {
+        let sending = Biased::new(Sending {
             peer,
             inbox,
             to_inbox: InboxSender::default(),
@@ -95,9 +95,8 @@ impl Vc {
     }
 
     #[inline]
-    pub fn lock(&self) -> MutexGuard<'_, Sending> {
-        // Nothing that panics runs under the lock; the state is whole in any case.
-        self.sending.lock().unwrap_or_else(PoisonError::into_inner)
+    pub fn lock(&self) -> Guard<'_, Sending> {
+        self.sending.lock()
     }
 }
 
