@@ -45,6 +45,9 @@ pub const LANE_CELLS: usize = 252;
 
 const WHAT: &str = "a lane";
 
+/// Most cells whose lines are asked for before their message is there: one of 512 bytes.
+const PREFETCHED: usize = 10;
+
 #[repr(C, align(128))]
 struct HeadLine {
     head: AtomicU64,
@@ -227,6 +230,8 @@ impl LaneSender {
 pub struct LaneReceiver {
     at: Position,
     unpublished: usize,
+    /// Cells of the last message.
+    expected: usize,
     broken: bool,
 }
 
@@ -237,7 +242,12 @@ impl LaneReceiver {
         let grant = lane.grant.grant.load(Ordering::Acquire);
         let at = Position(lane.grant.start.load(Ordering::Acquire));
         let same = Generation((grant >> 1) as u32).low_bits() == generation;
-        (same && at.index() == 0).then_some(LaneReceiver { at, unpublished: 0, broken: false })
+        (same && at.index() == 0).then_some(LaneReceiver {
+            at,
+            unpublished: 0,
+            expected: 0,
+            broken: false,
+        })
     }
 
     /// Takes the next message, if there is one ([`Polled::Unfinished`] is never the answer).
@@ -254,6 +264,11 @@ impl LaneReceiver {
     ) -> Result<Polled<'s>> {
         let tag = Tag(cell(&lane.cells, self.at, 0).tag.load(Ordering::Acquire));
         if tag.lap() != self.at.tag_lap() {
+            // Further cells are written before the first, so their lines can be on their way
+            // while the tag is still to come. How many there will be is a guess: as last time.
+            for k in 1..self.expected.min(PREFETCHED) {
+                cell(&lane.cells, self.at, k).prefetch();
+            }
             return Ok(Polled::Empty);
         }
         if tag.state() != COMMITTED || self.broken {
@@ -262,6 +277,7 @@ impl LaneReceiver {
         }
         let read = read(WHAT, &lane.cells, self.at, tag, scratch);
         let (label, len) = read.inspect_err(|_| self.broken = true)?;
+        self.expected = tag.cells();
         self.at = self.at.plus(tag.cells(), N);
         self.unpublished += tag.cells();
         if self.unpublished >= publish_after(N) {

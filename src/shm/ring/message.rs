@@ -32,9 +32,8 @@ pub(super) unsafe fn write<const N: usize>(
     label: Label,
     bytes: &[u8],
 ) {
-    let first = cell(cells, at, 0);
-    // SAFETY: the caller owns the cells.
-    unsafe { first.put_first(label, bytes) };
+    // The first cell comes last: a consumer that waits reads its line all the time, so it should
+    // be taken from it once, not twice.
     if n > 1 {
         let tag = Tag::new(at, MIDDLE, owner, n);
         for (k, part) in bytes[FIRST_BYTES..].chunks(MORE_BYTES).enumerate() {
@@ -42,10 +41,13 @@ pub(super) unsafe fn write<const N: usize>(
             // A cell behind the end of the lap carries the lap the message began in plus one.
             let tag = if at.index() + k + 1 < N { tag } else { tag.next_lap() };
             cell.tag.store(tag.0, Ordering::Relaxed);
-            // SAFETY: as above.
+            // SAFETY: the caller owns the cells.
             unsafe { cell.put_more(part) };
         }
     }
+    let first = cell(cells, at, 0);
+    // SAFETY: as above.
+    unsafe { first.put_first(label, bytes) };
     first.tag.store(Tag::new(at, COMMITTED, owner, n).0, Ordering::Release);
 }
 
