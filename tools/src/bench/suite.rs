@@ -4,7 +4,7 @@ use super::crew::Crew;
 use super::duel::{self, Case, Effort};
 use super::jobs::Options;
 use super::row::Row;
-use super::subject::{active, coll, idle, limits, link, memory, oversub, start, window};
+use super::subject::{active, bfs, coll, idle, limits, link, memory, oversub, start, window};
 use hither::{Error, Job, Result};
 
 /// How a benchmark is carried out.
@@ -58,6 +58,7 @@ pub const ALL: &[Bench] = &[
     bench("am", "active messages run by their origin", Kind::Cases(active::cases)),
     bench("barrier", "barrier and empty fence", Kind::Cases(coll::barrier)),
     bench("allreduce", "all-reduce of 8 B", Kind::Cases(coll::allreduce)),
+    bench("bfs", "breadth-first search of hither demo", Kind::Outside(bfs::run)),
     bench("start", "from the command to the first barrier", Kind::Outside(start::run)),
     bench("idle", "processor time of a rank that waits", Kind::Inside(idle::run)),
     bench("oversub", "4 ranks on 2 cores", Kind::Outside(oversub::run)),

@@ -1,6 +1,7 @@
 //! The library's side of the comparisons.
 
 pub mod active;
+pub mod bfs;
 pub mod coll;
 pub mod idle;
 pub mod limits;
