@@ -13,10 +13,9 @@
 //! It uses nothing of the library and nothing that is measured, and none of it is timed.
 
 use super::block::{APART, Area, Block};
-use hither::link::Link;
 use hither::{Error, Job, Rank, Result};
 use rustix::fd::AsRawFd;
-use std::cell::{Cell, OnceCell};
+use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::time::{Duration, Instant};
@@ -103,8 +102,7 @@ pub struct Crew {
     block: Block,
     control: Area,
     sequence: Cell<u64>,
-    job: Option<Job>,
-    link: OnceCell<Arc<Link>>,
+    job: Option<Arc<Job>>,
 }
 
 impl Crew {
@@ -126,7 +124,7 @@ impl Crew {
         let block = Block::map(&fd)?;
         // Rank 0's descriptor must stay open until the others have opened it.
         job.team().barrier()?;
-        Self::assemble(job.rank().0, job.size(), block, Some(job))
+        Self::assemble(job.rank().0, job.size(), block, Some(Arc::new(job)))
     }
 
     /// Sets up one rank of a crew that has no job, on its own mapping of a common block.
@@ -135,9 +133,9 @@ impl Crew {
         Self::assemble(rank, size, block, None)
     }
 
-    fn assemble(rank: u32, size: u32, block: Block, job: Option<Job>) -> Result<Crew> {
+    fn assemble(rank: u32, size: u32, block: Block, job: Option<Arc<Job>>) -> Result<Crew> {
         let control = block.take((size as usize + 1) * APART)?;
-        Ok(Crew { rank, size, block, control, sequence: Cell::new(0), job, link: OnceCell::new() })
+        Ok(Crew { rank, size, block, control, sequence: Cell::new(0), job })
     }
 
     /// Whether this rank measures.
@@ -161,22 +159,14 @@ impl Crew {
     }
 
     /// The job the crew measures in.
-    pub fn job(&self) -> Result<&Job> {
+    pub fn job(&self) -> Result<&Arc<Job>> {
         self.job.as_ref().ok_or_else(|| Error::invalid("bench", "this side needs a job"))
-    }
-
-    /// This rank's connections to its peers. There is one for all comparisons of a job.
-    pub fn link(&self) -> Result<Arc<Link>> {
-        if self.link.get().is_none() {
-            let made = Arc::new(Link::new(self.job()?.team().node().clone())?);
-            let _ = self.link.set(made);
-        }
-        self.link.get().cloned().ok_or_else(|| Error::invalid("bench", "there is no link"))
     }
 
     /// Leaves the job. Collective.
     pub fn finish(self) -> Result<()> {
-        self.job.map_or(Ok(()), Job::finish)
+        // The sides, which may hold on to the job, are gone by now.
+        self.job.and_then(Arc::into_inner).map_or(Ok(()), Job::finish)
     }
 
     fn arrived(rank: u32) -> usize {

@@ -8,8 +8,7 @@ use crate::bench::floor::ring::Ring;
 use crate::bench::meter::Meter;
 use crate::bench::row::{Goal, Unit};
 use hither::base::Slot;
-use hither::link::Link;
-use hither::{Deadline, Error, Rank, Result};
+use hither::{Deadline, Error, Job, Rank, Result};
 use std::sync::Arc;
 
 /// Sizes up to which there must be no cliff, and some beyond.
@@ -17,7 +16,7 @@ const SIZES: [usize; 10] = [8, 16, 32, 48, 64, 128, 256, 512, 1024, 4096];
 
 /// One end of a connection.
 struct End {
-    link: Arc<Link>,
+    job: Arc<Job>,
     peer: Slot,
     private: Vec<u8>,
     /// Messages that have arrived and have not been asked for.
@@ -27,23 +26,23 @@ struct End {
 impl End {
     /// Between ranks 0 and 1.
     fn new(crew: &Crew, size: usize, lane: bool) -> Result<End> {
-        let link = crew.link()?;
-        let peer = crew.job()?.team().slot_of(Rank(u32::from(crew.leads())))?;
-        if lane && !link.promote(peer)? {
+        let job = crew.job()?.clone();
+        let peer = job.team().slot_of(Rank(u32::from(crew.leads())))?;
+        if lane && !job.link().promote(peer)? {
             return Err(Error::invalid("bench", "the peer has no lane to give"));
         }
-        Ok(End { link, peer, private: vec![0; size], waiting: 0 })
+        Ok(End { job, peer, private: vec![0; size], waiting: 0 })
     }
 
     #[inline(always)]
     fn send(&self) -> Result<()> {
-        self.link.send(self.peer, 0, 0, &self.private, Deadline::NEVER)
+        self.job.link().send(self.peer, 0, 0, &self.private, Deadline::NEVER)
     }
 
     /// Waits for the next message and copies it out.
     #[inline(always)]
     fn receive(&mut self) -> Result<()> {
-        let link = &self.link;
+        let link = self.job.link();
         let private = &mut self.private;
         while self.waiting == 0 {
             let check = || link.node().check([self.peer].into_iter(), "a benchmark");

@@ -90,7 +90,7 @@ pub fn part(crew: &Crew, _: Effort) -> Result<Vec<Row>> {
 
 /// Every rank sends to its right neighbour and receives from its left one.
 fn neighbours(crew: &Crew, right: Rank) -> Result<f64> {
-    let (link, team) = (crew.link()?, crew.job()?.team());
+    let (link, team) = (crew.job()?.link(), crew.job()?.team());
     let right = team.slot_of(right)?;
     let left = team.slot_of(Rank((crew.rank() + crew.size() - 1) % crew.size()))?;
     let check = || link.node().check([left].into_iter(), "a benchmark");
