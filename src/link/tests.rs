@@ -142,7 +142,8 @@ proptest! {
 #[test]
 fn more_peers_than_lanes_share_them_and_keep_their_order() {
     const SENDERS: u16 = LANES as u16 + 8;
-    let links = links(SENDERS + 1, 4);
+    // With fewer lanes than peers the threshold grows with the distance, which is unknown here.
+    let links = links(SENDERS + 1, 1);
     let links: Vec<Link> = links.into_iter().flatten().collect();
     let (receiver, senders) = links.split_first().unwrap();
     let mut next = vec![0u64; SENDERS.into()];
