@@ -203,8 +203,8 @@ impl<T> DerefMut for Guard<'_, T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::sync::AtomicBool;
     use std::sync::Barrier;
-    use std::sync::atomic::AtomicBool;
 
     /// Two words that only ever differ while somebody is inside.
     type Twin = [u64; 2];
@@ -245,7 +245,7 @@ mod tests {
         let visits = std::thread::scope(|scope| {
             let visitor = scope.spawn(|| {
                 let mut visits = 0;
-                while !done.load(std::sync::atomic::Ordering::Relaxed) {
+                while !done.load(Ordering::Relaxed) {
                     if let Some(mut twin) = lock.try_lock() {
                         add(&mut twin);
                         visits += 1;
@@ -257,7 +257,7 @@ mod tests {
             for _ in 0..200_000 {
                 add(&mut lock.lock());
             }
-            done.store(true, std::sync::atomic::Ordering::Relaxed);
+            done.store(true, Ordering::Relaxed);
             visitor.join().unwrap()
         });
         assert_eq!(*lock.lock(), [200_000 + visits; 2]);

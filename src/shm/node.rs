@@ -105,19 +105,16 @@ impl Node {
     }
 
     /// Ranks in the job. On one node, rank and slot are the same number.
-    #[inline]
     pub fn size(&self) -> u32 {
         self.size
     }
 
     /// Where the areas lie.
-    #[inline]
     pub fn areas(&self) -> &Areas {
         &self.areas
     }
 
     /// The mapping of the whole segment.
-    #[inline]
     pub fn mapping(&self) -> &Arc<Mapping> {
         &self.map
     }
@@ -151,7 +148,6 @@ impl Node {
     }
 
     /// How this process waits.
-    #[inline]
     pub fn pace(&self) -> Pace {
         self.pace
     }
