@@ -23,4 +23,6 @@ if ! cargo +nightly miri setup >/dev/null 2>&1; then
 fi
 export MIRIFLAGS="-Zmiri-disable-isolation -Zmiri-ignore-leaks"
 cargo +nightly miri test --package hither --lib --target-dir target/miri --no-run
-timeout 300 cargo +nightly miri test --package hither --lib --target-dir target/miri -- shm::lock
+# Property tests draw few cases here: Miri is some hundred times slower than the machine.
+PROPTEST_CASES=2 timeout 420 cargo +nightly miri test --package hither --lib \
+    --target-dir target/miri -- shm::lock shm::ring shm::copy rma::atomic layout::
