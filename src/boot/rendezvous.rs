@@ -73,11 +73,9 @@ impl Rendezvous {
             || Error::RankDied { rank: Rank(0), cause: "it closed its connections".into(), during };
         if !self.leads() {
             let link = self.links[0].as_fd();
-            if !send_blob(link, self.rank, &own, deadline)?
-                || !socket::send_patiently(link, &Message::Fence, deadline)?
-            {
-                return Err(leader());
-            }
+            // A leader that takes nothing any more may have said why before it closed.
+            let _ = send_blob(link, self.rank, &own, deadline)?
+                && socket::send_patiently(link, &Message::Fence, deadline)?;
             let mut all: Vec<(u32, Vec<u8>)> = Vec::new();
             loop {
                 match socket::receive(link, deadline)? {

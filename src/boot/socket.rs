@@ -120,6 +120,7 @@ fn send_with(
 /// Waits for one message until the deadline. A descriptor that comes with it is closed on exec.
 pub fn receive(socket: BorrowedFd<'_>, deadline: Deadline) -> Result<Received> {
     let mut bytes = vec![0u8; MAX_PACKET];
+    let mut reset = false;
     loop {
         if !readable(socket, deadline)? {
             return Ok(Received::Late);
@@ -131,6 +132,12 @@ pub fn receive(socket: BorrowedFd<'_>, deadline: Deadline) -> Result<Received> {
         let got = match rustix::net::recvmsg(socket, &mut parts, &mut control, flags) {
             Ok(got) => got,
             Err(Errno::INTR | Errno::AGAIN) => continue,
+            // Reported once, before what the peer sent ahead of closing, which is still there:
+            // mostly it says why.
+            Err(Errno::CONNRESET) if !reset => {
+                reset = true;
+                continue;
+            }
             Err(Errno::CONNRESET | Errno::NOTCONN) => return Ok(Received::Closed),
             Err(e) => return Err(Error::os("recvmsg on a control socket", e)),
         };

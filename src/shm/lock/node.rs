@@ -20,7 +20,7 @@ pub(super) const HINT: u32 = 8;
 
 /// One waiter's place in a lock's queue. All zeros is a free node.
 ///
-/// `state` is written by the waiting thread, by whoever sets [`HINT`], and, once abandoned, by the
+/// `state` is written by the waiting thread, by whoever sets the hint, and, once abandoned, by the
 /// owner that passes it over, which also writes `by`. `prev` is written by the waiting thread alone: before it is in the
 /// queue, and while it owns the lock.
 #[repr(C, align(64))]
