@@ -47,8 +47,8 @@ impl<T: Datum> Window<T> {
     /// functionally equivalent handler with the same types under the same index, because any of
     /// them may be the one that runs.
     ///
-    /// The handler may not communicate (calls from inside it fail with [`Error::Misuse`]). If it
-    /// panics, the origin of that message gets [`Error::HandlerPanicked`], nobody else notices.
+    /// The handler may not communicate: collectives and active messages from inside it fail with
+    /// [`Error::Misuse`]; what it needs of the window it reaches through its call. If it panics, the origin of that message gets [`Error::HandlerPanicked`], nobody else notices.
     ///
     /// # Errors
     /// [`Error::Mismatch`] if members register different indices or types; [`Error::Misuse`] if

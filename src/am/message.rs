@@ -69,6 +69,7 @@ impl<T: Datum> Window<T> {
     /// Declares `target`'s part sound again after a rank died inside an active message on it,
     /// once the program has repaired its data. Any rank may do it.
     pub fn heal(&self, target: Rank) -> Result<()> {
+        reentry::refuse_inside("Window::heal")?;
         self.locate("Window::heal", target, 0, 0)?;
         let line = self.line(target);
         let guard = line.am_lock.lock(&**self.node(), self.team().deadline())?;

@@ -48,6 +48,8 @@ mod imp {
     }
 
     static FULL_FENCES: AtomicBool = AtomicBool::new(true);
+    /// Some node of this process needs full fences, now and for ever.
+    static NEEDS_FULL: AtomicBool = AtomicBool::new(false);
     static REGISTERED: AtomicBool = AtomicBool::new(false);
 
     /// Registers this process for asymmetric fences; false where the kernel has none.
@@ -68,7 +70,10 @@ mod imp {
     /// It is a property of the process: fences of all nodes it is attached to must be full as
     /// soon as those of one must.
     pub fn use_full_fences(full: bool) {
-        FULL_FENCES.store(full, Ordering::SeqCst);
+        if full {
+            NEEDS_FULL.store(true, Ordering::SeqCst);
+        }
+        FULL_FENCES.store(NEEDS_FULL.load(Ordering::SeqCst), Ordering::SeqCst);
     }
 
     /// A full fence: earlier stores are visible to all before later loads are made.

@@ -27,6 +27,16 @@ impl Team {
     }
 }
 
+impl Team {
+    /// The last barrier of all, after which members leave: by count, because only there nobody
+    /// still waits for a message of somebody who is through.
+    pub(crate) fn farewell(&self) -> Result<()> {
+        self.collective("the end of the job", |member, deadline| {
+            if member.block.size == 1 { Ok(()) } else { member.count(&member.block, deadline) }
+        })
+    }
+}
+
 impl Member {
     /// One barrier as the next phase; returns the phase.
     pub(super) fn barrier(&self, deadline: Deadline) -> Result<u32> {
@@ -59,8 +69,11 @@ impl Member {
             partner.flags[round].store(phase, Ordering::Release);
             partner.wait.notify();
             let flag = &mine.flags[round];
-            // A partner may be one phase ahead already, never behind by more than it has to be.
-            let reached = || flag.load(Ordering::Acquire).wrapping_sub(phase) as i32 >= 0;
+            // The partner may have begun the next phase, but cannot end it without this member.
+            let reached = || {
+                let reached = flag.load(Ordering::Acquire);
+                reached == phase || reached == phase.wrapping_add(1)
+            };
             if !reached() {
                 let node = &block.node;
                 mine.wait.wait(

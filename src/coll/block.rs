@@ -41,15 +41,12 @@ pub(super) struct TeamHeader {
     pub magic: AtomicU64,
     /// Members.
     pub size: AtomicU32,
-    /// Slot + 1 of the member whose death (or time-out) ended the team's collectives; else 0.
+    /// Slot + 1 of the process whose death ended the team's collectives, or, with the highest bit,
+    /// of the one that gave a collective up; else 0.
     pub broken: AtomicU32,
     /// Offset of the survivors' team, 0 while there is none.
     pub child: AtomicU64,
-    /// 1 once some member has taken on freeing the block.
-    pub freeing: AtomicU32,
-    /// 1 if the break was a time-out rather than a death.
-    pub timed_out: AtomicU32,
-    _pad0: [AtomicU64; 4],
+    _pad0: [AtomicU64; 5],
     /// Count barrier: arrivals, ever.
     pub arrived: AtomicU64,
     _pad1: [AtomicU64; 7],
@@ -198,16 +195,17 @@ impl Block {
     }
 
     /// Marks a member as gone, and frees the block if it was the last: the dead count as gone.
+    /// Under the lock of the commons, so that nobody looks at a block that another has freed.
     pub fn leave(&self, rank: u32) {
-        self.row(rank).presence.store(GONE, Ordering::SeqCst);
-        let all_gone = (0..self.size).all(|rank| {
-            self.row(rank).presence.load(Ordering::SeqCst) == GONE
-                || self.member(rank).is_ok_and(|slot| self.node.probe(slot))
-        });
-        if all_gone && self.header().freeing.swap(1, Ordering::AcqRel) == 0 {
-            // Failure leaves the block allocated until the job ends.
-            let _ = self.node.free_commons(self.at);
-        }
+        let last = || {
+            self.row(rank).presence.store(GONE, Ordering::Release);
+            (0..self.size).all(|rank| {
+                self.row(rank).presence.load(Ordering::Acquire) == GONE
+                    || self.member(rank).is_ok_and(|slot| self.node.probe(slot))
+            })
+        };
+        // Failure leaves the block allocated until the job ends.
+        let _ = self.node.free_commons_if(self.at, last);
     }
 
     /// The slot of a member, as its creator wrote it; an error if no such slot exists.

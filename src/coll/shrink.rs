@@ -10,19 +10,31 @@ use super::block::{Block, GONE, JOINED};
 use super::split::{create_block, join_block};
 use super::team::Team;
 use crate::base::sync::Ordering;
-use crate::base::{Error, Offset, Result, Slot};
+use crate::base::{Error, Offset, Result, Slot, reentry};
 
 const DURING: &str = "Team::shrink";
 
 impl Team {
     /// Makes a team of the members that are still alive, ordered as before. Every survivor must
-    /// call it; it ends when all of them have. The old team stays broken.
+    /// call it; it ends when all of them have. The old team stays broken, and cannot be shrunk
+    /// again: after another death, shrink the team that came of it.
     ///
     /// # Errors
-    /// [`Error::TimedOut`] if a living member does not call it within the team's deadline.
+    /// [`Error::TimedOut`] if a living member does not call it within the team's deadline;
+    /// [`Error::OutOfMemory`]; [`Error::Misuse`] at the second call.
     pub fn shrink(&self) -> Result<Team> {
+        reentry::refuse_inside(DURING)?;
+        if self.member.shrunk.swap(true, Ordering::AcqRel) {
+            return Err(Error::Misuse {
+                what: DURING,
+                why: "this team has been shrunk before; shrink the team that came of it".into(),
+            });
+        }
         let deadline = self.deadline();
         let mut parent = self.member.block.clone();
+        // Kept until the end: a block that its members have left may be freed, and slower members
+        // still have to find the next team through it.
+        let mut abandoned = Vec::new();
         loop {
             let child = Block::open(self.node(), self.child_of(&parent)?)?;
             let me = self.node().slot();
@@ -36,8 +48,15 @@ impl Team {
             let team = join_block(self, child.at, rank)?;
             match await_members(&team, deadline) {
                 Ok(()) => return Ok(team),
-                Err(error) if error.is_death() => parent = child,
-                Err(error) => return Err(error),
+                Err(error) if error.is_death() => {
+                    parent = child;
+                    abandoned.push(team);
+                }
+                Err(error) => {
+                    // This member has joined, and the others must not wait for it.
+                    team.member.give_up();
+                    return Err(error);
+                }
             }
         }
     }
@@ -56,7 +75,14 @@ impl Team {
                 alive.push(slot);
             }
         }
-        let at = create_block(self, &alive)?;
+        let at = match create_block(self, &alive) {
+            Ok(at) => at,
+            // Another survivor may have had more luck.
+            Err(error) => match word.load(Ordering::Acquire) {
+                0 => return Err(error),
+                there => return Ok(Offset(there)),
+            },
+        };
         match word.compare_exchange(0, at.0, Ordering::AcqRel, Ordering::Acquire) {
             Ok(_) => Ok(at),
             Err(winner) => {

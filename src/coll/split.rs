@@ -1,7 +1,8 @@
 //! Splitting a team.
 
 use super::block::Block;
-use super::team::Team;
+use super::team::{OUT_OF_STEP, Team};
+use crate::base::sync::Ordering;
 use crate::base::{Error, Offset, Result, Slot};
 
 impl Team {
@@ -71,6 +72,10 @@ pub(super) fn join_block(team: &Team, at: Offset, rank: u32) -> Result<Team> {
         });
     }
     if let Err(error) = block.reserve_area(rank) {
+        // Members that think this one is among them learn that it is not.
+        let mark = OUT_OF_STEP | (u32::from(team.node().slot().0) + 1);
+        let broken = &block.header().broken;
+        let _ = broken.compare_exchange(0, mark, Ordering::AcqRel, Ordering::Relaxed);
         block.leave(rank);
         return Err(error);
     }

@@ -36,6 +36,8 @@ pub(super) struct Member {
     pub counted: AtomicU64,
     /// A collective is in progress in this process.
     pub busy: AtomicBool,
+    /// A survivors' team has been made of it, once and for all.
+    pub shrunk: AtomicBool,
     /// The block may be freed by its members (all but the whole job's team).
     owned: bool,
 }
@@ -43,7 +45,7 @@ pub(super) struct Member {
 impl Team {
     /// Reserves this process's area of the whole job's team. Called before the process declares
     /// itself ready, so that nobody touches the area before it is there.
-    pub fn prepare_whole(node: &Arc<Node>) -> Result<()> {
+    pub(crate) fn prepare_whole(node: &Arc<Node>) -> Result<()> {
         let block = Block::view(node, node.areas().commons().0, node.size())?;
         block.reserve_area(node.slot().0.into())?;
         if node.slot() == Slot(0) {
@@ -62,7 +64,7 @@ impl Team {
     }
 
     /// The team of the whole job; every process is ready.
-    pub fn whole(node: &Arc<Node>) -> Result<Team> {
+    pub(crate) fn whole(node: &Arc<Node>) -> Result<Team> {
         let block = Block::open(node, node.areas().commons().0)?;
         let rank = node.slot().0.into();
         Ok(Self::from_block(block, rank, true, false))
@@ -78,6 +80,7 @@ impl Team {
             phase: AtomicU32::new(0),
             counted: AtomicU64::new(0),
             busy: AtomicBool::new(false),
+            shrunk: AtomicBool::new(false),
             owned,
         };
         Team { member: Arc::new(member), limit: None }
@@ -100,8 +103,8 @@ impl Team {
         (0..self.size()).map(Rank)
     }
 
-    /// The same team with a time limit on each of its collective calls; a call that passes the
-    /// limit fails with [`Error::TimedOut`] and breaks the team.
+    /// The same team with a time limit on each synchronising step of its collective calls (most
+    /// have one; making windows and teams takes a few); a call that passes the limit fails with [`Error::TimedOut`] and breaks the team.
     pub fn with_deadline(&self, limit: Duration) -> Team {
         Team { member: self.member.clone(), limit: Some(limit) }
     }
@@ -150,14 +153,30 @@ impl Team {
                     .into(),
             });
         }
+        let _busy = Busy(member);
         let result = member.intact(during).and_then(|()| run(member, self.deadline()));
         if let Err(error) = &result {
             member.note_failure(error);
         }
-        member.busy.store(false, Ordering::Release);
         result
     }
 }
+
+/// One thread is inside a collective.
+struct Busy<'m>(&'m Member);
+
+impl Drop for Busy<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            // The others must not wait for a member that will never get to the end of this one.
+            self.0.give_up();
+        }
+        self.0.busy.store(false, Ordering::Release);
+    }
+}
+
+/// In the `broken` word: no death but a member that fell out of step.
+pub(super) const OUT_OF_STEP: u32 = 1 << 31;
 
 impl Member {
     /// An error if the team's collectives have ended.
@@ -171,12 +190,14 @@ impl Member {
 
     #[cold]
     fn broken_error(&self, raw: u32, during: &'static str) -> Error {
-        if self.block.header().timed_out.load(Ordering::Relaxed) != 0 {
+        if raw & OUT_OF_STEP != 0 {
             return Error::Misuse {
                 what: during,
-                why: "an earlier collective of this team passed its deadline in some rank, so \
-                      the members are no longer in step; make a new team with Team::shrink"
-                    .into(),
+                why: format!(
+                    "an earlier collective of this team was given up by rank {} of the job, so \
+                     its members are no longer in step; make a new team with Team::shrink",
+                    (raw & !OUT_OF_STEP) - 1
+                ),
             };
         }
         match self.block.node.checked_slot(u64::from(raw) - 1) {
@@ -185,17 +206,31 @@ impl Member {
         }
     }
 
+    /// What `broken` says of this process.
+    fn own_mark(&self) -> u32 {
+        u32::from(self.block.node.slot().0) + 1
+    }
+
+    /// Breaks the team if the error leaves its members out of step.
     fn note_failure(&self, error: &Error) {
-        let header = self.block.header();
-        let culprit = match error {
-            Error::RankDied { rank, .. } | Error::RankLeft { rank, .. } => rank.0 + 1,
-            Error::TimedOut { .. } => {
-                header.timed_out.store(1, Ordering::Relaxed);
-                self.block.node.slot().0 as u32 + 1
+        match error {
+            Error::RankDied { rank, .. } | Error::RankLeft { rank, .. } => {
+                self.break_team(rank.0 + 1);
             }
-            _ => return,
-        };
-        let first = header.broken.compare_exchange(0, culprit, Ordering::AcqRel, Ordering::Acquire);
+            Error::TimedOut { .. } => self.give_up(),
+            _ => {}
+        }
+    }
+
+    /// Breaks the team because this member will not do its part.
+    pub fn give_up(&self) {
+        self.break_team(OUT_OF_STEP | self.own_mark());
+    }
+
+    /// Ends the team's collectives for all, unless they have ended, and tells who waits.
+    fn break_team(&self, mark: u32) {
+        let header = self.block.header();
+        let first = header.broken.compare_exchange(0, mark, Ordering::AcqRel, Ordering::Acquire);
         if first.is_ok() {
             header.wait.notify();
             for rank in 0..self.block.size {

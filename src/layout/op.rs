@@ -47,8 +47,12 @@ impl Op {
     }
 }
 
+mod sealed {
+    pub trait Sealed {}
+}
+
 /// A number that the predefined operations apply to: every integer up to 64 bits, `f32`, `f64`.
-pub trait Numeric: Datum + PartialEq + std::fmt::Debug {
+pub trait Numeric: Datum + PartialEq + std::fmt::Debug + sealed::Sealed {
     /// Whether bitwise operations apply.
     const INTEGER: bool;
 
@@ -70,6 +74,7 @@ pub fn check_op<T: Numeric>(op: Op) -> Result<()> {
 
 macro_rules! integers {
     ($($t:ty),+) => { $(
+        impl sealed::Sealed for $t {}
         impl Numeric for $t {
             const INTEGER: bool = true;
             #[inline(always)]
@@ -92,6 +97,7 @@ macro_rules! integers {
 
 macro_rules! floats {
     ($($t:ty),+) => { $(
+        impl sealed::Sealed for $t {}
         impl Numeric for $t {
             const INTEGER: bool = false;
             #[inline(always)]

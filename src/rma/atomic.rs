@@ -1,8 +1,10 @@
 //! Elements of windows: atomic access to one element in shared memory.
 //!
-//! One atomic domain per window: every access to an element, by any origin and by the target
-//! through its [`super::View`], is a single atomic access of the element's size, so no reader
-//! ever sees a torn element, and read-modify-writes of different origins never lose an update.
+//! One atomic domain per window: accumulates, fetch_and_op, compare_and_swap and accesses to
+//! single elements of up to 8 bytes, by any origin and by the target through its
+//! [`super::View`], are single atomic accesses of the element's size: no reader sees a torn
+//! element, and read-modify-writes of different origins never lose an update. Puts and gets of
+//! several elements may tear.
 //! All orderings here are Relaxed: order between operations comes from epochs (flush, fence).
 
 use crate::base::sync::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering::Relaxed};

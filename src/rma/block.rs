@@ -9,7 +9,7 @@ use crate::base::sync::{AtomicU32, AtomicU64, Ordering};
 use crate::base::{Deadline, Error, Offset, Result};
 use crate::coll::Team;
 use crate::shm::lock::QueueLock;
-use crate::shm::map::{PAGE, round_up};
+use crate::shm::map::{PAGE, available_memory, round_up};
 use crate::shm::region::{SharedLayout, locate};
 use std::ptr::NonNull;
 use std::time::Duration;
@@ -30,9 +30,8 @@ struct WindowHeader {
     bytes: AtomicU64,
     /// Members.
     size: AtomicU32,
-    /// 1 once some member has taken on freeing the window.
-    freeing: AtomicU32,
-    _pad: [AtomicU64; 4],
+    _pad0: AtomicU32,
+    _pad1: [AtomicU64; 4],
 }
 
 /// What is shared about one member's part.
@@ -79,6 +78,7 @@ fn block_bytes(size: u32) -> u64 {
 
 /// Allocates the block and the address range of a window (no pages of the latter yet).
 pub(super) fn create(team: &Team, bytes: u64) -> Result<Offset> {
+    check_total(bytes, team.size())?;
     let node = team.node();
     let length = block_bytes(team.size());
     let at = node.alloc_commons(length)?;
@@ -101,31 +101,57 @@ pub(super) fn create(team: &Team, bytes: u64) -> Result<Offset> {
     Ok(at)
 }
 
+/// Checks the block at `at`; returns where it lies, its offset in every stride, and the bytes of
+/// each part.
+fn validate(team: &Team, at: Offset) -> Result<(NonNull<u8>, u64, u64)> {
+    let node = team.node();
+    let base = locate(node.mapping(), at, block_bytes(team.size()), PAGE)?;
+    // SAFETY: `locate` checked bounds and alignment; WindowHeader is a SharedLayout.
+    let header: &WindowHeader = unsafe { base.cast().as_ref() };
+    let magic = header.magic.load(Ordering::Acquire);
+    let heap = header.heap.load(Ordering::Relaxed);
+    let bytes = header.bytes.load(Ordering::Relaxed);
+    let fits = heap.checked_add(bytes).is_some_and(|end| end <= node.areas().stride);
+    if magic != WINDOW_MAGIC || header.size.load(Ordering::Relaxed) != team.size() || !fits {
+        return Err(Error::Incompatible {
+            what: "a window's block",
+            why: format!("no finished window of this team lies at {at}"),
+        });
+    }
+    Ok((base, heap, bytes))
+}
+
+/// Undoes [`create`], for a window that no other member has heard of.
+pub(super) fn discard(team: &Team, at: Offset) {
+    // Failure leaves addresses taken until the job ends.
+    if let Ok((_, heap, _)) = validate(team, at) {
+        let _ = team.node().free_symmetric(heap, std::iter::empty());
+    }
+    let _ = team.node().free_commons(at);
+}
+
+/// An error if all parts together do not fit the memory there is now. Asked once, before the
+/// members reserve their parts at the same time, each of which sees the same room.
+fn check_total(bytes: u64, size: u32) -> Result<()> {
+    let wanted = bytes.saturating_mul(size.into());
+    let (available, limit) = available_memory();
+    if wanted <= available {
+        return Ok(());
+    }
+    Err(Error::OutOfMemory {
+        what: format!("a window of {size} parts of {bytes} bytes"),
+        wanted,
+        available,
+        limit,
+        advice: "use a smaller window, fewer ranks, or raise that limit",
+    })
+}
+
 impl WindowBlock {
     /// Opens the block that the team's first member created.
     pub fn open(team: &Team, at: Offset) -> Result<WindowBlock> {
-        let node = team.node();
-        let base = locate(node.mapping(), at, block_bytes(team.size()), PAGE)?;
-        let mut block = WindowBlock { at, base, team: team.clone(), heap: 0, bytes: 0 };
-        let header = block.header();
-        let magic = header.magic.load(Ordering::Acquire);
-        let heap = header.heap.load(Ordering::Relaxed);
-        let bytes = header.bytes.load(Ordering::Relaxed);
-        let fits = heap.checked_add(bytes).is_some_and(|end| end <= node.areas().stride);
-        if magic != WINDOW_MAGIC || header.size.load(Ordering::Relaxed) != team.size() || !fits {
-            return Err(Error::Incompatible {
-                what: "a window's block",
-                why: format!("no finished window of this team lies at {at}"),
-            });
-        }
-        block.heap = heap;
-        block.bytes = bytes;
-        Ok(block)
-    }
-
-    fn header(&self) -> &WindowHeader {
-        // SAFETY: `open` checked bounds and alignment of the whole block.
-        unsafe { self.base.cast().as_ref() }
+        let (base, heap, bytes) = validate(team, at)?;
+        Ok(WindowBlock { at, base, team: team.clone(), heap, bytes })
     }
 
     /// The line of a member's part; ranks beyond the team fold onto rank 0.
@@ -140,26 +166,29 @@ impl WindowBlock {
 
 impl Drop for WindowBlock {
     /// The last member to drop the window frees it for all: until then others may have
-    /// operations in flight on any part. The dead count as having dropped it.
+    /// operations in flight on any part. The dead count as having dropped it. Who is last is
+    /// decided under the lock of the commons, so that nobody looks at what another has freed.
     fn drop(&mut self) {
-        let node = self.team.node().clone();
-        self.part(self.team.rank().0).presence.store(GONE, Ordering::SeqCst);
+        let node = self.team.node();
         let slot_of = |rank| self.team.slot_of(rank);
-        let all_gone = self.team.ranks().all(|rank| {
-            self.part(rank.0).presence.load(Ordering::SeqCst) == GONE
-                || slot_of(rank).is_ok_and(|slot| node.probe(slot))
-        });
-        if !all_gone || self.header().freeing.swap(1, Ordering::AcqRel) != 0 {
-            return;
-        }
-        // Taking each lock once sweeps what dead waiters left in it (see `shm::lock`).
-        for rank in self.team.ranks() {
-            let lock = &self.part(rank.0).am_lock;
-            let _ = lock.lock(&*node, Deadline::after(PATIENCE)).map(drop);
-        }
-        // Failure leaves the memory allocated until the job ends.
-        let slots = self.team.ranks().filter_map(|r| slot_of(r).ok());
-        let _ = node.free_symmetric(self.heap, slots);
-        let _ = node.free_commons(self.at);
+        let last = || {
+            self.part(self.team.rank().0).presence.store(GONE, Ordering::Release);
+            let last = self.team.ranks().all(|rank| {
+                self.part(rank.0).presence.load(Ordering::Acquire) == GONE
+                    || slot_of(rank).is_ok_and(|slot| node.probe(slot))
+            });
+            if last {
+                // Taking each lock once sweeps what dead waiters left in it (see `shm::lock`).
+                for rank in self.team.ranks() {
+                    let lock = &self.part(rank.0).am_lock;
+                    let _ = lock.lock(&**node, Deadline::after(PATIENCE)).map(drop);
+                }
+                // Failure leaves the memory allocated until the job ends.
+                let slots = self.team.ranks().filter_map(|r| slot_of(r).ok());
+                let _ = node.free_symmetric(self.heap, slots);
+            }
+            last
+        };
+        let _ = node.free_commons_if(self.at, last);
     }
 }

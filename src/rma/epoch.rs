@@ -181,7 +181,8 @@ impl<T: Datum> LockAllEpoch<'_, T> {
         alive
     }
 
-    /// Completes this rank's operations on every rank. Cost as [`LockAllEpoch::flush`].
+    /// Completes this rank's operations on every rank. Cost: a full fence. Does not look for dead
+    /// targets.
     #[inline]
     pub fn flush_all(&self) -> Result<()> {
         full_fence();

@@ -7,7 +7,7 @@
 //! ```
 //! Two additions and a multiplication; nothing is looked up and nothing kept per target.
 
-use super::block::{PartLine, WindowBlock, create};
+use super::block::{PartLine, WindowBlock, create, discard};
 use super::view::{View, out_of_bounds};
 use crate::base::sync::{AtomicU32, Ordering};
 use crate::base::{Error, Offset, Rank, Result, Slot};
@@ -81,12 +81,25 @@ impl<T: Datum> Window<T> {
         let bytes = team.agree(DURING, same.and(bytes))? as u64;
 
         let created = if leader { create(team, bytes).map(|at| at.0) } else { Ok(0) };
-        let mut at = [team.agree(DURING, created)?];
+        let made = created.as_ref().ok().copied();
+        let agreed = team.agree(DURING, created);
+        if let (true, Err(_), Some(at)) = (leader, &agreed, made) {
+            // Nobody else has heard of it.
+            discard(team, Offset(at));
+        }
+        let mut at = [agreed?];
         team.broadcast(Rank(0), &mut at)?;
         let block = WindowBlock::open(team, Offset(at[0]));
-        let block = team.agree(DURING, block.and_then(|b| reserve_part(team, &b).map(|()| b)))?;
-
         let node = team.node();
+        let part = block.as_ref().ok().map(|b| Offset(node.areas().heap(node.slot()).0 + b.heap));
+        let reserved = block.and_then(|b| reserve_part(team, &b).map(|()| b));
+        let block = team.agree(DURING, reserved).inspect_err(|_| {
+            // Nobody has the window in working order. Whoever missed its offset does not count as
+            // having dropped it, so its addresses may stay taken; the memory need not.
+            if let Some(part) = part {
+                node.release(part, round_up(bytes, PAGE));
+            }
+        })?;
         let start = node.areas().heap(Slot(0)).0 + block.heap;
         // SAFETY: WindowBlock::open checked that every part lies inside its stride, and the
         // areas lie inside the mapping.

@@ -75,6 +75,24 @@ impl Node {
         Ok(())
     }
 
+    /// As [`Node::free_commons`], if `last` says so, which is asked under the heap's lock: of all
+    /// the processes that ask in turn exactly one frees the block, and none asks after that.
+    pub fn free_commons_if(&self, at: Offset, last: impl FnOnce() -> bool) -> Result<()> {
+        let deadline = Deadline::after(PATIENCE);
+        let within = Offset(at.0.saturating_sub(self.areas().commons().0.0));
+        self.with_heap(Which::Commons, |heap| {
+            let len = heap.length_at(within)?;
+            let last = || {
+                let last = last();
+                if last {
+                    self.release(at, len);
+                }
+                last
+            };
+            heap.free_if(self, within, deadline, last).map(drop)
+        })
+    }
+
     /// Bytes of address space allocated in each slot's symmetric memory.
     pub fn symmetric_in_use(&self) -> Result<u64> {
         self.with_heap(Which::Symmetric, |heap| Ok(heap.usage().0))

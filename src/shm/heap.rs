@@ -138,18 +138,31 @@ impl<'a> Heap<'a> {
     /// Gives an allocation back, and returns its length. Fails with [`Error::Misuse`] if there is
     /// none at `offset`. Waits for the lock until `deadline`.
     pub fn free<E: LockEnv>(&self, env: &E, offset: Offset, deadline: Deadline) -> Result<u64> {
+        self.free_if(env, offset, deadline, || true).map(|(len, _)| len)
+    }
+
+    /// As [`Heap::free`] if `agreed`, which is called under the lock, says so. Returns the length
+    /// of the allocation, and whether it was given back.
+    pub fn free_if<E: LockEnv>(
+        &self,
+        env: &E,
+        offset: Offset,
+        deadline: Deadline,
+        agreed: impl FnOnce() -> bool,
+    ) -> Result<(u64, bool)> {
         let held = self.table.lock.acquire(env, deadline)?;
         let found = self.table.extents.iter().find_map(|extent| {
             let len = extent.len.load(Ordering::Acquire);
             (len != 0 && extent.offset.load(Ordering::Relaxed) == offset.0).then_some((extent, len))
         });
-        if let Some((extent, _)) = found {
+        let freed = found.is_some() && agreed();
+        if let (Some((extent, _)), true) = (found, freed) {
             crash::point();
             extent.len.store(0, Ordering::Release);
             crash::point();
         }
         self.table.lock.release(env, held)?;
-        found.map(|(_, len)| len).ok_or_else(|| Error::Misuse {
+        found.map(|(_, len)| (len, freed)).ok_or_else(|| Error::Misuse {
             what: "freeing shared memory",
             why: format!("nothing is allocated at {offset} of {}; free it once", self.what),
         })

@@ -113,7 +113,8 @@ pub fn available_memory() -> (u64, String) {
         for (max, current) in cgroup_files(&text) {
             let read = |p: &str| std::fs::read_to_string(p).ok()?.trim().parse::<u64>().ok();
             if let (Some(limit), Some(used)) = (read(&max), read(&current)) {
-                let left = limit.saturating_sub(used);
+                // Pages of files that are not in use count as used, but give way.
+                let left = limit.saturating_sub(used.saturating_sub(reclaimable(&max)));
                 if left < best.0 {
                     best = (left, format!("{max} is {limit}, {used} in use"));
                 }
@@ -121,6 +122,18 @@ pub fn available_memory() -> (u64, String) {
         }
     }
     best
+}
+
+/// Bytes of the cgroup whose limit file is `max` that the kernel takes back before it runs out.
+fn reclaimable(max: &str) -> u64 {
+    let folder = max.rsplit_once('/').map_or("", |(folder, _)| folder);
+    let text = std::fs::read_to_string(format!("{folder}/memory.stat")).unwrap_or_default();
+    let value = |line: &str| {
+        let (name, value) = line.split_once(' ')?;
+        // v2 and v1; where both stand, v1's own counts this group alone.
+        matches!(name, "inactive_file" | "total_inactive_file").then(|| value.parse().ok())?
+    };
+    text.lines().filter_map(value).max().unwrap_or(0)
 }
 
 /// The (limit, usage) file pairs of every cgroup that encloses this process, v2 and v1.

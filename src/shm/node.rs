@@ -20,7 +20,7 @@ use super::segment::{
     self, Areas, HUGE_PAGE, INBOX_BYTES, NodeHeader, RankSlot, STATE_DEAD, STATE_EMPTY,
     STATE_JOINING, STATE_LEFT, STATE_READY,
 };
-use crate::base::sync::{self, AtomicU32, Ordering};
+use crate::base::sync::{self, AtomicBool, AtomicU32, Ordering};
 use crate::base::{Deadline, Error, Offset, Rank, Result, Slot, settings};
 use rustix::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -34,7 +34,7 @@ const HIGHEST: u64 = 0x5500_0000_0000;
 /// Most peers asked about in one check.
 const PROBES: usize = 64;
 
-/// An attachment. Dropping it without [`Node::leave`] counts as dying.
+/// An attachment. Dropping it without having called [`Node::leave`] counts as dying.
 #[derive(Debug)]
 pub struct Node {
     map: Arc<Mapping>,
@@ -45,6 +45,7 @@ pub struct Node {
     header: SharedRef<NodeHeader>,
     pace: Pace,
     huge_pages: bool,
+    leaving: AtomicBool,
     pub(super) lock_nodes: LocalNodes,
     probe_cursor: AtomicU32,
 }
@@ -92,6 +93,12 @@ impl Node {
     /// threads of one process.
     pub fn attach_mapped(fd: OwnedFd, slot: Slot, mapping: Arc<Mapping>) -> Result<Arc<Node>> {
         let (fd, head, areas, size) = open_head(fd)?;
+        if mapping.length() != areas.length {
+            return Err(Error::Incompatible {
+                what: "a mapping of the node's memory",
+                why: format!("{} bytes are mapped of {}", mapping.length(), areas.length),
+            });
+        }
         let header: SharedRef<NodeHeader> = SharedRef::new(&head, Offset(0))?;
         let wiring = Wiring { fd, head, header, areas, size, slot };
         wiring.enter()?;
@@ -242,13 +249,24 @@ impl Node {
         Error::RankDied { rank: Rank(slot.0.into()), cause, during }
     }
 
-    /// Leaves in good order: peers that wait for this process get an error that says so, but it
-    /// does not count as a death.
+    /// Says that the end of this attachment is meant: peers that wait for this process then get
+    /// an error that says that it left, and it does not count as a death.
+    ///
+    /// The process leaves when the attachment is dropped, that is with the last of the job, its
+    /// teams and its windows: until then it can still reach what others would take for free.
     pub fn leave(&self) {
-        let block = self.rank_slot(self.slot);
-        block.state.store(STATE_LEFT, Ordering::Release);
-        block.doorbell.notify();
-        self.header.wiring.notify();
+        self.leaving.store(true, Ordering::Release);
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        if self.leaving.load(Ordering::Acquire) {
+            let block = self.rank_slot(self.slot);
+            block.state.store(STATE_LEFT, Ordering::Release);
+            block.doorbell.notify();
+            self.header.wiring.notify();
+        }
     }
 }
 
@@ -440,6 +458,7 @@ impl Wiring {
             header,
             pace,
             huge_pages: settings::HUGE_PAGES.switch()?,
+            leaving: AtomicBool::new(false),
             lock_nodes: LocalNodes::default(),
             probe_cursor: AtomicU32::new(0),
         };
@@ -479,6 +498,10 @@ impl Node {
                     }
                     e => e,
                 })?;
+            // Ready once, but dead before it had prepared what the others will use.
+            if block.state.load(Ordering::Acquire) == STATE_DEAD {
+                return Err(self.died(slot, "wiring the job up"));
+            }
         }
         sync::use_full_fences(self.header.full_fences.load(Ordering::Acquire) != 0);
         Ok(())

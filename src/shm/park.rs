@@ -97,8 +97,7 @@ impl WaitCell {
     /// Waits until `poll` returns a value, `check` an error, or the deadline passes.
     ///
     /// `poll` is called often and must be cheap; `check` is called before the first sleep and
-    /// after each, and looks for dead peers. `missing` names who is waited for if the deadline
-    /// passes.
+    /// after each, and looks for dead peers.
     pub fn wait<R>(
         &self,
         pace: Pace,
@@ -129,8 +128,10 @@ impl WaitCell {
             if let Some(value) = poll() {
                 return Ok(value);
             }
-            // The condition may have come true just before the peer died: poll came first.
-            check()?;
+            if let Err(gone) = check() {
+                // What is waited for may have come between the poll and the end of the peer.
+                return poll().ok_or(gone);
+            }
             if deadline.passed() {
                 return Err(Error::TimedOut {
                     during,

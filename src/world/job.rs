@@ -13,7 +13,8 @@ use std::time::Duration;
 
 /// This process's part in a job. Usable from many threads.
 ///
-/// Dropping it leaves the job: peers that still wait for this rank get an error that says so.
+/// Dropping it, and the last of its teams and windows, leaves the job: peers that still wait for
+/// this rank, also in a collective that it has completed, get an error that says so.
 /// [`Job::finish`] waits for everybody first. A process that ends without either (killed, or
 /// unwinding from a panic) counts as dead.
 #[derive(Debug)]
@@ -180,7 +181,7 @@ impl Job {
     /// Waits until every rank has called it, then leaves. After a death it leaves at once and
     /// reports it.
     pub fn finish(self) -> Result<()> {
-        self.team.barrier()
+        self.team.farewell()
     }
 }
 

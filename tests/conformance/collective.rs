@@ -15,6 +15,7 @@ pub const CASES: &[Case] = &[
     ("bad_arguments", bad_arguments),
     ("agree_spreads_failure", agree),
     ("shrink_without_deaths", shrink),
+    ("members_leave_at_different_moments", endings),
 ];
 
 /// Lengths in bytes around every boundary of the algorithms: board, piece.
@@ -241,5 +242,20 @@ fn shrink(job: &Job) -> Result<()> {
     let same = team.split(Some(1), team.rank().0)?.expect("a colour");
     let survivors = same.shrink()?;
     assert_eq!((survivors.rank(), survivors.size()), (team.rank(), team.size()));
+    assert!(matches!(same.shrink(), Err(Error::Misuse { .. })), "a second membership");
+    let again = survivors.shrink()?;
+    again.barrier()?;
     survivors.barrier()
+}
+
+/// Ranks end at different moments after their last collective: nobody may take that for a
+/// failure of the others.
+fn endings(job: &Job) -> Result<()> {
+    let team = job.team();
+    for round in 0..300 {
+        let part = team.split(Some(0), round)?.expect("a colour");
+        part.barrier()?;
+        drop(part);
+    }
+    Ok(())
 }
