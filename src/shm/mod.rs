@@ -15,6 +15,8 @@ pub mod lock;
 pub mod map;
 #[cfg(not(loom))]
 pub mod node;
+#[cfg(not(loom))]
+pub mod observer;
 pub mod park;
 #[cfg(not(loom))]
 pub mod region;

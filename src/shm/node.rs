@@ -270,10 +270,10 @@ impl Drop for Node {
     }
 }
 
-type Head = (OwnedFd, Arc<Mapping>, Areas, u32);
+pub(super) type Head = (OwnedFd, Arc<Mapping>, Areas, u32);
 
 /// Opens the file anew, validates its header, and maps the control structures.
-fn open_head(fd: OwnedFd) -> Result<Head> {
+pub(super) fn open_head(fd: OwnedFd) -> Result<Head> {
     let own = map::reopen(&fd)?;
     let length = map::sealed_length(&own)?;
     if length < PAGE {
@@ -516,59 +516,10 @@ fn choose_pace(size: u32, cpus: u32) -> Result<Pace> {
     Ok(pace)
 }
 
-/// The launcher's view of a segment: it watches and records, and takes no slot.
-#[derive(Debug)]
-pub struct Observer {
-    _fd: OwnedFd,
-    head: Arc<Mapping>,
-    header: SharedRef<NodeHeader>,
-    areas: Areas,
-    size: u32,
-}
-
-impl Observer {
-    /// Opens the memory file of a node.
-    pub fn open(fd: OwnedFd) -> Result<Observer> {
-        let (fd, head, areas, size) = open_head(fd)?;
-        let header = SharedRef::new(&head, Offset(0))?;
-        Ok(Observer { _fd: fd, head, header, areas, size })
-    }
-
-    fn block(&self, slot: Slot) -> Result<SharedRef<RankSlot>> {
-        if u32::from(slot.0) >= self.size {
-            return Err(Error::invalid("slot", format!("{slot} in a job of {}", self.size)));
-        }
-        SharedRef::new(&self.head, self.areas.slot(slot))
-    }
-
-    /// Records that a slot's process ended: `cause` is 0x100 | signal or 0x200 | exit code.
-    /// A process that had left in good order is not counted.
-    pub fn mark_dead(&self, slot: Slot, cause: u32) -> Result<()> {
-        liveness::mark_dead(&self.header, &*self.block(slot)?, cause);
-        Ok(())
-    }
-
-    /// The state of a slot, one of the `STATE_` values of [`segment`].
-    pub fn state(&self, slot: Slot) -> Result<u32> {
-        Ok(self.block(slot)?.state.load(Ordering::Acquire))
-    }
-
-    /// Records the core a rank is bound to.
-    pub fn set_core(&self, slot: Slot, core: u32) -> Result<()> {
-        self.block(slot)?.core.store(core.saturating_add(1), Ordering::Relaxed);
-        Ok(())
-    }
-
-    /// Announces that the job is being ended.
-    pub fn set_ending(&self) {
-        self.header.ending.store(1, Ordering::Release);
-        self.header.wiring.notify();
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::shm::observer::Observer;
     use std::time::Duration;
 
     #[test]

@@ -42,7 +42,7 @@ impl Pace {
     pub const DEDICATED: Pace = Pace { spins: 8192, yields: 16, slice: Duration::from_millis(4) };
 
     /// For ranks that share cores: who spins keeps the one waited for from running.
-    pub const SHARED: Pace = Pace { spins: 64, yields: 32, slice: Duration::from_millis(4) };
+    pub const SHARED: Pace = Pace { spins: 24, yields: 32, slice: Duration::from_millis(4) };
 }
 
 /// Polls without a pause at the beginning of a wait: an answer from another core takes about as

@@ -3,7 +3,8 @@
 
 use crate::base::{Error, Rank, Result, Slot, settings};
 use crate::boot::launch::{self, Plan, Signals, Watcher};
-use crate::shm::node::{Node, Observer, random};
+use crate::shm::node::{Node, random};
+use crate::shm::observer::Observer;
 use crate::topo::{self, Bind, Topology};
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
