@@ -42,7 +42,7 @@ impl Observer {
         Ok(())
     }
 
-    /// The state of a slot, one of the `STATE_` values of [`segment`].
+    /// The state of a slot, one of the `STATE_` values of [`super::segment`].
     pub fn state(&self, slot: Slot) -> Result<u32> {
         Ok(self.block(slot)?.state.load(Ordering::Acquire))
     }
