@@ -23,3 +23,5 @@ pub mod region;
 pub mod ring;
 #[cfg(not(loom))]
 pub mod segment;
+#[cfg(not(loom))]
+pub mod wiring;

@@ -2,9 +2,10 @@
 
 use super::liveness;
 use super::map::Mapping;
-use super::node::open_head;
+
 use super::region::SharedRef;
 use super::segment::{Areas, NodeHeader, RankSlot};
+use super::wiring::open_head;
 use crate::base::sync::Ordering;
 use crate::base::{Error, Offset, Result, Slot};
 use rustix::fd::OwnedFd;

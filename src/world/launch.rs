@@ -3,8 +3,9 @@
 
 use crate::base::{Error, Rank, Result, Slot, settings};
 use crate::boot::launch::{self, Plan, Signals, Watcher};
-use crate::shm::node::{Node, random};
+use crate::shm::node::Node;
 use crate::shm::observer::Observer;
+use crate::shm::wiring::random;
 use crate::topo::{self, Bind, Topology};
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
