@@ -20,7 +20,7 @@ pub use crate::boot::launch::{Exit, Outcome, Output, Running};
 /// let job = Launcher::new("./a.out").arg("input").ranks(4).output(Output::Capture).start()?;
 /// let outcome = job.wait()?;
 /// println!("{}: exit code {}", outcome.summary(), outcome.code());
-/// # hither::Result::Ok(())
+/// # Ok::<(), hither::Error>(())
 /// ```
 ///
 /// Each rank leads a process group of its own. Rank 0 has the launcher's standard input unless
