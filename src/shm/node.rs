@@ -284,7 +284,7 @@ mod tests {
         let b = Node::attach_mapped(fd.try_clone().unwrap(), Slot(1), map).unwrap();
         assert!(!a.probe(Slot(1)));
         drop(b);
-        assert!(a.probe(Slot(1)));
+        liveness::eventually("the death is seen", || a.probe(Slot(1)));
         assert!(a.probe(Slot(1)));
         assert_eq!(a.header().deaths.load(Ordering::Relaxed), 1);
         let err = a.check(std::iter::once(Slot(1)), "a test").unwrap_err();
