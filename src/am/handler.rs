@@ -68,20 +68,20 @@ impl<T: Datum> Window<T> {
             why: format!("index {index} is taken on this window; use another"),
         };
         let kept = same(self.team().rank(), mine, theirs).and_then(|()| {
-            let kept = self.attach_handler(index, Arc::new(handler.clone()));
+            let kept = self.core().attach_handler(index, Arc::new(handler.clone()));
             if kept { Ok(()) } else { Err(taken()) }
         });
         let own = kept.is_ok();
         let agreed = self.team().agree(DURING, kept);
         if own && agreed.is_err() {
-            self.detach_handler(index);
+            self.core().detach_handler(index);
         }
         agreed.map(|()| handler)
     }
 
     /// The handler registered under `index`, if there is one of these types.
     pub fn handler<I: Datum, O: Datum>(&self, index: u32) -> Option<Handler<T, I, O>> {
-        self.attached(index)?.downcast_ref::<Handler<T, I, O>>().cloned()
+        self.core().attached(index)?.downcast_ref::<Handler<T, I, O>>().cloned()
     }
 }
 

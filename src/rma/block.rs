@@ -1,27 +1,41 @@
 //! A window's block in the commons: what all its members share about it.
 //!
 //! ```text
-//! WindowHeader   64 B      where its symmetric memory lies, life cycle
-//! PartLine       64 B x n  one line per member's part: active-message lock, poison, presence
+//! WindowHeader   128 B      line 0: kind, size, where its memory lies; line 1: accumulates
+//! everywhere     set        members that hold a lock on every part (see `bits`)
+//! Part           x n        one record per member:
+//!   PartInfo      64 B        where the part lies, its size and displacement unit, presence
+//!   PassiveLine   64 B        its passive-target lock
+//!   PartLine      64 B        active-message lock, poison
+//!   ActiveLine    64 B        where its owner waits for posts and completions, and for signals
+//!   readers       set         who holds its lock shared
+//!   posted        set         who has exposed its part to this member
+//!   completed     set         who has completed its accesses to this member's part
+//!   Stripe        64 B x 32   locks of accumulates, one per stretch of the part in turn
 //! ```
+//! Sets are rounded up to a line. Everything is indexed by rank in the window's team.
 
+use super::bits::{Bits, words};
 use crate::base::sync::{AtomicU32, AtomicU64, Ordering};
 use crate::base::{Deadline, Error, Offset, Result};
 use crate::coll::Team;
 use crate::shm::lock::QueueLock;
 use crate::shm::map::{PAGE, available_memory, round_up};
+use crate::shm::park::WaitCell;
 use crate::shm::region::{SharedLayout, locate};
 use std::ptr::NonNull;
 use std::time::Duration;
 
 /// Longest wait for a lock that nobody can hold for long any more.
 const PATIENCE: Duration = Duration::from_secs(5);
-const WINDOW_MAGIC: u64 = 0x4869_5769_6e64_0001;
+const WINDOW_MAGIC: u64 = 0x4869_5769_6e64_0002;
 /// The member has dropped the window.
 const GONE: u32 = 1;
+/// Locks of accumulates per part.
+pub(crate) const STRIPES: usize = 32;
 
 #[repr(C, align(64))]
-struct WindowHeader {
+pub(crate) struct WindowHeader {
     /// [`WINDOW_MAGIC`], stored last.
     magic: AtomicU64,
     /// Offset of the window within every member's stride.
@@ -32,35 +46,139 @@ struct WindowHeader {
     size: AtomicU32,
     _pad0: AtomicU32,
     _pad1: [AtomicU64; 4],
+    /// How elements are updated at present (see `accumulate`). Read by every accumulate, seldom
+    /// written.
+    pub accumulate: AtomicU64,
+    _pad2: [AtomicU64; 7],
 }
 
-/// What is shared about one member's part.
+/// Where a member's part lies. Written by its owner while the window is made; read-only then, but
+/// for `presence`.
+#[repr(C, align(64))]
+pub(crate) struct PartInfo {
+    /// Offset in the segment of the part's first byte.
+    pub offset: AtomicU64,
+    /// Bytes of the part.
+    pub bytes: AtomicU64,
+    /// Bytes per displacement.
+    pub unit: AtomicU32,
+    /// How it can be reached.
+    pub reach: AtomicU32,
+    presence: AtomicU32,
+    _pad0: AtomicU32,
+    _pad1: [AtomicU64; 4],
+}
+
+/// The passive-target lock of a part.
+#[repr(C, align(64))]
+pub(crate) struct PassiveLine {
+    /// Held by whoever holds the part exclusively or waits for its readers to go; passed through
+    /// by readers that found it taken.
+    pub gate: QueueLock,
+    /// Rank + 1 of whoever holds the part exclusively.
+    pub exclusive: AtomicU32,
+    _pad0: AtomicU32,
+    /// Where the holder of the gate waits for the readers to go.
+    pub drained: WaitCell,
+    _pad1: [AtomicU64; 5],
+}
+
+/// What is shared about the active messages on one member's part.
 #[repr(C, align(64))]
 pub(crate) struct PartLine {
     /// Serialises the active messages on this part.
     pub am_lock: QueueLock,
     /// Slot + 1 of a process that died inside an active message on this part, else 0.
     pub poison: AtomicU32,
-    presence: AtomicU32,
+    _pad0: AtomicU32,
+    _pad1: [AtomicU64; 6],
+}
+
+/// Where the owner of a part waits.
+#[repr(C, align(64))]
+pub(crate) struct ActiveLine {
+    /// For posts and completions.
+    pub active: WaitCell,
+    /// For a word of the part to change.
+    pub signal: WaitCell,
     _pad: [AtomicU64; 6],
+}
+
+/// A lock of accumulates.
+#[repr(C, align(64))]
+pub(crate) struct Stripe {
+    pub lock: QueueLock,
+    _pad: [AtomicU64; 7],
 }
 
 // SAFETY: repr(C) of atomics.
 unsafe impl SharedLayout for WindowHeader {}
+// SAFETY: repr(C) of atomics.
+unsafe impl SharedLayout for PartInfo {}
+// SAFETY: repr(C) of atomics (locks and cells are some).
+unsafe impl SharedLayout for PassiveLine {}
 // SAFETY: repr(C) of atomics (the lock is one).
 unsafe impl SharedLayout for PartLine {}
+// SAFETY: repr(C) of atomics (the cells are some).
+unsafe impl SharedLayout for ActiveLine {}
+// SAFETY: repr(C) of atomics (the lock is one).
+unsafe impl SharedLayout for Stripe {}
 
 const _: () = {
-    assert!(size_of::<WindowHeader>() == 64);
+    use std::mem::offset_of;
+    assert!(size_of::<WindowHeader>() == 128);
+    assert!(offset_of!(WindowHeader, accumulate) == 64);
+    assert!(size_of::<PartInfo>() == 64);
+    assert!(size_of::<PassiveLine>() == 64);
+    assert!(offset_of!(PassiveLine, exclusive) == 8);
+    assert!(offset_of!(PassiveLine, drained) == 16);
     assert!(size_of::<PartLine>() == 64);
-    assert!(std::mem::offset_of!(PartLine, poison) == 8);
+    assert!(offset_of!(PartLine, poison) == 8);
+    assert!(size_of::<ActiveLine>() == 64);
+    assert!(size_of::<Stripe>() == 64);
 };
+
+/// Offsets in a block for a team of some size.
+#[derive(Clone, Copy, Debug)]
+struct Plan {
+    set: usize,
+    parts: usize,
+    part: usize,
+    bytes: u64,
+}
+
+const PASSIVE: usize = size_of::<PartInfo>();
+const AM: usize = PASSIVE + size_of::<PassiveLine>();
+const ACTIVE: usize = AM + size_of::<PartLine>();
+const SETS: usize = ACTIVE + size_of::<ActiveLine>();
+
+/// The sets of a part.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Set {
+    /// Who holds its lock shared.
+    Readers = 0,
+    /// Who has exposed its part to this member.
+    Posted = 1,
+    /// Who has completed its accesses to this member's part.
+    Completed = 2,
+}
+
+impl Plan {
+    fn new(size: u32) -> Plan {
+        let set = (words(size) * 8).next_multiple_of(64);
+        let parts = size_of::<WindowHeader>() + set;
+        let part = SETS + 3 * set + STRIPES * size_of::<Stripe>();
+        let bytes = round_up((parts + part * size as usize) as u64, PAGE);
+        Plan { set, parts, part, bytes }
+    }
+}
 
 /// Access to a window's block, and this process's membership in it.
 #[derive(Debug)]
-pub(super) struct WindowBlock {
+pub(crate) struct WindowBlock {
     pub at: Offset,
     base: NonNull<u8>,
+    plan: Plan,
     pub team: Team,
     pub heap: u64,
     pub bytes: u64,
@@ -72,15 +190,11 @@ unsafe impl Send for WindowBlock {}
 // SAFETY: as above.
 unsafe impl Sync for WindowBlock {}
 
-fn block_bytes(size: u32) -> u64 {
-    round_up((size_of::<WindowHeader>() + size_of::<PartLine>() * size as usize) as u64, PAGE)
-}
-
 /// Allocates the block and the address range of a window (no pages of the latter yet).
 pub(super) fn create(team: &Team, bytes: u64) -> Result<Offset> {
     check_total(bytes, team.size())?;
     let node = team.node();
-    let length = block_bytes(team.size());
+    let length = Plan::new(team.size()).bytes;
     let at = node.alloc_commons(length)?;
     let fill = || {
         node.reserve(at, length, "a window's control lines")?;
@@ -105,7 +219,7 @@ pub(super) fn create(team: &Team, bytes: u64) -> Result<Offset> {
 /// each part.
 fn validate(team: &Team, at: Offset) -> Result<(NonNull<u8>, u64, u64)> {
     let node = team.node();
-    let base = locate(node.mapping(), at, block_bytes(team.size()), PAGE)?;
+    let base = locate(node.mapping(), at, Plan::new(team.size()).bytes, PAGE)?;
     // SAFETY: `locate` checked bounds and alignment; WindowHeader is a SharedLayout.
     let header: &WindowHeader = unsafe { base.cast().as_ref() };
     let magic = header.magic.load(Ordering::Acquire);
@@ -151,18 +265,90 @@ impl WindowBlock {
     /// Opens the block that the team's first member created.
     pub fn open(team: &Team, at: Offset) -> Result<WindowBlock> {
         let (base, heap, bytes) = validate(team, at)?;
-        Ok(WindowBlock { at, base, team: team.clone(), heap, bytes })
+        let plan = Plan::new(team.size());
+        Ok(WindowBlock { at, base, plan, team: team.clone(), heap, bytes })
     }
 
-    /// The line of a member's part; ranks beyond the team fold onto rank 0.
+    /// The header.
     #[inline]
-    pub fn part(&self, rank: u32) -> &PartLine {
+    pub fn header(&self) -> &WindowHeader {
+        // SAFETY: `open` checked the block; it begins with the header.
+        unsafe { self.base.cast().as_ref() }
+    }
+
+    /// The members that hold a lock on every part.
+    #[inline]
+    pub fn everywhere(&self) -> Bits<'_> {
+        // SAFETY: the set follows the header inside the block that `open` checked.
+        unsafe { Bits::new(self.base.add(size_of::<WindowHeader>()).cast(), self.plan.set / 8) }
+    }
+
+    /// A record in a member's part; ranks beyond the team fold onto rank 0.
+    ///
+    /// # Safety
+    /// A `T` lies at `at` of every part of the plan.
+    #[inline]
+    unsafe fn record<T: SharedLayout>(&self, rank: u32, at: usize) -> &T {
         let rank = if rank < self.team.size() { rank } else { 0 };
-        let at = size_of::<WindowHeader>() + size_of::<PartLine>() * rank as usize;
-        // SAFETY: rank < size, so the line lies inside the block that `open` checked.
+        let at = self.plan.parts + self.plan.part * rank as usize + at;
+        // SAFETY: rank < size, so the record lies inside the block that `open` checked.
         unsafe { self.base.add(at).cast().as_ref() }
     }
+
+    /// Where a member's part lies.
+    #[inline]
+    pub fn info(&self, rank: u32) -> &PartInfo {
+        // SAFETY: as the layout says.
+        unsafe { self.record(rank, 0) }
+    }
+
+    /// The passive-target lock of a member's part.
+    #[inline]
+    pub fn passive(&self, rank: u32) -> &PassiveLine {
+        // SAFETY: as the layout says.
+        unsafe { self.record(rank, PASSIVE) }
+    }
+
+    /// The line of a member's active messages.
+    #[inline]
+    pub fn part(&self, rank: u32) -> &PartLine {
+        // SAFETY: as the layout says.
+        unsafe { self.record(rank, AM) }
+    }
+
+    /// Where a member waits.
+    #[inline]
+    pub fn active(&self, rank: u32) -> &ActiveLine {
+        // SAFETY: as the layout says.
+        unsafe { self.record(rank, ACTIVE) }
+    }
+
+    /// One of the sets of a member's part.
+    #[inline]
+    pub fn set(&self, rank: u32, which: Set) -> Bits<'_> {
+        let at = SETS + which as usize * self.plan.set;
+        // SAFETY: as the layout says; the set has plan.set bytes.
+        unsafe {
+            let first: &AtomicWord = self.record(rank, at);
+            Bits::new(NonNull::from(&first.0), self.plan.set / 8)
+        }
+    }
+
+    /// One of the locks of accumulates on a member's part, in turn.
+    #[inline]
+    pub fn stripe(&self, rank: u32, index: usize) -> &Stripe {
+        let at = SETS + 3 * self.plan.set + (index % STRIPES) * size_of::<Stripe>();
+        // SAFETY: as the layout says.
+        unsafe { self.record(rank, at) }
+    }
 }
+
+/// The first word of a set.
+#[repr(transparent)]
+struct AtomicWord(AtomicU64);
+
+// SAFETY: one atomic.
+unsafe impl SharedLayout for AtomicWord {}
 
 impl Drop for WindowBlock {
     /// The last member to drop the window frees it for all: until then others may have
@@ -172,16 +358,19 @@ impl Drop for WindowBlock {
         let node = self.team.node();
         let slot_of = |rank| self.team.slot_of(rank);
         let last = || {
-            self.part(self.team.rank().0).presence.store(GONE, Ordering::Release);
+            self.info(self.team.rank().0).presence.store(GONE, Ordering::Release);
             let last = self.team.ranks().all(|rank| {
-                self.part(rank.0).presence.load(Ordering::Acquire) == GONE
+                self.info(rank.0).presence.load(Ordering::Acquire) == GONE
                     || slot_of(rank).is_ok_and(|slot| node.probe(slot))
             });
             if last {
                 // Taking each lock once sweeps what dead waiters left in it (see `shm::lock`).
                 for rank in self.team.ranks() {
-                    let lock = &self.part(rank.0).am_lock;
-                    let _ = lock.lock(&**node, Deadline::after(PATIENCE)).map(drop);
+                    let stripes = (0..STRIPES).map(|i| &self.stripe(rank.0, i).lock);
+                    let others = [&self.part(rank.0).am_lock, &self.passive(rank.0).gate];
+                    for lock in stripes.chain(others) {
+                        let _ = lock.lock(&**node, Deadline::after(PATIENCE)).map(drop);
+                    }
                 }
                 // Failure leaves the memory allocated until the job ends.
                 let slots = self.team.ranks().filter_map(|r| slot_of(r).ok());

@@ -1,13 +1,18 @@
-//! One-sided communication: symmetric windows, epochs as guards, operations that the origin
-//! carries out itself, directly on the target's memory.
+//! One-sided communication: windows, epochs as guards, operations that the origin carries out
+//! itself, directly on the target's memory.
 
-pub mod atomic;
+pub mod accumulate;
+mod bits;
 mod block;
+mod core;
 pub mod epoch;
+pub mod info;
+mod ops;
 pub mod view;
 pub mod window;
 
-pub use atomic::Element;
+pub use accumulate::Element;
 pub use epoch::{Assertions, Epoch, FenceEpoch, LockAllEpoch};
+pub use info::Info;
 pub use view::View;
 pub use window::Window;

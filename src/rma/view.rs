@@ -1,7 +1,7 @@
 //! Direct access to a run of elements in shared memory: a rank's own part of a window, or the
 //! part that an active message's handler works on.
 
-use super::atomic::Element;
+use super::accumulate::Element;
 use crate::base::{Error, Rank, Result};
 use crate::layout::Datum;
 use crate::layout::op::{Op, check_op};

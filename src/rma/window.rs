@@ -8,6 +8,8 @@
 //! Two additions and a multiplication; nothing is looked up and nothing kept per target.
 
 use super::block::{PartLine, WindowBlock, create, discard};
+use super::core::Core;
+use super::info::Info;
 use super::view::{View, out_of_bounds};
 use crate::base::sync::{AtomicU32, Ordering};
 use crate::base::{Error, Offset, Rank, Result, Slot};
@@ -16,11 +18,9 @@ use crate::layout::Datum;
 use crate::shm::map::{PAGE, round_up};
 use crate::shm::node::Node;
 use crate::shm::segment::STATE_DEAD;
-use std::any::Any;
-use std::collections::HashMap;
 use std::marker::PhantomData;
 use std::ptr::NonNull;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 
 /// Memory of every member of a team that all of them can access one-sidedly.
 ///
@@ -28,7 +28,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 /// drops it. Private state: this structure, whatever the number of ranks.
 #[derive(Debug)]
 pub struct Window<T> {
-    block: WindowBlock,
+    core: Arc<Core>,
     /// Where slot 0's part would begin.
     first: *mut u8,
     stride: usize,
@@ -39,12 +39,10 @@ pub struct Window<T> {
     identity: bool,
     /// Count of the deaths in the job.
     deaths: NonNull<AtomicU32>,
-    /// Handlers registered on this window, by index; what they are is the room above's business.
-    handlers: RwLock<HashMap<u32, Arc<dyn Any + Send + Sync>>>,
     _elements: PhantomData<T>,
 }
 
-// SAFETY: the raw pointer stands for mapped memory that `block` keeps alive and that is accessed
+// SAFETY: the raw pointer stands for mapped memory that `core` keeps alive and that is accessed
 // by atomics and opaque copies only; T is plain data.
 unsafe impl<T: Datum> Send for Window<T> {}
 // SAFETY: as above.
@@ -111,8 +109,7 @@ impl<T: Datum> Window<T> {
             size: team.size(),
             identity: team.is_identity(),
             deaths: NonNull::from(&node.header().deaths),
-            block,
-            handlers: RwLock::default(),
+            core: Arc::new(Core::new(block, Info::default())),
             _elements: PhantomData,
         })
     }
@@ -120,7 +117,7 @@ impl<T: Datum> Window<T> {
     /// The team that allocated the window.
     #[inline]
     pub fn team(&self) -> &Team {
-        &self.block.team
+        &self.core.block.team
     }
 
     /// Elements of each part.
@@ -188,47 +185,31 @@ impl<T: Datum> Window<T> {
     /// The shared control line of a member's part.
     #[inline]
     pub(crate) fn line(&self, target: Rank) -> &PartLine {
-        self.block.part(target.0)
+        self.core.block.part(target.0)
     }
 
     /// Identity of the window in the job while it lives.
     #[inline]
     pub(crate) fn id(&self) -> u64 {
-        self.block.at.0
+        self.core.block.at.0
     }
 
-    /// Keeps `handler` under `index`; false if the index is taken.
-    pub(crate) fn attach_handler(&self, index: u32, handler: Arc<dyn Any + Send + Sync>) -> bool {
-        let mut map = self.handlers.write().unwrap_or_else(PoisonError::into_inner);
-        match map.entry(index) {
-            std::collections::hash_map::Entry::Occupied(_) => false,
-            std::collections::hash_map::Entry::Vacant(entry) => {
-                entry.insert(handler);
-                true
-            }
-        }
-    }
-
-    /// What is kept under `index`.
-    pub(crate) fn attached(&self, index: u32) -> Option<Arc<dyn Any + Send + Sync>> {
-        self.handlers.read().unwrap_or_else(PoisonError::into_inner).get(&index).cloned()
-    }
-
-    /// Forgets what is kept under `index`.
-    pub(crate) fn detach_handler(&self, index: u32) {
-        self.handlers.write().unwrap_or_else(PoisonError::into_inner).remove(&index);
+    /// What does not depend on the element type.
+    #[inline]
+    pub(crate) fn core(&self) -> &Arc<Core> {
+        &self.core
     }
 
     /// The attachment to the node.
     #[inline]
     pub(crate) fn node(&self) -> &Arc<Node> {
-        self.block.team.node()
+        self.core.block.team.node()
     }
 
     /// An error if `target` is known to be dead. One load while nobody in the job has died.
     #[inline]
     pub(crate) fn check_alive(&self, target: Rank, during: &'static str) -> Result<()> {
-        // SAFETY: a word of the header of the node's mapping, which `block` keeps alive.
+        // SAFETY: a word of the header of the node's mapping, which `core` keeps alive.
         if unsafe { self.deaths.as_ref() }.load(Ordering::Relaxed) == 0 {
             return Ok(());
         }
