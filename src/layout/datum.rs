@@ -1,11 +1,17 @@
 //! Element types: what windows, collectives and active messages carry.
 
+use super::kind::Kind;
+
 /// A plain element: copied by its bytes, the same in every process of the job.
 ///
 /// # Safety
 /// Every bit pattern of `size_of::<Self>()` bytes is a valid value, there is no padding, and the
 /// type holds no pointer or reference.
 pub unsafe trait Datum: Copy + Send + Sync + 'static {
+    /// What predefined operations see in it: the type's own kind, that of an array's elements, or
+    /// nothing but bytes.
+    const ELEMENT: Option<Kind> = None;
+
     /// Name and size folded to one number, equal in every build of the same source: ranks
     /// compare it where they must agree on a type.
     fn fingerprint() -> u64 {
@@ -20,12 +26,23 @@ pub unsafe trait Datum: Copy + Send + Sync + 'static {
 }
 
 macro_rules! plain {
-    ($($t:ty),+) => { $(
+    ($($t:ty => $kind:ident),+) => { $(
         // SAFETY: a primitive number.
-        unsafe impl Datum for $t {}
+        unsafe impl Datum for $t {
+            const ELEMENT: Option<Kind> = Some(Kind::$kind);
+        }
     )+ };
 }
-plain!(u8, u16, u32, u64, u128, usize, i8, i16, i32, i64, i128, isize, f32, f64);
+plain!(u8 => U8, u16 => U16, u32 => U32, u64 => U64, usize => U64);
+plain!(i8 => I8, i16 => I16, i32 => I32, i64 => I64, isize => I64);
+plain!(f32 => F32, f64 => F64);
+
+// SAFETY: a primitive number.
+unsafe impl Datum for u128 {}
+// SAFETY: a primitive number.
+unsafe impl Datum for i128 {}
 
 // SAFETY: an array has no padding of its own and is as plain as its elements.
-unsafe impl<T: Datum, const N: usize> Datum for [T; N] {}
+unsafe impl<T: Datum, const N: usize> Datum for [T; N] {
+    const ELEMENT: Option<Kind> = T::ELEMENT;
+}

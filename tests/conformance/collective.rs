@@ -77,8 +77,8 @@ fn serial<T: Numeric>(ranks: u32, op: Op, value: impl Fn(u32) -> T) -> T {
 fn allreduce_of<T: Numeric>(job: &Job, value: impl Fn(u32, usize) -> T) -> Result<()> {
     let team = job.team();
     for op in Op::ALL {
-        if op.is_bitwise() && !T::INTEGER {
-            assert!(team.allreduce(op, &mut [value(0, 0)]).is_err(), "{op:?} on a float");
+        if !T::KIND.allows(op) {
+            assert!(team.allreduce(op, &mut [value(0, 0)]).is_err(), "{op:?} on {:?}", T::KIND);
             continue;
         }
         for bytes in [8, 56, 64, 16384, 40000] {

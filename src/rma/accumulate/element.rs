@@ -95,6 +95,11 @@ macro_rules! common {
                         unsafe { Self::store(at.add(i), *value) };
                     }
                 }
+                Op::LogicalAnd => each!(Op::LogicalAnd),
+                Op::LogicalOr => each!(Op::LogicalOr),
+                Op::LogicalXor => each!(Op::LogicalXor),
+                Op::MinLoc => each!(Op::MinLoc),
+                Op::MaxLoc => each!(Op::MaxLoc),
                 Op::NoOp => {}
             }
         }
@@ -135,9 +140,7 @@ macro_rules! integer {
                     Op::BitXor => cell.fetch_xor(bits, Relaxed) as $t,
                     Op::Replace => cell.swap(bits, Relaxed) as $t,
                     Op::NoOp => cell.load(Relaxed) as $t,
-                    Op::Product | Op::Min | Op::Max => {
-                        by_cas!(cell, op, value, |v: $t| v as $bits, |b: $bits| b as $t)
-                    }
+                    _ => by_cas!(cell, op, value, |v: $t| v as $bits, |b: $bits| b as $t),
                 }
             }
             common!($t, $atomic, |v: $t| v as $bits, |b: $bits| b as $t);
