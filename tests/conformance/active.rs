@@ -1,9 +1,9 @@
 //! Active messages.
 
-use super::Case;
+use super::Written;
 use hither::{Assertions, Error, Job, Op, Rank, Result, Window};
 
-pub const CASES: &[Case] = &[
+pub const CASES: &[Written] = &[
     ("am_input_persistent_output", buffers),
     ("am_serialised_per_target", serialised),
     ("am_concurrent_when_asserted", concurrent),

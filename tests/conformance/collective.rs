@@ -1,9 +1,9 @@
 //! Collectives against serial oracles.
 
-use super::Case;
+use super::Written;
 use hither::{Error, Job, Numeric, Op, Rank, Result, Window};
 
-pub const CASES: &[Case] = &[
+pub const CASES: &[Written] = &[
     ("barrier_orders_stores", barrier_orders_stores),
     ("broadcast_every_root_and_size", broadcast),
     ("allgather_sizes", allgather),

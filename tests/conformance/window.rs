@@ -1,10 +1,10 @@
 //! Windows, epochs and one-sided operations against oracles.
 
-use super::Case;
+use super::Written;
 use hither::{Element, Error, Job, Numeric, Op, Rank, Result, Window};
 use std::collections::BTreeSet;
 
-pub const CASES: &[Case] = &[
+pub const CASES: &[Written] = &[
     ("put_and_get_every_length", put_and_get),
     ("accumulate_types_and_ops", accumulate),
     ("fetch_and_op_hands_out_each_ticket_once", tickets),

@@ -1,0 +1,101 @@
+//! Generated cases: memory x operation x elements x synchronisation x layout x promises x way. See
+//! `plan` for which of them there are, `script` for what a case does.
+
+mod access;
+mod dimension;
+mod plan;
+mod script;
+mod shape;
+mod value;
+
+use dimension::{Case, Elements};
+use hither::{Epoch, Job, Rank, Result, Window};
+use script::{Do, Plan, Step};
+use value::Value;
+
+/// The cases, with their names.
+pub fn cases() -> Vec<super::Case> {
+    plan::cases()
+        .into_iter()
+        .map(|case| super::Case { name: case.name(), run: Box::new(move |job| run(&case, job)) })
+        .collect()
+}
+
+fn run(case: &Case, job: &Job) -> Result<()> {
+    match case.elements {
+        Elements::U8 => run_as::<u8>(case, job),
+        Elements::U16 => run_as::<u16>(case, job),
+        Elements::U32 => run_as::<u32>(case, job),
+        Elements::U64 => run_as::<u64>(case, job),
+        Elements::I8 => run_as::<i8>(case, job),
+        Elements::I16 => run_as::<i16>(case, job),
+        Elements::I32 => run_as::<i32>(case, job),
+        Elements::I64 => run_as::<i64>(case, job),
+        Elements::F32 => run_as::<f32>(case, job),
+        Elements::F64 => run_as::<f64>(case, job),
+    }
+}
+
+fn run_as<T: Value>(case: &Case, job: &Job) -> Result<()> {
+    let (me, ranks) = (job.rank().0, job.size());
+    let plan = Plan::new::<T>(case, ranks);
+    let window = Window::<T>::allocate(job.team(), plan.len)?;
+    let before = |target: u32| (0..plan.len).map(move |i| script::initial::<T>(target, i));
+    window.local().write(0, &before(me).collect::<Vec<_>>())?;
+    job.team().barrier()?;
+
+    access::access(case, job, &window, &mut |epoch, target| {
+        let mut model: Vec<T> = before(target.0).collect();
+        for step in script::own::<T>(case, ranks, me, target.0) {
+            let want = script::model(&mut model, &step);
+            let got = issue(epoch, target, &step)?;
+            assert_eq!(got, want, "{}: what {step:?} on {target} gave back", case.name());
+        }
+        for step in script::common::<T>(case, ranks, me) {
+            issue(epoch, target, &step)?;
+        }
+        Ok(())
+    })?;
+    job.team().barrier()?;
+
+    let mut want: Vec<T> = before(me).collect();
+    for origin in 0..ranks {
+        let own = script::own::<T>(case, ranks, origin, me);
+        for step in own.iter().chain(&script::common::<T>(case, ranks, origin)) {
+            script::model(&mut want, step);
+        }
+    }
+    let mut got = want.clone();
+    window.local().read(0, &mut got)?;
+    if let Some(at) = (0..plan.len).find(|&i| got[i] != want[i]) {
+        let (origin, within) = (at / plan.region, at % plan.region);
+        panic!(
+            "{}: element {at} of rank {me} (region {origin}, element {within}, {:?}) is {:?}, \
+             should be {:?}",
+            case.name(),
+            plan,
+            got[at],
+            want[at]
+        );
+    }
+    // Nobody frees the window while others still compare.
+    job.team().barrier()
+}
+
+/// Carries a step out for real; returns what it gave back.
+fn issue<T: Value>(epoch: &Epoch<'_, T>, target: Rank, step: &Step<T>) -> Result<Vec<T>> {
+    let start = step.start + step.places[0];
+    let values = &step.values;
+    match step.what {
+        Do::Put => epoch.put(target, start, values).map(|()| Vec::new()),
+        Do::Get => {
+            let mut back = values.clone();
+            epoch.get(target, start, &mut back).map(|()| back)
+        }
+        Do::Accumulate(op) => epoch.accumulate(target, start, op, values).map(|()| Vec::new()),
+        Do::FetchAndOp(op) => Ok(vec![epoch.fetch_and_op(target, start, op, values[0])?]),
+        Do::CompareAndSwap { expected } => {
+            Ok(vec![epoch.compare_and_swap(target, start, expected, values[0])?])
+        }
+    }
+}

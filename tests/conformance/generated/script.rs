@@ -1,0 +1,177 @@
+//! What an origin does to a target in a case, as a list of steps that a model carries out
+//! plainly and the library for real.
+//!
+//! A part of the window has a region per origin, which only that origin changes (so every value is
+//! known exactly), and a common region at the end, which all change at the same time by operations
+//! that commute:
+//!
+//! ```text
+//! | origin 0: block block ...| origin 1: ... | ... | common |
+//! ```
+
+use super::dimension::{Case, Operation, Shape};
+use super::value::Value;
+use hither::Op;
+
+/// What a step does.
+#[derive(Clone, Copy, Debug)]
+pub enum Do<T> {
+    Put,
+    Get,
+    Accumulate(Op),
+    FetchAndOp(Op),
+    CompareAndSwap { expected: T },
+}
+
+/// One operation.
+#[derive(Clone, Debug)]
+pub struct Step<T> {
+    pub what: Do<T>,
+    /// First element of the target.
+    pub start: usize,
+    /// Elements of the target, counted from `start`.
+    pub places: Vec<usize>,
+    /// One for each place; what is put or accumulated.
+    pub values: Vec<T>,
+}
+
+/// How many elements there are of what.
+#[derive(Clone, Copy, Debug)]
+pub struct Plan {
+    /// Elements of a block.
+    pub span: usize,
+    /// Elements of an origin's region.
+    pub region: usize,
+    /// Elements of a part.
+    pub len: usize,
+}
+
+impl Plan {
+    pub fn new<T: Value>(case: &Case, ranks: u32) -> Plan {
+        let span = case.shape.span();
+        let blocks = match case.operation {
+            Operation::Accumulate | Operation::FetchAndOp => operations::<T>(case).len() + 1,
+            Operation::Put | Operation::Get | Operation::CompareAndSwap => 2,
+        };
+        let region = span * blocks;
+        let common = span * T::commuting().len();
+        Plan { span, region, len: region * ranks as usize + common }
+    }
+
+    /// Where the common region begins.
+    pub fn common(&self, ranks: u32) -> usize {
+        self.region * ranks as usize
+    }
+}
+
+/// The operations of a case: all that apply, few where there are many elements.
+fn operations<T: Value>(case: &Case) -> Vec<Op> {
+    let all = T::operations();
+    if case.shape == Shape::Long { all.into_iter().step_by(3).collect() } else { all }
+}
+
+/// What a part holds before anything happens.
+pub fn initial<T: Value>(target: u32, index: usize) -> T {
+    T::of(index.wrapping_mul(5).wrapping_add(target as usize * 3))
+}
+
+/// What `origin` does to its region of `target`.
+pub fn own<T: Value>(case: &Case, ranks: u32, origin: u32, target: u32) -> Vec<Step<T>> {
+    let plan = Plan::new::<T>(case, ranks);
+    let base = plan.region * origin as usize;
+    let places = case.shape.places();
+    let salt = (origin * 17 + target * 29) as usize;
+    let values = |step: usize| -> Vec<T> {
+        (0..places.len()).map(|i| T::of(salt + step * 101 + i * 3 + 1)).collect()
+    };
+    let step = |what, block: usize, number: usize| Step {
+        what,
+        start: base + block * plan.span,
+        places: places.clone(),
+        values: values(number),
+    };
+    let mut steps = Vec::new();
+    match case.operation {
+        Operation::Put => steps.extend((0..2).map(|block| step(Do::Put, block, block))),
+        Operation::Get => steps.extend((0..2).map(|block| step(Do::Get, block, block))),
+        Operation::Accumulate => {
+            let all = operations::<T>(case);
+            for (block, &op) in all.iter().enumerate() {
+                steps.push(step(Do::Accumulate(op), block, block));
+                // One after the other on the same elements: the order is kept.
+                steps.push(step(Do::Accumulate(op), all.len(), block));
+            }
+        }
+        Operation::FetchAndOp => {
+            let all = operations::<T>(case);
+            for (block, &op) in all.iter().enumerate() {
+                steps.push(single(step(Do::FetchAndOp(op), block, block)));
+                steps.push(single(step(Do::FetchAndOp(op), all.len(), block)));
+            }
+        }
+        Operation::CompareAndSwap => {
+            let at = base + places[0];
+            let first: T = initial(target, at);
+            let second = T::of(salt + 7);
+            for (number, expected) in [first, second, first, second].into_iter().enumerate() {
+                let mut cas = single(step(Do::CompareAndSwap { expected }, 0, number));
+                cas.values = vec![if number == 0 { second } else { T::of(salt + number) }];
+                steps.push(cas);
+            }
+        }
+    }
+    steps
+}
+
+fn single<T: Value>(mut step: Step<T>) -> Step<T> {
+    step.places.truncate(1);
+    step.values.truncate(1);
+    step
+}
+
+/// What every origin does to the common region of every target.
+pub fn common<T: Value>(case: &Case, ranks: u32, origin: u32) -> Vec<Step<T>> {
+    let plan = Plan::new::<T>(case, ranks);
+    let at = plan.common(ranks);
+    let places = case.shape.places();
+    let mut steps = Vec::new();
+    for (block, &op) in T::commuting().iter().enumerate() {
+        let step = |what| Step {
+            what,
+            start: at + block * plan.span,
+            places: places.clone(),
+            values: (0..places.len()).map(|i| T::of(origin as usize + i + block)).collect(),
+        };
+        match case.operation {
+            Operation::Accumulate => steps.push(step(Do::Accumulate(op))),
+            Operation::FetchAndOp => steps.push(single(step(Do::FetchAndOp(op)))),
+            _ => {}
+        }
+    }
+    steps
+}
+
+/// Carries a step out on a plain array; returns what it gives back.
+pub fn model<T: Value>(part: &mut [T], step: &Step<T>) -> Vec<T> {
+    let mut back = Vec::new();
+    for (&place, &value) in step.places.iter().zip(&step.values) {
+        let element = &mut part[step.start + place];
+        let old = *element;
+        match step.what {
+            Do::Put => *element = value,
+            Do::Get => back.push(old),
+            Do::Accumulate(op) => *element = T::oracle(op, old, value),
+            Do::FetchAndOp(op) => {
+                back.push(old);
+                *element = T::oracle(op, old, value);
+            }
+            Do::CompareAndSwap { expected } => {
+                back.push(old);
+                if old == expected {
+                    *element = value;
+                }
+            }
+        }
+    }
+    back
+}

@@ -1,0 +1,169 @@
+//! A sweep: the cases one after the other in one job, in a child process or in ranks that are
+//! processes. After a failure a new job goes on behind the case that failed.
+
+use super::{Case, selected};
+use hither::world::{Launcher, Output};
+use hither::{Job, Result};
+use std::io::Write;
+use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+/// First argument of a process that works for a sweep: then way, form, ranks, filter, first case.
+pub const WORKER: &str = "--worker-of-conformance";
+/// Longest time for one case on a loaded machine.
+const PATIENCE: Duration = Duration::from_secs(100);
+/// Deadline of every wait within a case, in seconds: a hang becomes an error that names who is
+/// missing.
+const WAIT: &str = "60";
+/// Failures after which a sweep is given up.
+const TOO_MANY: usize = 25;
+
+/// One form of the suite.
+pub struct Sweep<'s> {
+    pub way: &'s str,
+    pub form: &'s str,
+    pub ranks: u32,
+    pub filter: &'s str,
+}
+
+impl Sweep<'_> {
+    /// Runs it; returns how many cases passed and failed.
+    pub fn run(&self) -> (usize, usize) {
+        let began = Instant::now();
+        let cases = selected(self.way, self.filter);
+        let label = format!("{} {} {}", self.form, self.ranks, self.way);
+        let (mut passed, mut failed, mut generated) = (0, 0, 0);
+        let mut first = 0;
+        while first < cases.len() && failed < TOO_MANY {
+            let (done, well) = self.go_on_from(first);
+            for case in &cases[first..done.min(cases.len())] {
+                passed += 1;
+                // Thousands of lines would hide the few that matter.
+                if case.name.starts_with("gen/") {
+                    generated += 1;
+                } else {
+                    println!("test {label} {} ... ok", case.name);
+                }
+            }
+            first = done;
+            if first < cases.len() {
+                failed += 1;
+                println!("test {label} {} ... FAILED", cases[first].name);
+                first += 1;
+            } else if !well {
+                failed += 1;
+                println!("test {label} every rank ends well ... FAILED");
+            }
+        }
+        if failed >= TOO_MANY {
+            println!("test {label}: given up after {failed} failures, {} cases left", {
+                cases.len() - first
+            });
+        }
+        let took = began.elapsed();
+        println!("     {label}: {passed} passed ({generated} generated) in {took:.1?}");
+        (passed, failed)
+    }
+
+    /// Runs the cases from `first` on until one fails; returns the first that is not done, and
+    /// whether everything ended well.
+    fn go_on_from(&self, first: usize) -> (usize, bool) {
+        let program = std::env::current_exe().expect("the path of this test");
+        let ranks = self.ranks.to_string();
+        let from = first.to_string();
+        let args = [WORKER, self.way, self.form, &ranks, self.filter, &from];
+        let (text, complaint, well) = if self.form == "processes" {
+            let outcome = Launcher::new(program)
+                .args(args)
+                .ranks(self.ranks)
+                .env("HITHER_RMA_MEDIUM", medium(self.way))
+                .env("HITHER_WAIT_TIMEOUT", WAIT)
+                .output(Output::Capture)
+                .timeout(Duration::from_secs(1800))
+                .start()
+                .and_then(|running| running.wait())
+                .expect("launching");
+            let complaint = outcome.stderr.concat();
+            let summary = format!("{}\n", outcome.summary()).into_bytes();
+            let well = outcome.code() == 0;
+            (outcome.stdout[0].clone(), [complaint, summary].concat(), well)
+        } else {
+            let output = Command::new(program)
+                .args(args)
+                .env("HITHER_RMA_MEDIUM", medium(self.way))
+                .env("HITHER_WAIT_TIMEOUT", WAIT)
+                .output()
+                .expect("starting a process");
+            (output.stdout, output.stderr, output.status.success())
+        };
+        let text = String::from_utf8_lossy(&text).into_owned();
+        let done = text.lines().filter_map(|line| line.strip_prefix("done ")?.parse().ok()).max();
+        if !well {
+            eprint!("{}", String::from_utf8_lossy(&complaint));
+        }
+        (done.map_or(first, |last: usize| last + 1), well)
+    }
+}
+
+fn medium(way: &str) -> &str {
+    if way == "packets" { "packets" } else { "auto" }
+}
+
+/// A process of a sweep.
+pub fn work(args: &[String]) {
+    let [way, form, ranks, filter, first] = args else { panic!("arguments of a worker: {args:?}") };
+    let cases = selected(way, filter);
+    let first: usize = first.parse().expect("the first case");
+    let ranks: u32 = ranks.parse().expect("a number of ranks");
+    std::thread::spawn(watch);
+    if form == "processes" {
+        let job = Job::init().expect("joining the job");
+        all(&job, &cases, first).unwrap_or_else(|failure| panic!("{failure}"));
+        job.finish().expect("leaving the job");
+        return;
+    }
+    let outcomes = Job::threads(ranks, |job| match all(&job, &cases, first) {
+        Ok(()) => job.finish().map_err(|error| error.to_string()),
+        Err(failure) => Err(failure),
+    });
+    let failures: Vec<String> =
+        outcomes.expect("starting threads").into_iter().filter_map(|end| end.err()).collect();
+    if !failures.is_empty() {
+        eprintln!("{}", failures.join("\n"));
+        std::process::exit(1);
+    }
+}
+
+/// All cases from `first` on in one job.
+fn all(job: &Job, cases: &[Case], first: usize) -> Result<(), String> {
+    for (number, case) in cases.iter().enumerate().skip(first) {
+        let text = |error| format!("{}, rank {}: {error}", case.name, job.rank());
+        (case.run)(job).map_err(text)?;
+        job.team().barrier().map_err(text)?;
+        DONE.fetch_add(1, Ordering::Relaxed);
+        if job.rank().0 == 0 {
+            println!("done {number}");
+            let _ = std::io::stdout().flush();
+        }
+    }
+    Ok(())
+}
+
+/// Cases that ranks of this process have ended.
+static DONE: AtomicUsize = AtomicUsize::new(0);
+
+/// Ends the process if no case ends for a long time.
+fn watch() {
+    let mut last = (Instant::now(), 0);
+    loop {
+        std::thread::sleep(Duration::from_millis(500));
+        let done = DONE.load(Ordering::Relaxed);
+        if done != last.1 {
+            last = (Instant::now(), done);
+        } else if last.0.elapsed() > PATIENCE {
+            eprintln!("no case has ended for {PATIENCE:?}: this one hangs");
+            std::process::abort();
+        }
+    }
+}
