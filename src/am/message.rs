@@ -42,7 +42,7 @@ impl<T: Datum> Epoch<'_, T> {
         let first = window.locate("an active message", target, persistent.start, len)?;
         window.check_alive(target, "an active message")?;
         // SAFETY: `locate` checked the range, which stays mapped as long as the window.
-        let view = unsafe { View::new(first, len, target) };
+        let view = unsafe { View::new(first, len, target, window.domain()) };
         let call = Call { input, output, persistent: view, start: persistent.start, target };
         if self.assertions().concurrent_am {
             return run(handler, call);

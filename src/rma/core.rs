@@ -1,5 +1,6 @@
 //! What a window is apart from its element type.
 
+use super::accumulate::Domain;
 use super::block::WindowBlock;
 use super::info::Info;
 use std::any::Any;
@@ -13,13 +14,16 @@ pub(crate) struct Core {
     pub block: WindowBlock,
     /// What its users promised.
     pub info: Info,
+    /// What updates of elements go through.
+    pub domain: Domain,
     /// Handlers registered on this window, by index; what they are is the room above's business.
     handlers: RwLock<HashMap<u32, Arc<dyn Any + Send + Sync>>>,
 }
 
 impl Core {
     pub fn new(block: WindowBlock, info: Info) -> Core {
-        Core { block, info, handlers: RwLock::default() }
+        let domain = Domain::new(&block, &info);
+        Core { block, info, domain, handlers: RwLock::default() }
     }
 
     /// Keeps `handler` under `index`; false if the index is taken.

@@ -1,7 +1,7 @@
 //! Direct access to a run of elements in shared memory: a rank's own part of a window, or the
 //! part that an active message's handler works on.
 
-use super::accumulate::Element;
+use super::accumulate::{Domain, Element};
 use crate::base::{Error, Rank, Result};
 use crate::layout::Datum;
 use crate::layout::op::{Op, check_op};
@@ -16,6 +16,7 @@ pub struct View<'w, T> {
     first: *mut T,
     len: usize,
     owner: Rank,
+    domain: &'w Domain,
     _window: PhantomData<&'w T>,
 }
 
@@ -27,9 +28,15 @@ unsafe impl<T: Datum> Sync for View<'_, T> {}
 
 impl<'w, T: Datum> View<'w, T> {
     /// # Safety
-    /// `first..first+len` are aligned elements in shared memory that stays mapped for `'w`.
-    pub(crate) unsafe fn new(first: *mut T, len: usize, owner: Rank) -> View<'w, T> {
-        View { first, len, owner, _window: PhantomData }
+    /// `first..first+len` are aligned elements of `owner`'s memory in the window of `domain`, which
+    /// stays mapped for `'w`.
+    pub(crate) unsafe fn new(
+        first: *mut T,
+        len: usize,
+        owner: Rank,
+        domain: &'w Domain,
+    ) -> View<'w, T> {
+        View { first, len, owner, domain, _window: PhantomData }
     }
 
     /// Number of elements.
@@ -99,7 +106,7 @@ impl<'w, T: Datum> View<'w, T> {
             Error::invalid("View::slice", format!("{start}..{end} ends before it starts"))
         })?;
         let first = self.at("View::slice", start, count)?;
-        Ok(View { first, len: count, owner: self.owner, _window: PhantomData })
+        Ok(View { first, len: count, ..*self })
     }
 
     /// Address of the first element, for code that keeps pointers in symmetric memory: it is the
@@ -116,8 +123,8 @@ impl<T: Element> View<'_, T> {
     pub fn fetch_and_op(&self, index: usize, op: Op, value: T) -> Result<T> {
         check_op::<T>(op)?;
         let at = self.at("View::fetch_and_op", index, 1)?;
-        // SAFETY: in bounds, aligned, shared memory accessed atomically.
-        Ok(unsafe { T::fetch_op(at, op, value) })
+        // SAFETY: in bounds, aligned, of the owner's part.
+        unsafe { self.domain.fetch_op(self.owner, at, op, value) }
     }
 
     /// Atomically replaces element `index` by `new` if it equals `expected` bit by bit; returns
@@ -125,8 +132,8 @@ impl<T: Element> View<'_, T> {
     #[inline]
     pub fn compare_and_swap(&self, index: usize, expected: T, new: T) -> Result<T> {
         let at = self.at("View::compare_and_swap", index, 1)?;
-        // SAFETY: in bounds, aligned, shared memory accessed atomically.
-        Ok(unsafe { T::compare_swap(at, expected, new) })
+        // SAFETY: in bounds, aligned, of the owner's part.
+        unsafe { self.domain.compare_swap(self.owner, at, expected, new) }
     }
 }
 

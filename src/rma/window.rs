@@ -7,6 +7,7 @@
 //! ```
 //! Two additions and a multiplication; nothing is looked up and nothing kept per target.
 
+use super::accumulate::Domain;
 use super::block::{PartLine, WindowBlock, create, discard};
 use super::core::Core;
 use super::info::Info;
@@ -137,7 +138,7 @@ impl<T: Datum> Window<T> {
     pub fn local(&self) -> View<'_, T> {
         let first = self.part_at(self.team().node().slot());
         // SAFETY: the part of a slot of this job: `len` elements, mapped as long as self.
-        unsafe { View::new(first, self.len, self.team().rank()) }
+        unsafe { View::new(first, self.len, self.team().rank(), self.domain()) }
     }
 
     /// Another rank's part, for direct loads and stores: in the node it is as near as one's own.
@@ -145,7 +146,7 @@ impl<T: Datum> Window<T> {
     pub fn part(&self, target: Rank) -> Result<View<'_, T>> {
         let first = self.part_at(self.team().slot_of(target)?);
         // SAFETY: as above, for a slot that `slot_of` validated.
-        Ok(unsafe { View::new(first, self.len, target) })
+        Ok(unsafe { View::new(first, self.len, target, self.domain()) })
     }
 
     #[inline(always)]
@@ -198,6 +199,12 @@ impl<T: Datum> Window<T> {
     #[inline]
     pub(crate) fn core(&self) -> &Arc<Core> {
         &self.core
+    }
+
+    /// What updates of elements go through.
+    #[inline(always)]
+    pub(crate) fn domain(&self) -> &Domain {
+        &self.core.domain
     }
 
     /// The attachment to the node.

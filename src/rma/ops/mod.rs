@@ -45,9 +45,8 @@ impl<T: Element> Epoch<'_, T> {
     pub fn accumulate(&self, target: Rank, start: usize, op: Op, values: &[T]) -> Result<()> {
         check_op::<T>(op)?;
         let at = self.window.locate("accumulate", target, start, values.len())?;
-        // SAFETY: `locate` checked the range; windows are accessed atomically.
-        unsafe { T::accumulate(at, op, values) };
-        Ok(())
+        // SAFETY: `locate` checked the range.
+        unsafe { self.window.domain().accumulate(target, at, op, values) }
     }
 
     /// Atomically replaces one element of `target` by `element OP value`; returns what was there.
@@ -56,7 +55,7 @@ impl<T: Element> Epoch<'_, T> {
         check_op::<T>(op)?;
         let at = self.window.locate("fetch_and_op", target, index, 1)?;
         // SAFETY: as above.
-        Ok(unsafe { T::fetch_op(at, op, value) })
+        unsafe { self.window.domain().fetch_op(target, at, op, value) }
     }
 
     /// Atomically replaces one element of `target` by `new` if its bits equal `expected`'s;
@@ -65,6 +64,6 @@ impl<T: Element> Epoch<'_, T> {
     pub fn compare_and_swap(&self, target: Rank, index: usize, expected: T, new: T) -> Result<T> {
         let at = self.window.locate("compare_and_swap", target, index, 1)?;
         // SAFETY: as above.
-        Ok(unsafe { T::compare_swap(at, expected, new) })
+        unsafe { self.window.domain().compare_swap(target, at, expected, new) }
     }
 }
