@@ -9,6 +9,8 @@ pub mod settings;
 pub mod signals;
 pub mod sync;
 pub mod time;
+#[cfg_attr(loom, allow(dead_code))]
+pub(crate) mod version;
 
 pub use error::{Error, Result};
 pub use ids::{Offset, Rank, Slot};

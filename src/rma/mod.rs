@@ -5,6 +5,7 @@ pub mod accumulate;
 mod bits;
 mod block;
 mod core;
+pub mod directory;
 pub mod epoch;
 pub mod info;
 mod ops;
