@@ -16,8 +16,10 @@
 
 mod biased;
 mod control;
+mod inbound;
 mod near;
 mod receive;
+pub(crate) mod service;
 mod table;
 mod vc;
 mod words;

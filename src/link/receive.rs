@@ -13,12 +13,12 @@
 
 use super::Message;
 use super::control::{self, LEFT, SWITCH};
+use super::inbound::Inbound;
 use crate::base::sync::Ordering;
 use crate::base::{Error, Offset, Result, Slot};
 use crate::shm::map::PAGE;
 use crate::shm::node::Node;
 use crate::shm::region::SharedRef;
-use crate::shm::ring::inbox::{InboxMemory, InboxReceiver};
 use crate::shm::ring::lane::{LaneMemory, LaneReceiver};
 use crate::shm::ring::{Polled, Position, Scratch};
 use crate::shm::segment::LANE_BYTES;
@@ -33,14 +33,10 @@ const AGE_EVERY: u64 = 256;
 const IDLE: u64 = 1 << 16;
 /// The same, while a peer wants a lane and finds none.
 const IDLE_IF_WANTED: u64 = 512;
-/// Polls that meet the same unfinished message between two questions to the kernel whether its
-/// producer lives.
-const PROBE_EVERY: u32 = 1024;
 
 /// See the [module](self).
 pub(super) struct Receiver {
-    inbox: SharedRef<InboxMemory>,
-    from_inbox: InboxReceiver,
+    inbound: Inbound,
     scratch: Scratch,
     lanes: Vec<Attached>,
     /// Messages received, by which lanes age.
@@ -49,8 +45,6 @@ pub(super) struct Receiver {
     deaths: u32,
     /// Deaths to clean up after, once everything before this place in the inbox was received.
     burial: Option<(u32, Position)>,
-    unfinished: Option<Slot>,
-    unfinished_polls: u32,
     pub reclaims: u64,
 }
 
@@ -94,16 +88,13 @@ impl Attached {
 impl Receiver {
     pub fn new(node: &Node) -> Result<Receiver> {
         Ok(Receiver {
-            inbox: SharedRef::new(node.mapping(), node.areas().inbox(node.slot()))?,
-            from_inbox: InboxReceiver::new(),
+            inbound: Inbound::new(node, node.areas().inbox(node.slot()))?,
             scratch: Scratch::new(),
             lanes: Vec::new(),
             clock: 0,
             next_ageing: AGE_EVERY,
             deaths: 0,
             burial: None,
-            unfinished: None,
-            unfinished_polls: 0,
             reclaims: 0,
         })
     }
@@ -115,7 +106,7 @@ impl Receiver {
 
     /// Messages given up because their producers died while they wrote them.
     pub fn skipped(&self) -> u64 {
-        self.from_inbox.skipped()
+        self.inbound.skipped()
     }
 
     /// Lanes attached.
@@ -125,7 +116,7 @@ impl Receiver {
 
     /// Whose unfinished message the inbox waits for.
     pub fn unfinished(&self) -> Option<Slot> {
-        self.unfinished
+        self.inbound.unfinished()
     }
 
     /// Receives what is there, a bounded number of messages. Returns their number.
@@ -170,46 +161,17 @@ impl Receiver {
     fn poll_inbox(&mut self, node: &Node, f: &mut impl FnMut(Message<'_>)) -> Result<bool> {
         let mut changed = false;
         for _ in 0..INBOX_BATCH {
-            let is_dead = |s: Slot| u32::from(s.0) < node.size() && node.is_dead(s);
-            let found = self.from_inbox.poll(&self.inbox, &mut self.scratch, is_dead)?;
-            match found {
-                Polled::Empty => {
-                    self.unfinished = None;
-                    break;
-                }
-                Polled::Unfinished(owner) => {
-                    self.wait_for_owner(node, owner)?;
-                    break;
-                }
-                Polled::Message(m) => {
-                    let from = node.checked_slot(m.from.0.into())?;
-                    let (kind, imm) = (m.label.kind(), m.label.imm());
-                    if kind < control::FIRST_RESERVED {
-                        self.clock += 1;
-                        f(Message { from, kind, imm, bytes: m.bytes });
-                    } else {
-                        changed = true;
-                        self.control(node, from, kind, imm, f)?;
-                    }
-                }
+            let Some((from, m)) = self.inbound.poll(node, &mut self.scratch)? else { break };
+            let (kind, imm) = (m.label.kind(), m.label.imm());
+            if kind < control::FIRST_RESERVED {
+                self.clock += 1;
+                f(Message { from, kind, imm, bytes: m.bytes });
+            } else {
+                changed = true;
+                self.control(node, from, kind, imm, f)?;
             }
         }
         Ok(changed)
-    }
-
-    #[cold]
-    fn wait_for_owner(&mut self, node: &Node, owner: Slot) -> Result<()> {
-        let owner = node.checked_slot(owner.0.into())?;
-        if self.unfinished != Some(owner) {
-            self.unfinished = Some(owner);
-            self.unfinished_polls = 0;
-        }
-        self.unfinished_polls += 1;
-        if self.unfinished_polls.is_multiple_of(PROBE_EVERY) {
-            // Recorded if dead; the next poll then skips the message.
-            node.probe(owner);
-        }
-        Ok(())
     }
 
     #[cold]
@@ -294,9 +256,9 @@ impl Receiver {
         // switched to is known; a lane that is then owned but unknown was never used.
         let (deaths, place) = match self.burial {
             Some(burial) => burial,
-            None => *self.burial.insert((deaths, self.inbox.load_tail()?)),
+            None => *self.burial.insert((deaths, self.inbound.load_tail()?)),
         };
-        if self.from_inbox.has_passed(&*self.inbox, place) {
+        if self.inbound.has_passed(place) {
             self.burial = None;
             self.deaths = deaths;
             self.bury(node, f)?;

@@ -9,6 +9,7 @@ pub mod directory;
 pub mod epoch;
 pub mod info;
 mod ops;
+pub(crate) mod remote;
 pub mod view;
 pub mod window;
 

@@ -11,10 +11,21 @@ use super::wiring::{Wiring, open_head, random};
 use crate::base::sync::{AtomicBool, AtomicU32, Ordering};
 use crate::base::{Deadline, Error, Offset, Rank, Result, Slot};
 use rustix::fd::{AsFd, OwnedFd};
-use std::sync::Arc;
+use std::any::Any;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Most peers asked about in one check.
 const PROBES: usize = 64;
+
+/// See [`Node::attachment`]: a handful of different types.
+#[derive(Default)]
+pub(super) struct Attachments(Mutex<Vec<Arc<dyn Any + Send + Sync>>>);
+
+impl std::fmt::Debug for Attachments {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Attachments")
+    }
+}
 
 /// An attachment. Dropping it without having called [`Node::leave`] counts as dying.
 #[derive(Debug)]
@@ -30,6 +41,7 @@ pub struct Node {
     pub(super) leaving: AtomicBool,
     pub(super) lock_nodes: LocalNodes,
     pub(super) probe_cursor: AtomicU32,
+    pub(super) attachments: Attachments,
 }
 
 impl Node {
@@ -215,6 +227,23 @@ impl Node {
         };
         let cause = liveness::describe_end(self.rank_slot(slot));
         Error::RankDied { rank: Rank(slot.0.into()), cause, during }
+    }
+
+    /// What the rooms above keep once per attachment: the `T`, made by `make` at first use.
+    ///
+    /// It lives as long as the attachment, so it must not own one: a reference back is weak.
+    pub(crate) fn attachment<T: Any + Send + Sync>(
+        &self,
+        make: impl FnOnce() -> Result<T>,
+    ) -> Result<Arc<T>> {
+        let mut all = self.attachments.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = all.iter().find_map(|one| one.clone().downcast::<T>().ok());
+        if let Some(found) = found {
+            return Ok(found);
+        }
+        let made = Arc::new(make()?);
+        all.push(made.clone());
+        Ok(made)
     }
 
     /// Says that the end of this attachment is meant: peers that wait for this process then get

@@ -5,6 +5,7 @@
 //!              extents   tables of the two heaps (see `heap`)
 //!              slots     one RankSlot per process: state, doorbell, lock nodes
 //!              inboxes   one inbox per process, written by many (see `ring::inbox`)
+//!              services  two more inboxes per process, for packets of one-sided operations
 //!              lanes     LANES lanes per process, each written by one peer, on demand
 //!              commons   blocks that belong to teams
 //!              heap      `capacity` equal strides of symmetric memory
@@ -22,7 +23,7 @@ use crate::base::sync::{AtomicU16, AtomicU32, AtomicU64, Ordering};
 use crate::base::{Error, Offset, Result, Slot};
 
 /// Identifies a segment of this layout. Changes whenever a shared structure changes.
-pub const VERSION: u64 = 0x4869_7468_6572_0001;
+pub const VERSION: u64 = 0x4869_7468_6572_0002;
 
 /// Most processes a node's segment can hold.
 pub const MAX_CAPACITY: u32 = 4096;
@@ -30,6 +31,8 @@ pub const MAX_CAPACITY: u32 = 4096;
 pub const LOCK_NODES: usize = 64;
 /// Bytes of one inbox.
 pub const INBOX_BYTES: u64 = 128 << 10;
+/// Service inboxes per process.
+pub const SERVICES: usize = 2;
 /// Bytes of one lane.
 pub const LANE_BYTES: u64 = 16 << 10;
 /// Lanes per receiving process.
@@ -114,6 +117,9 @@ pub struct RankSlot {
     /// Non-zero while a thread of this process writes to the lane that the word stands for, see
     /// `ring::lane`. Written by this process only.
     pub sending: [AtomicU32; LANES],
+    /// Rung by whoever puts a packet into one of this process's service inboxes.
+    pub service: WaitCell,
+    _pad2: [AtomicU32; 14],
     /// Queue nodes for the locks this process's threads wait for.
     pub lock_nodes: [LockNode; LOCK_NODES],
 }
@@ -132,9 +138,10 @@ const _: () = {
     assert!(offset_of!(RankSlot, doorbell) == 64);
     assert!(offset_of!(RankSlot, lane_owners) == 128);
     assert!(offset_of!(RankSlot, sending) == 256);
-    assert!(offset_of!(RankSlot, lock_nodes) == 512);
+    assert!(offset_of!(RankSlot, service) == 512);
+    assert!(offset_of!(RankSlot, lock_nodes) == 576);
     assert!(size_of::<LockNode>() == 64);
-    assert!(size_of::<RankSlot>() == 512 + 64 * LOCK_NODES);
+    assert!(size_of::<RankSlot>() == 576 + 64 * LOCK_NODES);
 };
 
 /// Where the areas of a segment lie.
@@ -147,6 +154,7 @@ pub struct Areas {
     extents: u64,
     slots: u64,
     inboxes: u64,
+    services: u64,
     lanes: u64,
     commons: u64,
     heap: u64,
@@ -173,12 +181,24 @@ impl Areas {
         let extents = PAGE;
         let slots = extents + 2 * Self::EXTENTS_BYTES;
         let inboxes = slots + cap * Self::SLOT_BYTES;
-        let lanes = inboxes + cap * INBOX_BYTES;
+        let services = inboxes + cap * INBOX_BYTES;
+        let lanes = services + cap * SERVICES as u64 * INBOX_BYTES;
         let commons = lanes + cap * LANES as u64 * LANE_BYTES;
         let commons_end = commons + COMMONS_BASE + cap * COMMONS_PER_SLOT;
         let heap = round_up(commons_end, HUGE_PAGE);
         let length = heap + cap * stride;
-        Ok(Areas { capacity, stride, extents, slots, inboxes, lanes, commons, heap, length })
+        Ok(Areas {
+            capacity,
+            stride,
+            extents,
+            slots,
+            inboxes,
+            services,
+            lanes,
+            commons,
+            heap,
+            length,
+        })
     }
 
     /// Offset of the extent table of the symmetric heap (0) or the commons (1).
@@ -194,6 +214,12 @@ impl Areas {
     /// Offset of a process's inbox.
     pub fn inbox(&self, slot: Slot) -> Offset {
         Offset(self.inboxes + slot.index() as u64 * INBOX_BYTES)
+    }
+
+    /// Offset of one of a process's service inboxes. Reserved when they are first used.
+    pub fn service(&self, slot: Slot, which: usize) -> Offset {
+        let index = slot.index() * SERVICES + which;
+        Offset(self.services + index as u64 * INBOX_BYTES)
     }
 
     /// Offset of one of a process's incoming lanes.
@@ -265,7 +291,8 @@ mod tests {
             let last = Slot((capacity - 1) as u16);
             assert!(a.extents(1).0 + Areas::EXTENTS_BYTES <= a.slot(Slot(0)).0);
             assert!(a.slot(last).0 + Areas::SLOT_BYTES <= a.inbox(Slot(0)).0);
-            assert!(a.inbox(last).0 + INBOX_BYTES <= a.lane(Slot(0), 0).0);
+            assert!(a.inbox(last).0 + INBOX_BYTES <= a.service(Slot(0), 0).0);
+            assert!(a.service(last, SERVICES - 1).0 + INBOX_BYTES <= a.lane(Slot(0), 0).0);
             assert!(a.lane(last, LANES - 1).0 + LANE_BYTES <= a.commons().0.0);
             assert!(a.commons().0.0 + a.commons().1 <= a.heap(Slot(0)).0);
             assert_eq!(a.heap(last).0 + a.stride, a.length);

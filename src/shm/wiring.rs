@@ -14,7 +14,7 @@
 use super::liveness::{self, may_act};
 use super::lock::LocalNodes;
 use super::map::{self, Mapping, PAGE};
-use super::node::Node;
+use super::node::{Attachments, Node};
 use super::park::Pace;
 use super::region::SharedRef;
 use super::segment::{
@@ -237,6 +237,7 @@ impl Wiring {
             leaving: AtomicBool::new(false),
             lock_nodes: LocalNodes::default(),
             probe_cursor: AtomicU32::new(0),
+            attachments: Attachments::default(),
         };
         if node.huge_pages {
             node.map.advise_huge(node.areas.heap(node.slot).0, node.areas.stride);

@@ -1,0 +1,238 @@
+//! Service channels: more inboxes per process, for messages that are answered inside the library
+//! rather than received by the program.
+//!
+//! ```text
+//!   process A --- try_send ---> B's inbox of requests --- poll ---> process B
+//!             <---------------- A's inbox of replies  <------------
+//!                rings the receiver's service doorbell
+//! ```
+//! Two of them, so that who cannot answer a request now may leave the requests behind it where
+//! they are and still take replies: receiving a reply never needs room anywhere, so two processes
+//! that flood each other with requests always go on. What waits is bounded by the inboxes' sizes.
+//!
+//! It is apart from the [`Link`](super::Link) so that neither waits for the other: a program that
+//! does not receive its messages does not stop one-sided operations on its memory, and the other
+//! way round. There are no lanes: requests are bounded in number by whoever sends them, so a
+//! shared inbox is never far behind.
+//!
+//! Messages of one sender to one receiver on one channel arrive in order. All methods take `&mut self`: whoever
+//! owns the channel serialises its threads, and keeps the node alive.
+
+use super::Push;
+use super::inbound::Inbound;
+use crate::base::{Error, Result, Slot};
+use crate::shm::node::Node;
+use crate::shm::park::WaitCell;
+use crate::shm::region::SharedRef;
+use crate::shm::ring::inbox::{InboxMemory, InboxSender};
+use crate::shm::ring::{Label, Scratch};
+use crate::shm::segment::{INBOX_BYTES, SERVICES};
+use std::collections::HashMap;
+
+/// Most messages taken in one poll.
+const BATCH: usize = 256;
+
+/// Which of a process's service inboxes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Channel {
+    /// What may have to wait until it can be answered.
+    Requests = 0,
+    /// What is always taken at once.
+    Replies = 1,
+}
+
+const _: () = assert!(Channel::Replies as usize + 1 == SERVICES);
+
+/// One process's end of a channel. There must be only one for a [`Node`] at any time, and it is
+/// kept as long as the node: it knows how far the inbox has been read.
+pub(crate) struct Service {
+    channel: Channel,
+    inbound: Inbound,
+    scratch: Scratch,
+    peers: HashMap<Slot, Outbound>,
+    received: u64,
+    sent: u64,
+}
+
+struct Outbound {
+    inbox: SharedRef<InboxMemory>,
+    to_inbox: InboxSender,
+}
+
+impl Service {
+    /// Opens this process's end, reserving the pages of its inbox (128 KiB). A peer may send only
+    /// after it has learned that this has succeeded.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`].
+    pub fn open(node: &Node, channel: Channel) -> Result<Service> {
+        let at = node.areas().service(node.slot(), channel as usize);
+        node.reserve(at, INBOX_BYTES, "this rank's service inbox")?;
+        Ok(Service {
+            channel,
+            inbound: Inbound::new(node, at)?,
+            scratch: Scratch::new(),
+            peers: HashMap::new(),
+            received: 0,
+            sent: 0,
+        })
+    }
+
+    /// Sends a message to `peer` (this process included), or says that there is no room. Never
+    /// waits.
+    ///
+    /// # Errors
+    /// [`Error::RankDied`] if the peer is known to be gone; [`Error::InvalidArgument`] for a
+    /// message above [`super::MAX_MESSAGE`] or a peer that does not exist.
+    ///
+    /// Cost up to 48 bytes: two compare-exchanges on contended lines of the peer, and a system
+    /// call if it sleeps. One more line per 56 bytes.
+    pub fn try_send(&mut self, node: &Node, peer: Slot, kind: u8, bytes: &[u8]) -> Result<Push> {
+        if node.is_dead(peer) {
+            return Err(node.died(peer, "a one-sided operation"));
+        }
+        let label = Label::new(kind, 0)?;
+        let out = match self.peers.entry(peer) {
+            std::collections::hash_map::Entry::Occupied(known) => known.into_mut(),
+            std::collections::hash_map::Entry::Vacant(fresh) => {
+                if u32::from(peer.0) >= node.size() {
+                    let why = format!("there is no rank {peer} in a job of {}", node.size());
+                    return Err(Error::invalid("a service message", why));
+                }
+                let at = node.areas().service(peer, self.channel as usize);
+                let inbox = SharedRef::new(node.mapping(), at)?;
+                fresh.insert(Outbound { inbox, to_inbox: InboxSender::default() })
+            }
+        };
+        let push = out.to_inbox.try_send(&out.inbox, node.slot(), label, bytes)?;
+        if push == Push::Sent {
+            self.sent += 1;
+            doorbell(node, peer).notify();
+        }
+        Ok(push)
+    }
+
+    /// Takes what has arrived, at most a few hundred messages, and calls `f` with the sender, the
+    /// kind and a private copy of the bytes of each. Returns how many there were. Never waits.
+    ///
+    /// # Errors
+    /// Only damaged shared memory.
+    pub fn poll(&mut self, node: &Node, mut f: impl FnMut(Slot, u8, &[u8])) -> Result<usize> {
+        let mut count = 0;
+        while count < BATCH {
+            let Some((from, m)) = self.inbound.poll(node, &mut self.scratch)? else { break };
+            count += 1;
+            f(from, m.label.kind(), m.bytes);
+        }
+        self.received += count as u64;
+        Ok(count)
+    }
+
+    /// If the inbox waits for a message that somebody is writing: asks whether the writer lives.
+    /// For the checks of waits.
+    pub fn probe_unfinished(&self, node: &Node) {
+        if let Some(owner) = self.inbound.unfinished() {
+            node.probe(owner);
+        }
+    }
+
+    /// Messages received and sent so far.
+    pub fn traffic(&self) -> (u64, u64) {
+        (self.received, self.sent)
+    }
+}
+
+impl std::fmt::Debug for Service {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Service").field("received", &self.received).finish_non_exhaustive()
+    }
+}
+
+/// Rung when something has been put into the service inbox of `slot`.
+pub(crate) fn doorbell(node: &Node, slot: Slot) -> &WaitCell {
+    &node.rank_slot(slot).service
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::Deadline;
+    use crate::link::MAX_MESSAGE;
+    use crate::shm::liveness::eventually;
+    use crate::shm::map::Mapping;
+    use crate::shm::segment::Areas;
+    use std::sync::Arc;
+
+    fn open(node: &Node) -> Service {
+        Service::open(node, Channel::Replies).unwrap()
+    }
+
+    fn pair() -> [Arc<Node>; 2] {
+        let fd = Node::create_memory(2, 1 << 21).unwrap();
+        let length = Areas::new(2, 1 << 21).unwrap().length;
+        let map = Arc::new(Mapping::anywhere(&fd, length).unwrap());
+        [0, 1].map(|s| Node::attach_mapped(fd.try_clone().unwrap(), Slot(s), map.clone()).unwrap())
+    }
+
+    #[test]
+    fn messages_arrive_whole_and_in_order_and_a_full_inbox_says_so() {
+        let [a, b] = pair();
+        let (mut at_a, mut at_b) = (open(&a), open(&b));
+        let body = |i: usize| vec![i as u8; (i * 97) % (MAX_MESSAGE + 1)];
+        let (mut sent, mut seen) = (0, 0);
+        let mut was_full = false;
+        while seen < 500 {
+            while sent < 500 {
+                match at_a.try_send(&a, Slot(1), (sent % 7) as u8, &body(sent)).unwrap() {
+                    Push::Sent => sent += 1,
+                    Push::Full => {
+                        was_full = true;
+                        break;
+                    }
+                }
+            }
+            let count = at_b.poll(&b, |from, kind, bytes| {
+                assert_eq!((from, kind, bytes), (Slot(0), (seen % 7) as u8, &*body(seen)));
+                seen += 1;
+            });
+            count.unwrap();
+        }
+        assert!(was_full);
+        assert_eq!((at_b.traffic().0, at_a.traffic().1), (500, 500));
+        assert!(at_a.try_send(&a, Slot(0), 1, &[0; MAX_MESSAGE + 1]).is_err());
+        assert!(at_a.try_send(&a, Slot(9), 1, &[]).is_err());
+    }
+
+    #[test]
+    fn the_receiver_sleeps_until_its_doorbell_rings() {
+        let [a, b] = pair();
+        let (mut at_a, mut at_b) = (open(&a), open(&b));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut seen = 0;
+                let cell = doorbell(&b, Slot(1));
+                while seen < 2000 {
+                    let poll = || match at_b.poll(&b, |_, _, _| ()).unwrap() {
+                        0 => None,
+                        n => Some(n),
+                    };
+                    seen += cell.wait(b.pace(), Deadline::NEVER, "test", poll, || Ok(())).unwrap();
+                }
+            });
+            for _ in 0..2000 {
+                while at_a.try_send(&a, Slot(1), 0, b"x").unwrap() == Push::Full {}
+            }
+        });
+    }
+
+    #[test]
+    fn a_dead_peer_is_an_error() {
+        let [a, b] = pair();
+        let mut at_a = open(&a);
+        open(&b);
+        drop(b);
+        eventually("the death is seen", || a.probe(Slot(1)));
+        let error = at_a.try_send(&a, Slot(1), 0, &[]).unwrap_err();
+        assert!(matches!(error, Error::RankDied { .. }), "{error}");
+    }
+}
