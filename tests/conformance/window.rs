@@ -1,7 +1,7 @@
 //! Windows, epochs and one-sided operations against oracles.
 
 use super::Written;
-use hither::{Element, Error, Job, Numeric, Op, Rank, Result, Window};
+use hither::{Element, Error, Job, Op, Rank, Result, Window};
 use std::collections::BTreeSet;
 
 pub const CASES: &[Written] = &[

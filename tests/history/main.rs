@@ -1,0 +1,123 @@
+//! Random concurrent programs whose histories are checked: ranks operate on a few words at the same
+//! time, write down what they called when and what came back, and afterwards an order must exist
+//! that explains all of it (see `check`).
+//!
+//! ```text
+//! history [--rounds N] [--seed S] [--ranks N] [--form threads|processes] [--way direct|packets]
+//! ```
+//! A failure prints the seed of its round and the whole history of the word that nothing explains;
+//! `--rounds 1 --seed S` with the form, the ranks and the way of the failure runs its program again.
+
+mod check;
+mod program;
+#[path = "../support/random.rs"]
+mod random;
+mod round;
+mod selftest;
+
+use hither::world::{Launcher, Output};
+use hither::{Job, Result};
+use round::Round;
+use std::time::{Duration, Instant};
+
+/// First argument of a process that is a rank.
+const RANK: &str = "--rank-of-history";
+const WAYS: [&str; 1] = ["direct"];
+
+fn value_of(args: &[String], name: &str) -> Option<String> {
+    let at = args.iter().position(|arg| arg == name)?;
+    args.get(at + 1).cloned()
+}
+
+fn number(args: &[String], name: &str) -> Option<u64> {
+    value_of(args, name)?.parse().ok()
+}
+
+fn main() {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    if args.first().is_some_and(|arg| arg == RANK) {
+        return rank_main(&args);
+    }
+    let refused = selftest::run();
+    println!("the checker refused {refused} histories spoilt on purpose");
+    let seed = number(&args, "--seed").unwrap_or_else(|| u64::from(std::process::id()) << 20);
+    let rounds = number(&args, "--rounds").unwrap_or(60);
+    println!("seed {seed}, {rounds} rounds in each form");
+    let caught = racy(seed);
+    println!("{caught} of 60 rounds with additions that are not atomic were refused");
+    let mut failed = u32::from(caught == 0);
+    for way in WAYS.into_iter().filter(|w| value_of(&args, "--way").is_none_or(|v| v == *w)) {
+        for form in ["threads", "processes"] {
+            if value_of(&args, "--form").is_some_and(|v| v != form) {
+                continue;
+            }
+            for ranks in [2, 3, 5, 8] {
+                if number(&args, "--ranks").is_some_and(|n| n != ranks) {
+                    continue;
+                }
+                let began = Instant::now();
+                let ok = sweep(form, way, ranks as u32, seed, rounds);
+                failed += u32::from(!ok);
+                let verdict = if ok { "ok" } else { "FAILED" };
+                println!("test {form} {ranks} {way} ... {verdict} ({:.1?})", began.elapsed());
+            }
+        }
+    }
+    if failed > 0 {
+        println!("{failed} failed; the seed was {seed}");
+        std::process::exit(1);
+    }
+}
+
+/// How many of some rounds are refused in which additions are not atomic.
+fn racy(seed: u64) -> usize {
+    let rounds = |job: Job| -> Result<usize> {
+        let refused = (seed..seed + 60).filter(|&seed| {
+            let round = Round { racy: true, ..Round::new(seed, WAYS[0], job.size()) };
+            round::play(&job, &round).is_err()
+        });
+        let refused = refused.count();
+        job.finish().map(|()| refused)
+    };
+    let ends = Job::threads(3, rounds).expect("starting threads");
+    ends.into_iter().next().expect("a rank").expect("playing racy rounds")
+}
+
+fn sweep(form: &str, way: &'static str, ranks: u32, seed: u64, rounds: u64) -> bool {
+    if form == "threads" {
+        let ends =
+            Job::threads(ranks, |job| all(&job, way, seed, rounds).and_then(|()| job.finish()));
+        return ends.is_ok_and(|ends| {
+            ends.into_iter().all(|end| end.inspect_err(|e| eprintln!("{e}")).is_ok())
+        });
+    }
+    let program = std::env::current_exe().expect("the path of this test");
+    let outcome = Launcher::new(program)
+        .args([RANK, "--way", way, "--seed", &seed.to_string(), "--rounds", &rounds.to_string()])
+        .ranks(ranks)
+        .env("HITHER_WAIT_TIMEOUT", "60")
+        .output(Output::Capture)
+        .timeout(Duration::from_secs(60 + 2 * rounds))
+        .start()
+        .and_then(|running| running.wait())
+        .expect("launching");
+    print!("{}", String::from_utf8_lossy(&outcome.stdout[0]));
+    if outcome.code() != 0 {
+        eprintln!("{}", outcome.summary());
+        outcome.stderr.iter().for_each(|text| eprint!("{}", String::from_utf8_lossy(text)));
+    }
+    outcome.code() == 0
+}
+
+fn rank_main(args: &[String]) {
+    let way = value_of(args, "--way").and_then(|way| WAYS.into_iter().find(|w| *w == way));
+    let job = Job::init().expect("joining the job");
+    let seed = number(args, "--seed").expect("a seed");
+    let rounds = number(args, "--rounds").expect("a number of rounds");
+    all(&job, way.expect("a way"), seed, rounds).unwrap_or_else(|error| panic!("{error}"));
+    job.finish().expect("leaving the job");
+}
+
+fn all(job: &Job, way: &'static str, seed: u64, rounds: u64) -> Result<()> {
+    (seed..seed + rounds).try_for_each(|seed| round::play(job, &Round::new(seed, way, job.size())))
+}
