@@ -54,8 +54,14 @@ macro_rules! for_kind {
                 type $t = f64;
                 $body
             }
+            located => return Err(not_yet(located)),
         }
     };
+}
+
+#[cold]
+fn not_yet(kind: Kind) -> Error {
+    Error::invalid("an update", format!("elements of kind {kind:?} have no atomic access"))
 }
 
 impl Domain {
