@@ -45,6 +45,25 @@ settings! {
     HUGE_PAGES = "HITHER_HUGE_PAGES", "1", "0 or 1";
     /// Messages to one peer through its inbox before a private lane is opened to it.
     LANE_AFTER = "HITHER_LANE_AFTER", "64", "messages";
+    /// Packet windows: when operations are sent: eager (as soon as the synchronisation allows),
+    /// delayed (when the epoch ends), adaptive (delayed while they are few and small).
+    RMA_ISSUING = "HITHER_RMA_ISSUING", "adaptive", "eager, delayed or adaptive";
+    /// Packet windows, adaptive sending: operations in an epoch from which on it is eager.
+    RMA_EAGER_OPERATIONS = "HITHER_RMA_EAGER_OPERATIONS", "64", "operations";
+    /// Packet windows, adaptive sending: bytes in an epoch from which on it is eager.
+    RMA_EAGER_BYTES = "HITHER_RMA_EAGER_BYTES", "16K", "bytes";
+    /// Packet windows: targets with operations under way, over all windows of a process.
+    RMA_TARGETS = "HITHER_RMA_TARGETS", "256", "objects";
+    /// Packet windows: lock queries of others that wait at one process.
+    RMA_ORIGINS = "HITHER_RMA_ORIGINS", "128", "objects";
+    /// Packet windows: operations kept before they are sent, over all windows of a process.
+    RMA_OPERATIONS = "HITHER_RMA_OPERATIONS", "1024", "objects";
+    /// Packet windows: operations sent and not yet answered, over all windows of a process.
+    RMA_OUTSTANDING = "HITHER_RMA_OUTSTANDING", "1024", "operations";
+    /// Packet windows: the largest team whose fence tells each member how many ranks have
+    /// operations for it (fewer messages wait, memory grows with the team); larger ones take two
+    /// barriers. At most 1024.
+    RMA_REDUCE_TEAMS = "HITHER_RMA_REDUCE_TEAMS", "64", "ranks";
     /// Directory of named rendezvous sockets; empty means $XDG_RUNTIME_DIR/hither, else a private
     /// directory for this user under the temporary directory.
     RENDEZVOUS_DIR = "HITHER_RENDEZVOUS_DIR", "", "path";

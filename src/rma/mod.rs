@@ -10,6 +10,7 @@ pub mod epoch;
 pub mod info;
 mod ops;
 pub(crate) mod remote;
+pub mod runtime;
 pub mod view;
 pub mod window;
 

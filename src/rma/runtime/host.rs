@@ -1,0 +1,41 @@
+//! What the engine needs of the world around it: a way to send and a memory to work on.
+
+use super::{Fault, Message, Trouble, WindowId};
+
+/// What became of a message handed to the transport.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sent {
+    /// It will arrive, after what was sent before it in the same class.
+    Yes,
+    /// There is no room now; the engine tries again when it is asked to progress.
+    Full,
+    /// The receiver is dead; the message is forgotten.
+    Gone,
+}
+
+/// The world around an [`Engine`](super::Engine). None of the calls may block, none may call the
+/// engine.
+pub trait Host {
+    /// Hands a message to the transport. A rank sends to itself too; such a message comes back
+    /// through [`Engine::handle`](super::Engine::handle) like any other.
+    fn send(&mut self, window: WindowId, to: u32, message: &Message<'_>) -> Sent;
+
+    /// Performs an operation of `origin` on this rank's part of the window; what the origin is
+    /// to get is appended to `answer`.
+    ///
+    /// # Errors
+    /// The fault to tell the origin, if the operation cannot be performed.
+    fn perform(
+        &mut self,
+        window: WindowId,
+        origin: u32,
+        body: &[u8],
+        answer: &mut Vec<u8>,
+    ) -> Result<(), Fault>;
+
+    /// The data that this rank's operation `token` asked for.
+    fn data(&mut self, token: u64, data: &[u8]);
+
+    /// No data will come for this rank's operation `token`.
+    fn failed(&mut self, token: u64, trouble: Trouble);
+}

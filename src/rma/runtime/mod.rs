@@ -1,0 +1,47 @@
+//! The one-sided runtime for windows whose parts are reached by packets: the scalable runtime of
+//! paper 001 chapter 3 (§3.4.2-§3.4.6) with the adaptive issuing of chapter 4, as state machines
+//! without input or output.
+//!
+//! In go calls and messages; out come messages to send, operations to perform here and data that
+//! has arrived ([`Host`]). Nothing in here knows time, threads, shared memory or a network.
+
+mod counters;
+mod host;
+mod limits;
+mod message;
+
+pub use counters::Counters;
+pub use host::{Host, Sent};
+pub use limits::{Issuing, Limits};
+pub use message::{Class, Discarded, Fault, Message, RequestId, Riders, WindowId};
+
+/// How a target is locked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LockKind {
+    /// With others that lock it shared.
+    Shared,
+    /// Alone.
+    Exclusive,
+}
+
+/// Why a call failed, or data will not come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Trouble {
+    /// This rank is dead.
+    Dead(u32),
+    /// This rank could not perform an operation, and why.
+    Remote(u32, Fault),
+    /// The call does not fit the state of the window.
+    Misuse(&'static str),
+}
+
+/// What became of a message given to the engine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum Handled {
+    /// It is dealt with.
+    Done,
+    /// A request that cannot be answered now: give it again after progress, before any later
+    /// request of the same rank.
+    Busy,
+}
