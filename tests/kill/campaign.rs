@@ -1,5 +1,6 @@
-//! A campaign of kills: starts a job, kills a random rank at a random moment, and judges how the
-//! others ended and what is left. Shared by the kill tests of the library and of the demo.
+//! A campaign of kills: starts a job, kills a random rank at a random moment or at a point of its
+//! work, and judges how the others ended and what is left. Shared by the kill tests of the library
+//! and of the demo.
 
 use hither::world::{Exit, Launcher, Outcome, Output};
 use std::path::PathBuf;
@@ -12,8 +13,8 @@ const MARK: &str = "HITHER_KILL_TEST_MARK";
 pub struct Campaign {
     /// The program.
     pub program: PathBuf,
-    /// Name and arguments of each workload.
-    pub works: Vec<(String, Vec<String>)>,
+    /// What is done until somebody dies.
+    pub works: Vec<Work>,
     /// Arguments that ask the ranks to go on after a death.
     pub survive: Vec<String>,
     /// Exit code of a rank that ended with a typed error.
@@ -22,6 +23,40 @@ pub struct Campaign {
     pub longest: Duration,
     /// Kills, unless the command line says otherwise.
     pub kills: u64,
+}
+
+/// A workload.
+pub struct Work {
+    /// Its name.
+    pub name: String,
+    /// Its arguments.
+    pub arguments: Vec<String>,
+    /// Points at which the victim can be told to die. Such a rank gets the arguments
+    /// [`VICTIM`] `RANK POINT PASSES`, dies by SIGKILL when it comes to the point for the given
+    /// time, and says [`MISSED`] if it does not come there.
+    pub points: Vec<&'static str>,
+}
+
+/// See [`Work::points`].
+pub const VICTIM: &str = "--victim";
+/// See [`Work::points`].
+pub const MISSED: &str = "never came to the point at which to die";
+
+/// How a kill is done.
+enum Strike {
+    /// From outside, after some time.
+    After(Duration),
+    /// By the victim itself, when it passes a point for the given time.
+    At(&'static str, u64),
+}
+
+impl std::fmt::Display for Strike {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Strike::After(moment) => write!(f, "after {moment:?}"),
+            Strike::At(point, times) => write!(f, "at \"{point}\", passing it {times} times"),
+        }
+    }
 }
 
 /// A small generator: the sequence must be repeatable, not good.
@@ -49,14 +84,17 @@ impl Campaign {
         let seed = value_of(&args, "--seed").unwrap_or_else(|| std::process::id().into());
         let filter = args.iter().find(|arg| !arg.starts_with('-') && arg.parse::<u64>().is_err());
         let chosen = |name: &str| filter.is_none_or(|f| name.contains(f.as_str()));
-        let works: Vec<_> = self.works.iter().filter(|(name, _)| chosen(name)).collect();
+        let works: Vec<_> = self.works.iter().filter(|work| chosen(&work.name)).collect();
         assert!(!works.is_empty(), "no workload is called {filter:?}");
         let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
         println!("seed {seed}");
         let before = shared_files();
         let (mut passed, mut failed, mut late) = (0, 0, 0);
+        // So that every point has its turn, and others in the next run.
+        let mut turn = random.below(1 << 20) as usize;
         for kill in 0..kills {
-            let (name, arguments) = works[kill as usize % works.len()];
+            let work = works[kill as usize % works.len()];
+            turn += usize::from(kill as usize % works.len() == 0);
             let survive = random.below(2) == 0;
             let ranks = [2, 3, 4, 8][random.below(4) as usize];
             // Some strike while the job is being wired up, most while it works.
@@ -65,7 +103,13 @@ impl Campaign {
             let moment = Duration::from_micros(random.below(longest));
             let victim = random.below(u64::from(ranks)) as u32;
             let mark = format!("{}-{kill}", std::process::id());
-            let outcome = self.strike(arguments, ranks, survive, victim, moment, &mark);
+            // Of a workload with points, most deaths are at one of them.
+            let strike = if work.points.is_empty() || turn.is_multiple_of(4) {
+                Strike::After(moment)
+            } else {
+                Strike::At(work.points[turn % work.points.len()], random.below(25) + 1)
+            };
+            let outcome = self.strike(work, ranks, survive, victim, &strike, &mark);
             if outcome.ranks.get(victim as usize) == Some(&Exit::Code(0)) {
                 late += 1;
             }
@@ -77,9 +121,7 @@ impl Campaign {
             }
             failed += 1;
             let asked = if survive { ", to be survived" } else { "" };
-            println!(
-                "FAILED kill {kill}: {name}, rank {victim} of {ranks} after {moment:?}{asked}"
-            );
+            println!("FAILED kill {kill}: {}, rank {victim} of {ranks} {strike}{asked}", work.name);
             for fault in faults {
                 println!("    {fault}");
             }
@@ -104,16 +146,16 @@ impl Campaign {
 
     fn strike(
         &self,
-        arguments: &[String],
+        work: &Work,
         ranks: u32,
         survive: bool,
         victim: u32,
-        moment: Duration,
+        strike: &Strike,
         mark: &str,
     ) -> Outcome {
         let extra = if survive { &self.survive[..] } else { &[] };
-        let running = Launcher::new(&self.program)
-            .args(arguments)
+        let mut launcher = Launcher::new(&self.program)
+            .args(&work.arguments)
             .args(extra)
             .ranks(ranks)
             .env(MARK, mark)
@@ -121,11 +163,15 @@ impl Campaign {
             .survive(survive)
             // Whoever is still there after this has not noticed by itself.
             .grace(Duration::from_secs(30))
-            .timeout(Duration::from_secs(120))
-            .start()
-            .expect("starting the job");
-        std::thread::sleep(moment);
-        running.kill(victim, 9);
+            .timeout(Duration::from_secs(120));
+        if let Strike::At(point, times) = strike {
+            launcher = launcher.args([VICTIM, &victim.to_string(), point, &times.to_string()]);
+        }
+        let running = launcher.start().expect("starting the job");
+        if let Strike::After(moment) = strike {
+            std::thread::sleep(*moment);
+            running.kill(victim, 9);
+        }
         running.wait().expect("the end of the job")
     }
 
@@ -137,6 +183,9 @@ impl Campaign {
         }
         let struck = outcome.ranks.get(victim as usize) == Some(&Exit::Signal(9));
         let text = |rank: usize| String::from_utf8_lossy(&outcome.stderr[rank]);
+        if text(victim as usize).contains(MISSED) {
+            faults.push(format!("the victim {MISSED}"));
+        }
         // A death during the wiring ends it for all, also where deaths are to be survived; ranks
         // that give it up are gone for the others, which may name them instead.
         let early = (0..outcome.ranks.len()).any(|rank| text(rank).contains("wiring"));

@@ -1,4 +1,5 @@
-//! Kills a random rank at a random moment, over and over, and looks at what is left.
+//! Kills a random rank at a random moment, or where it holds a lock or is inside an epoch, over and
+//! over, and looks at what is left.
 //!
 //! Every survivor must end with a typed error that names the dead rank (or go on in a team of
 //! the survivors, as asked), none may hang, and nothing may stay behind: no process, no file in
@@ -6,9 +7,11 @@
 //! workloads by name.
 
 mod campaign;
+mod fuse;
+mod windows;
 mod work;
 
-use campaign::Campaign;
+use campaign::{Campaign, Work};
 use std::time::Duration;
 
 /// First argument of a process that is a rank.
@@ -21,10 +24,14 @@ fn main() {
     if args.first().is_some_and(|arg| arg == RANK) {
         std::process::exit(i32::from(work::rank_main(&args[1..])));
     }
-    let arguments = |name: &&str| vec![RANK.to_owned(), (*name).to_owned()];
+    let works = work::all().map(|(name, points)| Work {
+        name: name.to_owned(),
+        arguments: vec![RANK.to_owned(), name.to_owned()],
+        points: points.to_vec(),
+    });
     Campaign {
         program: std::env::current_exe().expect("the path of this test"),
-        works: work::NAMES.iter().map(|name| ((*name).to_owned(), arguments(name))).collect(),
+        works: works.collect(),
         survive: vec!["survive".into()],
         typed: TYPED,
         longest: Duration::from_millis(150),

@@ -1,22 +1,36 @@
 //! What the ranks do until one of them is killed.
 
-use super::TYPED;
+use super::{TYPED, fuse, windows};
 use hither::base::Slot;
 use hither::link::Message;
-use hither::{Deadline, Error, Job, Op, Rank, Result, Team, Window};
+use hither::{Deadline, Error, Job, Op, Rank, Result, Team};
 
-/// Every workload.
-pub const NAMES: &[&str] = &[
-    "barrier",
-    "reduce",
-    "fence",
-    "active",
-    "windows",
-    "splits",
-    "atomics",
-    "broadcast",
-    "messages",
-];
+/// Workloads without points to die at.
+const NAMES: &[&str] = &["barrier", "reduce", "splits", "broadcast", "messages"];
+
+/// Every workload, with the points at which a rank can be told to die.
+pub fn all() -> impl Iterator<Item = (&'static str, &'static [&'static str])> {
+    let plain = NAMES.iter().map(|&name| (name, &[][..]));
+    plain.chain(windows::WORKS.iter().map(|work| (work.name, work.points)))
+}
+
+/// Bytes that control structures, inboxes and lanes may have come to use meanwhile.
+const SLACK: u64 = 3 << 20;
+
+/// Bytes of the node's memory that have pages.
+fn pages_in_use() -> u64 {
+    use std::os::unix::fs::MetadataExt;
+    let entries = std::fs::read_dir("/proc/self/fd").expect("the list of descriptors");
+    entries
+        .flatten()
+        .filter(|entry| {
+            let link = std::fs::read_link(entry.path()).unwrap_or_default();
+            link.to_string_lossy().starts_with("/memfd:")
+        })
+        .filter_map(|entry| std::fs::metadata(entry.path()).ok())
+        .map(|memory| memory.blocks() * 512)
+        .sum()
+}
 
 /// Rounds that survivors go on after a death.
 const ENCORE: u32 = 50;
@@ -32,6 +46,8 @@ pub fn rank_main(args: &[String]) -> u8 {
             return if error.is_death() { TYPED } else { 1 };
         }
     };
+    fuse::light(args, job.rank().0);
+    let before = pages_in_use();
     let error = match run(name, &job, job.team(), u32::MAX) {
         Err(error) => error,
         Ok(()) => return 0,
@@ -43,7 +59,7 @@ pub fn rank_main(args: &[String]) -> u8 {
     if !survive {
         return TYPED;
     }
-    match go_on(name, &job) {
+    match go_on(name, &job, before) {
         Ok(()) => 0,
         Err(error) => {
             eprintln!("after the death: {error}");
@@ -57,10 +73,17 @@ fn acceptable(error: &Error) -> bool {
     error.is_death() || matches!(error, Error::PeerFailed { .. })
 }
 
-fn go_on(name: &str, job: &Job) -> Result<()> {
+fn go_on(name: &str, job: &Job, before: u64) -> Result<()> {
     let survivors = job.team().shrink()?;
     assert!(survivors.size() < job.size(), "nobody is missing");
     run(name, job, &survivors, ENCORE)?;
+    survivors.barrier()?;
+    // All windows are gone, those of the dead too: so must be their memory. Addresses of a window
+    // that was being created may stay taken.
+    let left = job.node().symmetric_in_use()?;
+    assert!(left == 0 || name == "windows", "{left} bytes of windows that nobody has any more");
+    let pages = pages_in_use();
+    assert!(pages < before + SLACK, "{pages} bytes of memory in use, {before} before");
     survivors.barrier()
 }
 
@@ -68,14 +91,13 @@ fn run(name: &str, job: &Job, team: &Team, rounds: u32) -> Result<()> {
     match name {
         "barrier" => (0..rounds).try_for_each(|_| team.barrier()),
         "reduce" => reduce(team, rounds),
-        "fence" => fence(team, rounds),
-        "active" => active(team, rounds),
-        "windows" => windows(team, rounds),
         "splits" => splits(team, rounds),
-        "atomics" => atomics(team, rounds),
         "broadcast" => broadcast(team, rounds),
         "messages" => messages(job, team, rounds),
-        other => Err(Error::invalid("workload", other)),
+        other => match windows::WORKS.iter().find(|work| work.name == other) {
+            Some(work) => (work.run)(team, rounds),
+            None => Err(Error::invalid("workload", other)),
+        },
     }
 }
 
@@ -104,56 +126,6 @@ fn broadcast(team: &Team, rounds: u32) -> Result<()> {
     Ok(())
 }
 
-fn fence(team: &Team, rounds: u32) -> Result<()> {
-    let window = Window::<u64>::allocate(team, 1000)?;
-    let mut epoch = window.fence()?;
-    let next = Rank((team.rank().0 + 1) % team.size());
-    for round in 0..rounds {
-        epoch.put(next, 0, &[u64::from(round); 1000])?;
-        epoch.next()?;
-        assert_eq!(window.local().get(999)?, u64::from(round));
-        epoch.next()?;
-    }
-    epoch.end()
-}
-
-/// A lock per target, taken by all: the victim often dies holding one or waiting for one.
-fn active(team: &Team, rounds: u32) -> Result<()> {
-    let window = Window::<u64>::allocate(team, 2)?;
-    let add = window.register::<u64, u64>(1, |call| {
-        // Two words that must stay equal: half-done is visible.
-        let old = call.persistent.get(0).unwrap_or(0);
-        let _ = call.persistent.set(0, old + 1);
-        std::hint::spin_loop();
-        let _ = call.persistent.set(1, old + 1);
-        call.output[0] = old;
-    })?;
-    let epoch = window.lock_all()?;
-    let mut seen = [0];
-    for round in 0..rounds {
-        for target in team.ranks() {
-            epoch.am(&add, target, 0..2, &[1], &mut seen)?;
-        }
-        if round % 64 == 63 {
-            team.barrier()?;
-        }
-    }
-    epoch.unlock_all()?;
-    team.barrier()?;
-    assert_eq!(window.local().get(0)?, window.local().get(1)?);
-    team.barrier()
-}
-
-fn windows(team: &Team, rounds: u32) -> Result<()> {
-    for round in 0..rounds {
-        let window = Window::<u32>::allocate(team, 10_000)?;
-        assert_eq!(window.local().get(9_999)?, 0, "a fresh window is not zero");
-        window.local().set(9_999, round)?;
-        window.free()?;
-    }
-    Ok(())
-}
-
 fn splits(team: &Team, rounds: u32) -> Result<()> {
     for round in 0..rounds {
         if let Some(half) = team.split(Some(team.rank().0 % 2), round)? {
@@ -161,22 +133,6 @@ fn splits(team: &Team, rounds: u32) -> Result<()> {
         }
     }
     Ok(())
-}
-
-fn atomics(team: &Team, rounds: u32) -> Result<()> {
-    let window = Window::<u64>::allocate(team, 4)?;
-    let epoch = window.lock_all()?;
-    for round in 0..rounds {
-        let target = Rank(round % team.size());
-        epoch.accumulate(target, 0, Op::Sum, &[1, 1])?;
-        epoch.fetch_and_op(target, 2, Op::Max, u64::from(round))?;
-        epoch.flush(target)?;
-        if round % 256 == 255 {
-            team.barrier()?;
-        }
-    }
-    epoch.unlock_all()?;
-    team.barrier()
 }
 
 /// Everybody sends numbered messages of all sizes to everybody, through inboxes and lanes: none

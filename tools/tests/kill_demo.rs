@@ -4,14 +4,14 @@
 #[path = "../../tests/kill/campaign.rs"]
 mod campaign;
 
-use campaign::Campaign;
+use campaign::{Campaign, Work};
 use std::time::Duration;
 
 fn main() {
     let demo = |name: &str, more: &[&str]| {
         let mut arguments = vec!["demo".to_owned(), name.to_owned(), "--json".to_owned()];
         arguments.extend(more.iter().map(|&arg| arg.to_owned()));
-        (name.to_owned(), arguments)
+        Work { name: name.to_owned(), arguments, points: Vec::new() }
     };
     Campaign {
         program: env!("CARGO_BIN_EXE_hither").into(),
