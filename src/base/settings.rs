@@ -64,6 +64,9 @@ settings! {
     /// operations for it (fewer messages wait, memory grows with the team); larger ones take two
     /// barriers. At most 1024.
     RMA_REDUCE_TEAMS = "HITHER_RMA_REDUCE_TEAMS", "64", "ranks";
+    /// Through what windows reach other ranks' parts: auto means directly where the memory is mapped
+    /// and by packets where it is not, packets means by packets everywhere.
+    RMA_MEDIUM = "HITHER_RMA_MEDIUM", "auto", "auto or packets";
     /// Directory of named rendezvous sockets; empty means $XDG_RUNTIME_DIR/hither, else a private
     /// directory for this user under the temporary directory.
     RENDEZVOUS_DIR = "HITHER_RENDEZVOUS_DIR", "", "path";

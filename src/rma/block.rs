@@ -16,36 +16,34 @@
 //! Sets are rounded up to a line. Everything is indexed by rank in the window's team.
 
 use super::bits::{Bits, words};
+use crate::base::Offset;
 use crate::base::sync::{AtomicU32, AtomicU64, Ordering};
-use crate::base::{Deadline, Error, Offset, Result};
 use crate::coll::Team;
 use crate::shm::lock::QueueLock;
-use crate::shm::map::{PAGE, available_memory, round_up};
+use crate::shm::map::{PAGE, round_up};
 use crate::shm::park::WaitCell;
-use crate::shm::region::{SharedLayout, locate};
+use crate::shm::region::SharedLayout;
 use std::ptr::NonNull;
-use std::time::Duration;
 
-/// Longest wait for a lock that nobody can hold for long any more.
-const PATIENCE: Duration = Duration::from_secs(5);
-const WINDOW_MAGIC: u64 = 0x4869_5769_6e64_0002;
-/// The member has dropped the window.
-const GONE: u32 = 1;
 /// Locks of accumulates per part.
 pub(crate) const STRIPES: usize = 32;
 
 #[repr(C, align(64))]
 pub(crate) struct WindowHeader {
-    /// [`WINDOW_MAGIC`], stored last.
-    magic: AtomicU64,
-    /// Offset of the window within every member's stride.
-    heap: AtomicU64,
-    /// Bytes of each part.
-    bytes: AtomicU64,
+    /// Identity of this window among all there ever are, odd. Stored last; 0 is no window.
+    pub(super) nonce: AtomicU64,
+    /// Offset of the window's range within every stride.
+    pub(super) heap: AtomicU64,
+    /// Bytes of that range; 0 if the window has none.
+    pub(super) bytes: AtomicU64,
     /// Members.
-    size: AtomicU32,
+    pub(super) size: AtomicU32,
+    /// Slot + 1 of the only stride in which the range is used, 0 for those of all members.
+    pub(super) home: AtomicU32,
+    /// Not 0 once a member gave up making the window: who has not joined by then never will.
+    pub(super) failed: AtomicU32,
     _pad0: AtomicU32,
-    _pad1: [AtomicU64; 4],
+    _pad1: [AtomicU64; 3],
     /// How elements are updated at present (see `accumulate`). Read by every accumulate, seldom
     /// written.
     pub accumulate: AtomicU64,
@@ -56,17 +54,53 @@ pub(crate) struct WindowHeader {
 /// for `presence`.
 #[repr(C, align(64))]
 pub(crate) struct PartInfo {
-    /// Offset in the segment of the part's first byte.
-    pub offset: AtomicU64,
+    /// Offset in the segment of the part's first byte, if it is mapped.
+    offset: AtomicU64,
     /// Bytes of the part.
-    pub bytes: AtomicU64,
+    bytes: AtomicU64,
     /// Bytes per displacement.
-    pub unit: AtomicU32,
-    /// How it can be reached.
-    pub reach: AtomicU32,
-    presence: AtomicU32,
+    unit: AtomicU32,
+    /// How it can be reached: one of the `REACH_` values.
+    reach: AtomicU32,
+    /// 0, or how far this member is with the window (see `kind::life`).
+    pub(super) presence: AtomicU32,
     _pad0: AtomicU32,
     _pad1: [AtomicU64; 4],
+}
+
+/// A part that every process of the node has mapped.
+pub(crate) const REACH_MAPPED: u32 = 1;
+/// A part that only its owner has mapped.
+pub(crate) const REACH_PRIVATE: u32 = 2;
+
+/// What a [`PartInfo`] says, by value. As a peer wrote it: nothing of it is checked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Entry {
+    pub offset: u64,
+    pub bytes: u64,
+    pub unit: u32,
+    pub reach: u32,
+}
+
+impl PartInfo {
+    /// What the record says.
+    #[inline]
+    pub fn entry(&self) -> Entry {
+        Entry {
+            offset: self.offset.load(Ordering::Relaxed),
+            bytes: self.bytes.load(Ordering::Relaxed),
+            unit: self.unit.load(Ordering::Relaxed),
+            reach: self.reach.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Fills in the record: its owner, while the window is made.
+    pub fn fill(&self, entry: Entry) {
+        self.offset.store(entry.offset, Ordering::Relaxed);
+        self.bytes.store(entry.bytes, Ordering::Relaxed);
+        self.unit.store(entry.unit, Ordering::Relaxed);
+        self.reach.store(entry.reach, Ordering::Release);
+    }
 }
 
 /// The passive-target lock of a part.
@@ -140,11 +174,11 @@ const _: () = {
 
 /// Offsets in a block for a team of some size.
 #[derive(Clone, Copy, Debug)]
-struct Plan {
+pub(super) struct Plan {
     set: usize,
     parts: usize,
     part: usize,
-    bytes: u64,
+    pub(super) bytes: u64,
 }
 
 const PASSIVE: usize = size_of::<PartInfo>();
@@ -164,7 +198,7 @@ pub(crate) enum Set {
 }
 
 impl Plan {
-    fn new(size: u32) -> Plan {
+    pub(super) fn new(size: u32) -> Plan {
         let set = (words(size) * 8).next_multiple_of(64);
         let parts = size_of::<WindowHeader>() + set;
         let part = SETS + 3 * set + STRIPES * size_of::<Stripe>();
@@ -177,11 +211,24 @@ impl Plan {
 #[derive(Debug)]
 pub(crate) struct WindowBlock {
     pub at: Offset,
-    base: NonNull<u8>,
-    plan: Plan,
+    pub(super) base: NonNull<u8>,
+    pub(super) plan: Plan,
     pub team: Team,
+    /// The window's range within every stride, and its bytes.
     pub heap: u64,
     pub bytes: u64,
+    pub(super) stage: Stage,
+}
+
+/// How far this process is with a window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stage {
+    /// Not a member of it.
+    Outside,
+    /// A member, while others may not be.
+    Joined,
+    /// Every member has it.
+    Complete,
 }
 
 // SAFETY: `base` points into the mapping that `team` keeps alive; access is through SharedLayout
@@ -190,96 +237,18 @@ unsafe impl Send for WindowBlock {}
 // SAFETY: as above.
 unsafe impl Sync for WindowBlock {}
 
-/// Allocates the block and the address range of a window (no pages of the latter yet).
-pub(super) fn create(team: &Team, bytes: u64) -> Result<Offset> {
-    check_total(bytes, team.size())?;
-    let node = team.node();
-    let length = Plan::new(team.size()).bytes;
-    let at = node.alloc_commons(length)?;
-    let fill = || {
-        node.reserve(at, length, "a window's control lines")?;
-        let heap = node.alloc_symmetric(bytes)?;
-        let header: NonNull<WindowHeader> = locate(node.mapping(), at, length, PAGE)?.cast();
-        // SAFETY: `locate` checked bounds and alignment; WindowHeader is a SharedLayout.
-        let header = unsafe { header.as_ref() };
-        header.heap.store(heap, Ordering::Relaxed);
-        header.bytes.store(bytes, Ordering::Relaxed);
-        header.size.store(team.size(), Ordering::Relaxed);
-        header.magic.store(WINDOW_MAGIC, Ordering::Release);
-        Ok(())
-    };
-    if let Err(error) = fill() {
-        let _ = node.free_commons(at);
-        return Err(error);
-    }
-    Ok(at)
-}
-
-/// Checks the block at `at`; returns where it lies, its offset in every stride, and the bytes of
-/// each part.
-fn validate(team: &Team, at: Offset) -> Result<(NonNull<u8>, u64, u64)> {
-    let node = team.node();
-    let base = locate(node.mapping(), at, Plan::new(team.size()).bytes, PAGE)?;
-    // SAFETY: `locate` checked bounds and alignment; WindowHeader is a SharedLayout.
-    let header: &WindowHeader = unsafe { base.cast().as_ref() };
-    let magic = header.magic.load(Ordering::Acquire);
-    let heap = header.heap.load(Ordering::Relaxed);
-    let bytes = header.bytes.load(Ordering::Relaxed);
-    let fits = heap.checked_add(bytes).is_some_and(|end| end <= node.areas().stride);
-    if magic != WINDOW_MAGIC || header.size.load(Ordering::Relaxed) != team.size() || !fits {
-        return Err(Error::Incompatible {
-            what: "a window's block",
-            why: format!("no finished window of this team lies at {at}"),
-        });
-    }
-    Ok((base, heap, bytes))
-}
-
-/// Undoes [`create`], for a window that no other member has heard of.
-pub(super) fn discard(team: &Team, at: Offset) {
-    // Failure leaves addresses taken until the job ends.
-    if let Ok((_, heap, _)) = validate(team, at) {
-        let _ = team.node().free_symmetric(heap, std::iter::empty());
-    }
-    let _ = team.node().free_commons(at);
-}
-
-/// An error if all parts together do not fit the memory there is now. Asked once, before the
-/// members reserve their parts at the same time, each of which sees the same room.
-fn check_total(bytes: u64, size: u32) -> Result<()> {
-    let wanted = bytes.saturating_mul(size.into());
-    let (available, limit) = available_memory();
-    if wanted <= available {
-        return Ok(());
-    }
-    Err(Error::OutOfMemory {
-        what: format!("a window of {size} parts of {bytes} bytes"),
-        wanted,
-        available,
-        limit,
-        advice: "use a smaller window, fewer ranks, or raise that limit",
-    })
-}
-
 impl WindowBlock {
-    /// Opens the block that the team's first member created.
-    pub fn open(team: &Team, at: Offset) -> Result<WindowBlock> {
-        let (base, heap, bytes) = validate(team, at)?;
-        let plan = Plan::new(team.size());
-        Ok(WindowBlock { at, base, plan, team: team.clone(), heap, bytes })
-    }
-
     /// The header.
     #[inline]
     pub fn header(&self) -> &WindowHeader {
-        // SAFETY: `open` checked the block; it begins with the header.
+        // SAFETY: `kind::life` checked the block; it begins with the header.
         unsafe { self.base.cast().as_ref() }
     }
 
     /// The members that hold a lock on every part.
     #[inline]
     pub fn everywhere(&self) -> Bits<'_> {
-        // SAFETY: the set follows the header inside the block that `open` checked.
+        // SAFETY: the set follows the header inside the block that `kind::life` checked.
         unsafe { Bits::new(self.base.add(size_of::<WindowHeader>()).cast(), self.plan.set / 8) }
     }
 
@@ -291,11 +260,17 @@ impl WindowBlock {
     unsafe fn record<T: SharedLayout>(&self, rank: u32, at: usize) -> &T {
         let rank = if rank < self.team.size() { rank } else { 0 };
         let at = self.plan.parts + self.plan.part * rank as usize + at;
-        // SAFETY: rank < size, so the record lies inside the block that `open` checked.
+        // SAFETY: rank < size, so the record lies inside the block that `kind::life` checked.
         unsafe { self.base.add(at).cast().as_ref() }
     }
 
-    /// Where a member's part lies.
+    /// Where a member's part lies, as its owner wrote it.
+    #[inline]
+    pub fn entry(&self, rank: u32) -> Entry {
+        self.info(rank).entry()
+    }
+
+    /// A member's record.
     #[inline]
     pub fn info(&self, rank: u32) -> &PartInfo {
         // SAFETY: as the layout says.
@@ -349,35 +324,3 @@ struct AtomicWord(AtomicU64);
 
 // SAFETY: one atomic.
 unsafe impl SharedLayout for AtomicWord {}
-
-impl Drop for WindowBlock {
-    /// The last member to drop the window frees it for all: until then others may have
-    /// operations in flight on any part. The dead count as having dropped it. Who is last is
-    /// decided under the lock of the commons, so that nobody looks at what another has freed.
-    fn drop(&mut self) {
-        let node = self.team.node();
-        let slot_of = |rank| self.team.slot_of(rank);
-        let last = || {
-            self.info(self.team.rank().0).presence.store(GONE, Ordering::Release);
-            let last = self.team.ranks().all(|rank| {
-                self.info(rank.0).presence.load(Ordering::Acquire) == GONE
-                    || slot_of(rank).is_ok_and(|slot| node.probe(slot))
-            });
-            if last {
-                // Taking each lock once sweeps what dead waiters left in it (see `shm::lock`).
-                for rank in self.team.ranks() {
-                    let stripes = (0..STRIPES).map(|i| &self.stripe(rank.0, i).lock);
-                    let others = [&self.part(rank.0).am_lock, &self.passive(rank.0).gate];
-                    for lock in stripes.chain(others) {
-                        let _ = lock.lock(&**node, Deadline::after(PATIENCE)).map(drop);
-                    }
-                }
-                // Failure leaves the memory allocated until the job ends.
-                let slots = self.team.ranks().filter_map(|r| slot_of(r).ok());
-                let _ = node.free_symmetric(self.heap, slots);
-            }
-            last
-        };
-        let _ = node.free_commons_if(self.at, last);
-    }
-}

@@ -3,6 +3,7 @@
 use super::accumulate::Domain;
 use super::block::WindowBlock;
 use super::info::Info;
+use super::kind::{Flavour, Parts};
 use std::any::Any;
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -16,14 +17,62 @@ pub(crate) struct Core {
     pub info: Info,
     /// What updates of elements go through.
     pub domain: Domain,
+    /// How it came about.
+    pub flavour: Flavour,
+    /// How parts are found.
+    pub parts: Parts,
+    /// This process's own part, which its views reach directly whatever it is.
+    pub own: Own,
+    /// All parts are reached by packets, even where they are mapped, the own one included.
+    pub packets: bool,
+    /// Some member reaches some part by packets. The same in all members.
+    pub away: bool,
     /// Handlers registered on this window, by index; what they are is the room above's business.
     handlers: RwLock<HashMap<u32, Arc<dyn Any + Send + Sync>>>,
 }
 
+/// A process's own part of a window.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Own {
+    /// Its first byte.
+    pub first: *mut u8,
+    /// Its bytes.
+    pub bytes: usize,
+    /// Bytes per displacement.
+    pub unit: usize,
+}
+
+// SAFETY: the address stands for memory that the window keeps, accessed by atomics and opaque
+// copies only.
+unsafe impl Send for Own {}
+// SAFETY: as above.
+unsafe impl Sync for Own {}
+
+/// What [`Core::new`] is made of.
+#[derive(Debug)]
+pub(super) struct Ingredients {
+    pub block: WindowBlock,
+    pub info: Info,
+    pub flavour: Flavour,
+    pub parts: Parts,
+    pub own: Own,
+    pub packets: bool,
+    pub away: bool,
+}
+
 impl Core {
-    pub fn new(block: WindowBlock, info: Info) -> Core {
+    pub(super) fn new(of: Ingredients) -> Core {
+        let Ingredients { block, info, flavour, parts, own, packets, away } = of;
         let domain = Domain::new(&block, &info);
-        Core { block, info, domain, handlers: RwLock::default() }
+        let handlers = RwLock::default();
+        Core { block, info, domain, flavour, parts, own, packets, away, handlers }
+    }
+
+    /// Whether some member reaches some part by packets: then epochs must wait for those too. The
+    /// same in all members.
+    #[inline]
+    pub fn away(&self) -> bool {
+        self.away
     }
 
     /// Keeps `handler` under `index`; false if the index is taken.

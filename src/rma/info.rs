@@ -3,7 +3,7 @@
 //! Hints are promises: an implementation may use them and need not, and a program that breaks one
 //! gets wrong results. They must be the same in all members that create a window.
 
-use crate::base::{Error, Result};
+use crate::base::{Error, Result, settings};
 
 /// Which operations will be used on the same element at the same time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -26,7 +26,7 @@ pub enum Medium {
 }
 
 /// Hints for a window.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Info {
     /// Which pairs of accumulates by one origin on one element stay in order: read after read,
     /// read after write, write after read, write after write. All of them by default.
@@ -97,15 +97,98 @@ impl Info {
             "no_locks" => self.no_locks = truth()?,
             "alloc_shared_noncontig" => self.alloc_shared_noncontig = truth()?,
             "hither_medium" => {
-                self.medium = match value {
-                    "auto" => Medium::Auto,
-                    "packets" => Medium::Packets,
-                    _ => return Err(bad(key, value, "auto or packets")),
-                }
+                self.medium =
+                    Medium::parse(value).ok_or_else(|| bad(key, value, "auto or packets"))?;
             }
             _ => return Ok(false),
         }
         Ok(true)
+    }
+
+    /// All hints as text, as [`Info::set`] reads them.
+    pub fn pairs(&self) -> Vec<(&'static str, String)> {
+        let order = self.ordering;
+        let names =
+            [(order.rar, "rar"), (order.raw, "raw"), (order.war, "war"), (order.waw, "waw")];
+        let kept: Vec<&str> = names.iter().filter(|(on, _)| *on).map(|(_, name)| *name).collect();
+        let ordering = if kept.is_empty() { "none".into() } else { kept.join(",") };
+        let ops = match self.accumulate_ops {
+            AccumulateOps::SameOpNoOp => "same_op_no_op",
+            AccumulateOps::SameOp => "same_op",
+        };
+        let medium = match self.medium {
+            Medium::Auto => "auto",
+            Medium::Packets => "packets",
+        };
+        vec![
+            ("accumulate_ordering", ordering),
+            ("accumulate_ops", ops.into()),
+            ("same_size", self.same_size.to_string()),
+            ("same_disp_unit", self.same_disp_unit.to_string()),
+            ("no_locks", self.no_locks.to_string()),
+            ("alloc_shared_noncontig", self.alloc_shared_noncontig.to_string()),
+            ("hither_medium", medium.into()),
+        ]
+    }
+
+    /// All hints as one number, to be compared between members.
+    pub(super) fn bits(&self) -> u64 {
+        let order = self.ordering;
+        let flags = [
+            order.rar,
+            order.raw,
+            order.war,
+            order.waw,
+            self.accumulate_ops == AccumulateOps::SameOp,
+            self.same_size,
+            self.same_disp_unit,
+            self.no_locks,
+            self.alloc_shared_noncontig,
+            self.medium == Medium::Packets,
+        ];
+        flags.iter().enumerate().map(|(i, on)| u64::from(*on) << i).sum()
+    }
+
+    /// The hints that [`Info::bits`] made a number of.
+    pub(super) fn from_bits(bits: u64) -> Info {
+        let on = |i: u32| bits >> i & 1 != 0;
+        Info {
+            ordering: Ordering { rar: on(0), raw: on(1), war: on(2), waw: on(3) },
+            accumulate_ops: if on(4) { AccumulateOps::SameOp } else { AccumulateOps::SameOpNoOp },
+            same_size: on(5),
+            same_disp_unit: on(6),
+            no_locks: on(7),
+            alloc_shared_noncontig: on(8),
+            medium: if on(9) { Medium::Packets } else { Medium::Auto },
+        }
+    }
+}
+
+impl std::fmt::Display for Info {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        for (i, (key, value)) in self.pairs().iter().enumerate() {
+            let gap = if i == 0 { "" } else { " " };
+            write!(f, "{gap}{key}={value}")?;
+        }
+        Ok(())
+    }
+}
+
+impl Medium {
+    /// What a value says, if it says anything.
+    pub(crate) fn parse(value: &str) -> Option<Medium> {
+        match value {
+            "auto" => Some(Medium::Auto),
+            "packets" => Some(Medium::Packets),
+            _ => None,
+        }
+    }
+
+    /// What the setting says.
+    pub(crate) fn from_settings() -> Result<Medium> {
+        let text = settings::RMA_MEDIUM.text();
+        let unknown = || format!("\"{text}\" is neither auto nor packets");
+        Medium::parse(&text).ok_or_else(|| Error::invalid(settings::RMA_MEDIUM.name, unknown()))
     }
 }
 
@@ -136,6 +219,19 @@ fn bad(key: &str, value: &str, want: &str) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn numbers_and_texts_of_hints_lead_back_to_them() {
+        for bits in 0..1 << 10 {
+            let info = Info::from_bits(bits);
+            assert_eq!(info.bits(), bits);
+            let mut read = Info::default();
+            for (key, value) in info.pairs() {
+                assert!(read.set(key, &value).unwrap());
+            }
+            assert_eq!(read, info);
+        }
+    }
 
     #[test]
     fn hints_are_read_and_unknown_ones_let_pass() {

@@ -1,22 +1,23 @@
-//! Symmetric windows: the same number of elements on every rank, at the same offset of every
-//! rank's symmetric memory.
+//! Windows. Most are symmetric: the same number of elements on every rank, at the same offset of
+//! every rank's symmetric memory.
 //!
 //! ```text
 //! address(target, index) = base + heap(slot of target) + offset + index * size_of T
 //!                        = first + slot * stride            + index * size_of T
 //! ```
-//! Two additions and a multiplication; nothing is looked up and nothing kept per target.
+//! Two additions and a multiplication; nothing is looked up and nothing kept per target. For the
+//! others see `kind`.
 
 use super::accumulate::Domain;
-use super::block::{PartLine, WindowBlock, create, discard};
-use super::core::Core;
+use super::block::PartLine;
+use super::core::{Core, Own};
 use super::info::Info;
+use super::kind::{Attributes, Model, Parts, Place, Span, WindowBuilder};
 use super::view::{View, out_of_bounds};
 use crate::base::sync::{AtomicU32, Ordering};
-use crate::base::{Error, Offset, Rank, Result, Slot};
+use crate::base::{Error, Rank, Result, Slot};
 use crate::coll::Team;
 use crate::layout::Datum;
-use crate::shm::map::{PAGE, round_up};
 use crate::shm::node::Node;
 use crate::shm::segment::STATE_DEAD;
 use std::marker::PhantomData;
@@ -34,9 +35,10 @@ pub struct Window<T> {
     first: *mut u8,
     stride: usize,
     len: usize,
-    /// Members of the team. Here, as the next two, so that an operation looks nowhere else: behind
-    /// a fence every load that depends on another one counts.
-    size: u32,
+    /// Ranks below this are reached by arithmetic: the size of the team if all parts are alike,
+    /// mapped, and counted in elements, else 0. Here, as the next two, so that an operation looks
+    /// nowhere else: behind a fence every load that depends on another one counts.
+    simple: u32,
     identity: bool,
     /// Count of the deaths in the job.
     deaths: NonNull<AtomicU32>,
@@ -51,68 +53,40 @@ unsafe impl<T: Datum> Sync for Window<T> {}
 
 impl<T: Datum> Window<T> {
     /// Allocates `len` elements, all zero bits, on every member. Collective; `len` and `T` must
-    /// be the same everywhere, and `len` may be 0.
+    /// be the same everywhere, and `len` may be 0. Short for `builder(team).allocate(len)`.
     ///
     /// Each member reserves the physical memory of its own part now, close to itself.
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`] in the ranks that cannot reserve their part, and
-    /// [`Error::PeerFailed`] in the others; [`Error::Mismatch`] if members disagree.
+    /// See [`WindowBuilder`].
     pub fn allocate(team: &Team, len: usize) -> Result<Window<T>> {
-        const DURING: &str = "Window::allocate";
-        let bytes = len
-            .checked_mul(size_of::<T>())
-            .filter(|&bytes| bytes as u64 <= team.node().areas().stride)
-            .ok_or_else(|| Error::OutOfMemory {
-                what: "a window".into(),
-                wanted: (len as u64).saturating_mul(size_of::<T>() as u64),
-                available: team.node().areas().stride,
-                limit: "HITHER_HEAP_SIZE".into(),
-                advice: "raise HITHER_HEAP_SIZE or use fewer ranks",
-            });
-        let leader = team.rank() == Rank(0);
-        // Told apart by the leader's values, so that a disagreement is found before anything
-        // else can go wrong.
-        let mine = [len as u64, T::fingerprint()];
-        let mut theirs = mine;
-        team.broadcast(Rank(0), &mut theirs)?;
-        let same = check_same(team, mine, theirs);
-        let bytes = team.agree(DURING, same.and(bytes))? as u64;
+        Self::builder(team).allocate(len)
+    }
 
-        let created = if leader { create(team, bytes).map(|at| at.0) } else { Ok(0) };
-        let made = created.as_ref().ok().copied();
-        let agreed = team.agree(DURING, created);
-        if let (true, Err(_), Some(at)) = (leader, &agreed, made) {
-            // Nobody else has heard of it.
-            discard(team, Offset(at));
-        }
-        let mut at = [agreed?];
-        team.broadcast(Rank(0), &mut at)?;
-        let block = WindowBlock::open(team, Offset(at[0]));
+    /// For every other window: other kinds, hints, sizes or displacement units.
+    pub fn builder(team: &Team) -> WindowBuilder<'_, T> {
+        WindowBuilder::new(team)
+    }
+
+    pub(super) fn new(core: Core) -> Window<T> {
+        let team = &core.block.team;
         let node = team.node();
-        let part = block.as_ref().ok().map(|b| Offset(node.areas().heap(node.slot()).0 + b.heap));
-        let reserved = block.and_then(|b| reserve_part(team, &b).map(|()| b));
-        let block = team.agree(DURING, reserved).inspect_err(|_| {
-            // Nobody has the window in working order. Whoever missed its offset does not count as
-            // having dropped it, so its addresses may stay taken; the memory need not.
-            if let Some(part) = part {
-                node.release(part, round_up(bytes, PAGE));
-            }
-        })?;
-        let start = node.areas().heap(Slot(0)).0 + block.heap;
-        // SAFETY: WindowBlock::open checked that every part lies inside its stride, and the
-        // areas lie inside the mapping.
-        let first = unsafe { node.mapping().base().as_ptr().add(start as usize) };
-        Ok(Window {
-            first,
+        let simple = match core.parts {
+            Parts::Uniform { unit, .. } => unit == size_of::<T>() && !core.packets,
+            Parts::Table => false,
+        };
+        let start = node.areas().heap(Slot(0)).0 + core.block.heap;
+        Window {
+            // In the mapping: `kind::life` checked that every part lies inside its stride.
+            first: node.mapping().base().as_ptr().wrapping_add(start as usize),
             stride: node.areas().stride as usize,
-            len,
-            size: team.size(),
+            len: core.own.bytes / size_of::<T>().max(1),
+            simple: if simple { team.size() } else { 0 },
             identity: team.is_identity(),
             deaths: NonNull::from(&node.header().deaths),
-            core: Arc::new(Core::new(block, Info::default())),
+            core: Arc::new(core),
             _elements: PhantomData,
-        })
+        }
     }
 
     /// The team that allocated the window.
@@ -121,32 +95,61 @@ impl<T: Datum> Window<T> {
         &self.core.block.team
     }
 
-    /// Elements of each part.
+    /// Elements of this rank's own part: of every rank's, unless sizes differ.
     #[inline]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether the parts have no elements.
+    /// Whether this rank's own part has no elements.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// This rank's own part.
+    /// Elements of a rank's part.
+    pub fn len_of(&self, target: Rank) -> Result<usize> {
+        let part = self.core.part_of("Window::len_of", target)?;
+        Ok(part.bytes / size_of::<T>().max(1))
+    }
+
+    /// What describes this rank's own part, and the window's kind.
+    pub fn attributes(&self) -> Attributes {
+        let Own { first, bytes, unit } = self.core.own;
+        Attributes {
+            flavour: self.core.flavour,
+            model: Model::Unified,
+            base: first.addr(),
+            size: bytes,
+            unit,
+        }
+    }
+
+    /// The hints in use.
+    pub fn info(&self) -> Info {
+        self.core.info
+    }
+
+    /// This rank's own part. Empty for a dynamic window, which has none.
     #[inline]
     pub fn local(&self) -> View<'_, T> {
-        let first = self.part_at(self.team().node().slot());
-        // SAFETY: the part of a slot of this job: `len` elements, mapped as long as self.
+        let first = self.core.own.first.cast();
+        // SAFETY: the own part: `len` elements, mapped as long as self.
         unsafe { View::new(first, self.len, self.team().rank(), self.domain()) }
     }
 
     /// Another rank's part, for direct loads and stores: in the node it is as near as one's own.
     /// Order against other ranks' accesses comes from epochs, as for every other operation.
+    ///
+    /// # Errors
+    /// [`Error::Misuse`] if that part is reached by packets.
     pub fn part(&self, target: Rank) -> Result<View<'_, T>> {
-        let first = self.part_at(self.team().slot_of(target)?);
-        // SAFETY: as above, for a slot that `slot_of` validated.
-        Ok(unsafe { View::new(first, self.len, target, self.domain()) })
+        const WHAT: &str = "Window::part";
+        let part = self.core.part_of(WHAT, target)?;
+        let first = part.first.ok_or_else(|| not_mapped(WHAT, target))?;
+        let len = part.bytes / size_of::<T>().max(1);
+        // SAFETY: `part_of` checked that the part is mapped, as long as the window is.
+        Ok(unsafe { View::new(first.cast(), len, target, self.domain()) })
     }
 
     #[inline(always)]
@@ -155,7 +158,48 @@ impl<T: Datum> Window<T> {
         unsafe { self.first.add(slot.index() * self.stride).cast() }
     }
 
-    /// Address of `count` elements of `target` from `start` on, checked.
+    /// Where `count` elements of `target` from displacement `start` on are, checked.
+    ///
+    /// Parts that are all alike, mapped, and counted in elements: two comparisons, two additions
+    /// and a multiplication. Others: see [`Core::place_span`].
+    #[inline(always)]
+    pub(crate) fn place(
+        &self,
+        what: &'static str,
+        target: Rank,
+        start: usize,
+        count: usize,
+    ) -> Result<Place<T>> {
+        let in_bounds = start.checked_add(count).is_some_and(|end| end <= self.len);
+        if !in_bounds || target.0 >= self.simple {
+            return self.place_any(what, target, start, count);
+        }
+        let slot =
+            if self.identity { Slot(target.0 as u16) } else { self.team().slot_of(target)? };
+        // SAFETY: start + count <= len, so the elements lie inside the target's part.
+        Ok(Place::Here(unsafe { self.part_at(slot).add(start) }))
+    }
+
+    #[inline(never)]
+    fn place_any(
+        &self,
+        what: &'static str,
+        target: Rank,
+        start: usize,
+        count: usize,
+    ) -> Result<Place<T>> {
+        let span = Span::of::<T>(count).ok_or_else(|| {
+            let len = self.len_of(target).unwrap_or(0);
+            out_of_bounds(what, target, start, count, len)
+        })?;
+        Ok(match self.core.place_span(what, target, start, span)? {
+            Place::Here(at) => Place::Here(at.cast()),
+            Place::Away(at) => Place::Away(at),
+        })
+    }
+
+    /// Address of `count` elements of `target` from displacement `start` on, for what works only
+    /// on memory that this process has mapped.
     #[inline(always)]
     pub(crate) fn locate(
         &self,
@@ -164,23 +208,10 @@ impl<T: Datum> Window<T> {
         start: usize,
         count: usize,
     ) -> Result<*mut T> {
-        let in_bounds = start.checked_add(count).is_some_and(|end| end <= self.len);
-        if !in_bounds || target.0 >= self.size {
-            return Err(self.refuse(what, target, start, count));
+        match self.place(what, target, start, count)? {
+            Place::Here(at) => Ok(at),
+            Place::Away(_) => Err(not_mapped(what, target)),
         }
-        let slot =
-            if self.identity { Slot(target.0 as u16) } else { self.team().slot_of(target)? };
-        // SAFETY: start + count <= len, so the elements lie inside the target's part.
-        Ok(unsafe { self.part_at(slot).add(start) })
-    }
-
-    #[cold]
-    fn refuse(&self, what: &'static str, target: Rank, start: usize, count: usize) -> Error {
-        if target.0 >= self.team().size() {
-            let why = format!("target {target} is not a rank of a team of {}", self.team().size());
-            return Error::invalid(what, why);
-        }
-        out_of_bounds(what, target, start, count, self.len)
     }
 
     /// The shared control line of a member's part.
@@ -239,27 +270,13 @@ impl<T: Datum> Window<T> {
     }
 }
 
-fn check_same(team: &Team, mine: [u64; 2], theirs: [u64; 2]) -> Result<()> {
-    let differs = |what, a: String, b: String| {
-        Err(Error::Mismatch { what, a: Rank(0), a_has: a, b: team.rank(), b_has: b })
-    };
-    if mine[1] != theirs[1] {
-        let hex = |v: u64| format!("type fingerprint {v:#x}");
-        return differs("the element type of a window", hex(theirs[1]), hex(mine[1]));
+#[cold]
+fn not_mapped(what: &'static str, target: Rank) -> Error {
+    Error::Misuse {
+        what,
+        why: format!(
+            "rank {target}'s part is reached by packets and not mapped here; use put, get and \
+             accumulates, or memory of this library's and the medium \"auto\""
+        ),
     }
-    if mine[0] != theirs[0] {
-        let text = |v: u64| format!("{v} elements");
-        return differs("the length of a window", text(theirs[0]), text(mine[0]));
-    }
-    Ok(())
-}
-
-/// Reserves and maps this member's part: first touch by the owner.
-fn reserve_part(team: &Team, block: &WindowBlock) -> Result<()> {
-    let node = team.node();
-    let at = Offset(node.areas().heap(node.slot()).0 + block.heap);
-    let length = round_up(block.bytes, PAGE);
-    node.reserve(at, length, "a window")?;
-    node.warm(at, length);
-    Ok(())
 }

@@ -1,0 +1,115 @@
+//! How a program asks for a window.
+
+use super::Flavour;
+use super::create::Wish;
+use crate::base::{Error, Result};
+use crate::coll::Team;
+use crate::layout::Datum;
+use crate::rma::Window;
+use crate::rma::info::Info;
+use std::marker::PhantomData;
+
+/// A window to be made: see [`Window::builder`].
+///
+/// All methods that make one are collective over the team, and all members must call the same one
+/// with the same element type, hints and [`different_sizes`](Self::different_sizes). They cost a
+/// handful of synchronising steps; errors are the same for all of them:
+///
+/// # Errors
+/// [`Error::Mismatch`] if members disagree about what must be the same; [`Error::OutOfMemory`] with
+/// numbers in the ranks that cannot reserve their part; [`Error::InvalidArgument`] for a
+/// displacement unit that cannot be used; [`Error::PeerFailed`] in the others: either all members
+/// have the window or none has.
+#[derive(Clone, Debug)]
+#[must_use = "it makes no window before one of allocate, allocate_shared, create or dynamic"]
+pub struct WindowBuilder<'t, T> {
+    team: &'t Team,
+    info: Info,
+    unit: Option<usize>,
+    different_sizes: bool,
+    _elements: PhantomData<T>,
+}
+
+impl<'t, T: Datum> WindowBuilder<'t, T> {
+    pub(in crate::rma) fn new(team: &'t Team) -> WindowBuilder<'t, T> {
+        WindowBuilder {
+            team,
+            info: Info::default(),
+            unit: None,
+            different_sizes: false,
+            _elements: PhantomData,
+        }
+    }
+
+    /// Hints; the same in all members.
+    pub fn info(mut self, info: Info) -> Self {
+        self.info = info;
+        self
+    }
+
+    /// Bytes per displacement of this rank's part: what the starts of operations on it count. May
+    /// differ between members unless they promised `same_disp_unit`. The size of an element unless
+    /// given; a multiple of the element's alignment.
+    pub fn unit(mut self, bytes: usize) -> Self {
+        self.unit = Some(bytes);
+        self
+    }
+
+    /// Lets the members ask for parts of different sizes, zero included.
+    pub fn different_sizes(mut self) -> Self {
+        self.different_sizes = true;
+        self
+    }
+
+    /// Allocates `len` elements, all zero bits, at the same offset of every member's symmetric
+    /// memory. Each member reserves the physical memory of its own part now, close to itself.
+    pub fn allocate(self, len: usize) -> Result<Window<T>> {
+        self.make("Window::allocate", Flavour::Allocate, len)
+    }
+
+    fn make(self, during: &'static str, flavour: Flavour, len: usize) -> Result<Window<T>> {
+        let stride = self.team.node().areas().stride;
+        let bytes = (len as u64).saturating_mul(size_of::<T>() as u64);
+        let fits = if bytes <= stride { Ok(()) } else { Err(too_large(bytes, stride)) };
+        let (unit, valid) = match self.checked_unit() {
+            Ok(unit) => (unit, fits),
+            Err(error) => (0, Err(error)),
+        };
+        let wish = Wish {
+            team: self.team,
+            during,
+            fingerprint: T::fingerprint(),
+            flavour,
+            info: self.info,
+            different_sizes: self.different_sizes,
+            bytes,
+            unit,
+            element: size_of::<T>() as u64,
+        };
+        wish.make(valid).map(Window::new)
+    }
+
+    /// The displacement unit, or why it cannot be one.
+    fn checked_unit(&self) -> Result<u32> {
+        const WHAT: &str = "the displacement unit of a window";
+        let unit = self.unit.unwrap_or(size_of::<T>().max(1));
+        if unit == 0 || !unit.is_multiple_of(align_of::<T>()) {
+            let align = align_of::<T>();
+            let why = format!("{unit} bytes; use a multiple of the element's alignment, {align}");
+            return Err(Error::invalid(WHAT, why));
+        }
+        u32::try_from(unit)
+            .map_err(|_| Error::invalid(WHAT, format!("{unit} bytes; use less than 2^32")))
+    }
+}
+
+#[cold]
+pub(super) fn too_large(wanted: u64, stride: u64) -> Error {
+    Error::OutOfMemory {
+        what: "a window".into(),
+        wanted,
+        available: stride,
+        limit: "HITHER_HEAP_SIZE".into(),
+        advice: "raise HITHER_HEAP_SIZE or use fewer ranks",
+    }
+}

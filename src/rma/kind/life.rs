@@ -1,0 +1,212 @@
+//! How long a window's shared memory lives: its block, and its range of symmetric memory.
+//!
+//! ```text
+//!            leader                         each other member
+//!            allocates, JOINED
+//!                     \--- offset, nonce -->  JOINED, if the block is still this window's
+//!            GONE                             GONE
+//! ```
+//! The first member of the team makes the block and joins it. The others join when they have heard
+//! where it lies. The last to go frees everything; the dead count as gone. Each step is taken under
+//! the lock of the commons, so nobody looks at a block that another has freed. A member that goes
+//! before the window was complete marks it as failed: those that have not joined by then are not
+//! waited for, and if they come, they are turned away. They recognise a block that has been freed
+//! and used anew by its nonce.
+
+use crate::base::sync::Ordering;
+use crate::base::{Deadline, Error, Offset, Result, Slot};
+use crate::coll::Team;
+use crate::rma::block::{Plan, STRIPES, Stage, WindowBlock, WindowHeader};
+use crate::shm::map::{PAGE, available_memory};
+use crate::shm::region::locate;
+use crate::shm::wiring::random;
+use std::ptr::NonNull;
+use std::time::Duration;
+
+/// Longest wait for a lock that nobody can hold for long any more.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// The member uses the window.
+const JOINED: u32 = 1;
+/// The member has dropped the window.
+const GONE: u32 = 2;
+
+/// What a window needs of symmetric memory.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Range {
+    /// Bytes in each stride; 0 for none.
+    pub bytes: u64,
+    /// The only stride in which the range is used; those of all members if there is none.
+    pub home: Option<Slot>,
+    /// Bytes that all members together will reserve.
+    pub total: u64,
+}
+
+/// Where a window's block lies, as its maker tells the others.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Ticket {
+    pub at: Offset,
+    pub nonce: u64,
+}
+
+/// An error if all parts together do not fit the memory there is now. Asked once, before the
+/// members reserve their parts at the same time, each of which sees the same room.
+fn check_total(wanted: u64, size: u32) -> Result<()> {
+    let (available, limit) = available_memory();
+    if wanted <= available {
+        return Ok(());
+    }
+    Err(Error::OutOfMemory {
+        what: format!("the {size} parts of a window"),
+        wanted,
+        available,
+        limit,
+        advice: "use a smaller window, fewer ranks, or raise that limit",
+    })
+}
+
+fn header(base: NonNull<u8>) -> NonNull<WindowHeader> {
+    base.cast()
+}
+
+impl WindowBlock {
+    /// Allocates the block and the address range of a window (no pages of the latter yet), and
+    /// joins it.
+    pub(super) fn create(team: &Team, range: Range) -> Result<WindowBlock> {
+        check_total(range.total, team.size())?;
+        let node = team.node();
+        let plan = Plan::new(team.size());
+        let nonce = random()? | 1;
+        let at = node.alloc_commons(plan.bytes)?;
+        let fill = || {
+            node.reserve(at, plan.bytes, "a window's control lines")?;
+            let base = locate(node.mapping(), at, plan.bytes, PAGE)?;
+            let heap = if range.bytes == 0 { 0 } else { node.alloc_symmetric(range.bytes)? };
+            Ok((base, heap))
+        };
+        let (base, heap) = fill().inspect_err(|_| {
+            let _ = node.free_commons(at);
+        })?;
+        // SAFETY: `locate` checked bounds and alignment; WindowHeader is a SharedLayout.
+        let header = unsafe { header(base).as_ref() };
+        header.heap.store(heap, Ordering::Relaxed);
+        header.bytes.store(range.bytes, Ordering::Relaxed);
+        header.size.store(team.size(), Ordering::Relaxed);
+        let home = range.home.map_or(0, |slot| u32::from(slot.0) + 1);
+        header.home.store(home, Ordering::Relaxed);
+        let team = team.clone();
+        let (bytes, stage) = (range.bytes, Stage::Joined);
+        let block = WindowBlock { at, base, plan, team, heap, bytes, stage };
+        block.info(block.team.rank().0).presence.store(JOINED, Ordering::Relaxed);
+        block.header().nonce.store(nonce, Ordering::Release);
+        Ok(block)
+    }
+
+    /// What the others must know to join.
+    pub(super) fn ticket(&self) -> Ticket {
+        Ticket { at: self.at, nonce: self.header().nonce.load(Ordering::Relaxed) }
+    }
+
+    /// Joins a window that the first member of the team made.
+    pub(super) fn join(team: &Team, ticket: Ticket) -> Result<WindowBlock> {
+        let node = team.node();
+        let plan = Plan::new(team.size());
+        let at = ticket.at;
+        let base = locate(node.mapping(), at, plan.bytes, PAGE)?;
+        let stage = Stage::Outside;
+        let mut block =
+            WindowBlock { at, base, plan, team: team.clone(), heap: 0, bytes: 0, stage };
+        let mut joined = false;
+        let looked = node.free_commons_if(at, || {
+            let header = block.header();
+            joined = header.nonce.load(Ordering::Acquire) == ticket.nonce
+                && header.size.load(Ordering::Relaxed) == team.size()
+                && header.failed.load(Ordering::Relaxed) == 0;
+            if joined {
+                block.info(team.rank().0).presence.store(JOINED, Ordering::Release);
+            }
+            false
+        });
+        if !joined {
+            looked?;
+            return Err(Error::Incompatible {
+                what: "a window's block",
+                why: format!("no window of this team lies at {at}: its making was given up"),
+            });
+        }
+        block.stage = Stage::Joined;
+        block.heap = block.header().heap.load(Ordering::Relaxed);
+        block.bytes = block.header().bytes.load(Ordering::Relaxed);
+        let end = block.heap.checked_add(block.bytes);
+        if end.is_some_and(|end| end <= node.areas().stride) {
+            return Ok(block);
+        }
+        Err(Error::Incompatible {
+            what: "a window's block",
+            why: format!("its {} bytes at {:#x} do not fit", block.bytes, block.heap),
+        })
+    }
+
+    /// Notes that every member has the window.
+    pub(super) fn completed(&mut self) {
+        self.stage = Stage::Complete;
+    }
+
+    /// Whether nobody can use the window any more. Under the lock of the commons.
+    fn deserted(&self) -> bool {
+        let failed = self.header().failed.load(Ordering::Relaxed) != 0;
+        self.team.ranks().all(|rank| {
+            let presence = self.info(rank.0).presence.load(Ordering::Acquire);
+            let absent = presence == GONE || (failed && presence == 0);
+            absent || self.team.slot_of(rank).is_ok_and(|slot| self.team.node().probe(slot))
+        })
+    }
+
+    /// Gives back what the window has besides its block.
+    fn dismantle(&self) {
+        let node = self.team.node();
+        // Taking each lock once sweeps what dead waiters left in it (see `shm::lock`).
+        for rank in self.team.ranks() {
+            let stripes = (0..STRIPES).map(|i| &self.stripe(rank.0, i).lock);
+            let others = [&self.part(rank.0).am_lock, &self.passive(rank.0).gate];
+            for lock in stripes.chain(others) {
+                let _ = lock.lock(&**node, Deadline::after(PATIENCE)).map(drop);
+            }
+        }
+        if self.bytes == 0 {
+            return;
+        }
+        // Failure leaves the memory allocated until the job ends.
+        let home = self.header().home.load(Ordering::Relaxed);
+        let _ = match home.checked_sub(1).map(|slot| node.checked_slot(slot.into())) {
+            Some(slot) => slot.and_then(|s| node.free_symmetric(self.heap, std::iter::once(s))),
+            None => {
+                let slots = self.team.ranks().filter_map(|r| self.team.slot_of(r).ok());
+                node.free_symmetric(self.heap, slots)
+            }
+        };
+    }
+}
+
+impl Drop for WindowBlock {
+    /// The last member to drop the window frees it for all: until then others may have
+    /// operations in flight on any part.
+    fn drop(&mut self) {
+        if self.stage == Stage::Outside {
+            return;
+        }
+        let last = || {
+            if self.stage != Stage::Complete {
+                self.header().failed.store(1, Ordering::Relaxed);
+            }
+            self.info(self.team.rank().0).presence.store(GONE, Ordering::Release);
+            let last = self.deserted();
+            if last {
+                self.dismantle();
+                self.header().nonce.store(0, Ordering::Release);
+            }
+            last
+        };
+        let _ = self.team.node().free_commons_if(self.at, last);
+    }
+}
