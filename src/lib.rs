@@ -31,7 +31,7 @@ pub use base::{Deadline, Error, Rank, Result};
 #[cfg(not(loom))]
 pub use {
     am::{Call, Handler},
-    layout::{Datum, Kind, Located, Numeric, Op},
+    layout::{Datum, Kind, Layout, Located, Numeric, Op, Order, Shape},
     rma::{Assertions, Element, Epoch, FenceEpoch, LockAllEpoch, View, Window},
     world::{Job, Team},
 };
