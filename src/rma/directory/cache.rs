@@ -1,24 +1,24 @@
 //! The entries that a process uses at present, in a fixed number of lines.
 //!
 //! ```text
-//! slots   power of two, at least twice the lines:  rank + 1 | line     0: free
-//! lines   words of the entry, rank, generation of its last use
+//! slots, a power of two, at least twice the lines:
+//!   rank + 1 (0: free) | generation of the last use | words of the entry        32 B
 //! ```
 //! A rank's slot is the first one from its hash on that holds it or is free (open addressing; the
 //! slots are never more than half full, and leaving closes gaps, so runs stay short). All lines
 //! serve all ranks: a working set of as many ranks as lines always hits, which sets of a few lines
 //! could not promise.
 //!
-//! Hits take no lock: readers look at slots and lines under a [`Version`]; who finds a writer at
-//! work goes the way of a miss, where a lock orders everybody. A hit writes only if the line was
-//! not used since the last miss: misses count generations, and the line whose last use lies most
+//! Hits take no lock: readers look at slots under a [`Version`]; who finds a writer at work goes
+//! the way of a miss, where a lock orders everybody. A hit writes only if the line was not used
+//! since the last miss: misses count generations, and the line whose last use lies most
 //! generations back makes room (the least recently used one, where uses between the same two
 //! misses count as one).
 //!
 //! The paper (001 §3.4.1) builds a minimal perfect hash function (CHD) over the cached ranks anew
-//! on every miss. `hither bench window-rate` measures such a cache beside this one: a hit costs
-//! about the same in both, and what a miss adds to the fetch is several times as much for the
-//! perfect hash, because its construction goes over all keys. That decided for this one.
+//! on every miss. `hither bench window-rate` measures such a cache beside this one. Its
+//! construction goes over all keys, so a miss costs it more than all else together; that decided
+//! for this one. Figures stand in `docs/performance.md`.
 
 use super::Entry;
 use crate::base::Result;
@@ -47,39 +47,54 @@ pub struct Cache {
     version: Version,
     /// Advanced by every miss.
     generation: AtomicU32,
-    slots: Box<[AtomicU64]>,
-    lines: Box<[Line]>,
-    /// Lines in use; whoever changes slots or lines holds it.
-    used: Mutex<usize>,
+    /// Where the upper bits of a hash begin.
+    shift: u32,
+    slots: Box<[Slot]>,
+    /// Lines that are free; whoever changes the slots holds it.
+    free: Mutex<usize>,
 }
 
 #[derive(Debug, Default)]
-struct Line {
-    words: [AtomicU64; Entry::WORDS],
-    rank: AtomicU32,
+struct Slot {
+    /// Rank + 1, or 0 if the slot is free.
+    key: AtomicU32,
     generation: AtomicU32,
+    words: [AtomicU64; Entry::WORDS],
 }
 
-/// A slot that says where a rank's line is.
-fn slot(rank: u32, line: usize) -> u64 {
-    (u64::from(rank) + 1) << 32 | line as u64
+const _: () = assert!(size_of::<Slot>() == 32);
+
+impl Slot {
+    fn take_over(&self, key: u32, generation: u32, words: [u64; Entry::WORDS]) {
+        for (word, value) in self.words.iter().zip(words) {
+            word.store(value, Ordering::Release);
+        }
+        self.generation.store(generation, Ordering::Relaxed);
+        self.key.store(key, Ordering::Release);
+    }
+
+    #[inline(always)]
+    fn words(&self) -> [u64; Entry::WORDS] {
+        self.words.each_ref().map(|word| word.load(Ordering::Acquire))
+    }
 }
 
 impl Cache {
     /// An empty cache of `lines` lines, at least one.
     pub fn new(lines: usize) -> Cache {
-        let lines = lines.max(1);
+        let lines = lines.clamp(1, 1 << 24);
+        let slots = (2 * lines).next_power_of_two();
         Cache {
             version: Version::new(),
             generation: AtomicU32::new(1),
-            slots: (0..(2 * lines).next_power_of_two()).map(|_| AtomicU64::new(0)).collect(),
-            lines: (0..lines).map(|_| Line::default()).collect(),
-            used: Mutex::new(0),
+            shift: 32 - slots.trailing_zeros(),
+            slots: (0..slots).map(|_| Slot::default()).collect(),
+            free: Mutex::new(lines),
         }
     }
 
     /// The entry of `rank`: cached, or fetched and then cached. A hit costs about eight loads
-    /// from three private cache lines.
+    /// from two private cache lines.
     #[inline]
     pub fn entry(&self, rank: u32, fetch: &impl Fetch) -> Result<Entry> {
         match self.hit(rank) {
@@ -91,37 +106,36 @@ impl Cache {
     /// The entry of `rank` if it is cached and nobody changes the cache at the moment.
     #[inline]
     pub fn hit(&self, rank: u32) -> Option<Entry> {
-        let (line, words) = self.version.read(|| {
-            let line = &self.lines[self.search(rank)?];
-            Some((line, line.words.each_ref().map(|word| word.load(Ordering::Acquire))))
+        let (slot, words) = self.version.read(|| {
+            let slot = self.search(rank)?;
+            Some((slot, slot.words()))
         })??;
         let now = self.generation.load(Ordering::Relaxed);
-        if line.generation.load(Ordering::Relaxed) != now {
-            // The line may be another rank's by now: then that one looks used.
-            line.generation.store(now, Ordering::Relaxed);
+        if slot.generation.load(Ordering::Relaxed) != now {
+            // The slot may be another rank's by now: then that one looks used.
+            slot.generation.store(now, Ordering::Relaxed);
         }
         Some(Entry::from_words(words))
     }
 
+    /// Where the search for a key begins: the upper bits of a product (Fibonacci hashing).
     #[inline(always)]
-    fn home(&self, rank: u32) -> usize {
-        // Fibonacci hashing: the upper bits of the product.
-        let bits = self.slots.len().trailing_zeros();
-        (rank.wrapping_mul(0x9e37_79b9) as usize) >> (32 - bits)
+    fn home(&self, key: u32) -> usize {
+        (key.wrapping_mul(0x9e37_79b9) >> self.shift) as usize
     }
 
-    /// The line of `rank`.
+    /// The slot of `rank`.
     #[inline(always)]
-    fn search(&self, rank: u32) -> Option<usize> {
+    fn search(&self, rank: u32) -> Option<&Slot> {
+        let key = rank.wrapping_add(1);
         let mask = self.slots.len() - 1;
-        let first = self.home(rank);
-        for probe in 0..self.slots.len() {
-            let seen = self.slots[(first + probe) & mask].load(Ordering::Acquire);
-            if seen >> 32 == u64::from(rank) + 1 {
-                return Some(seen as u32 as usize % self.lines.len());
-            }
-            if seen == 0 {
-                break;
+        let first = self.home(key);
+        for probe in 0..=mask {
+            let slot = &self.slots[(first + probe) & mask];
+            match slot.key.load(Ordering::Acquire) {
+                0 => break,
+                seen if seen == key => return Some(slot),
+                _ => {}
             }
         }
         None
@@ -130,72 +144,60 @@ impl Cache {
     #[cold]
     fn miss(&self, rank: u32, fetch: &impl Fetch) -> Result<Entry> {
         let entry = fetch.fetch(rank)?;
-        let mut used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
-        if self.search(rank).is_none() {
-            self.version.write(|| self.insert(&mut used, rank, entry));
+        let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
+        // No team has so many members that a rank could have no key.
+        if rank < u32::MAX && self.search(rank).is_none() {
+            self.version.write(|| self.insert(&mut free, rank + 1, entry));
         }
         Ok(entry)
     }
 
     /// Puts an entry into a free line, or the least recently used one. Under the lock.
-    fn insert(&self, used: &mut usize, rank: u32, entry: Entry) {
+    fn insert(&self, free: &mut usize, key: u32, entry: Entry) {
         let now = self.generation.load(Ordering::Relaxed);
-        let at = if *used < self.lines.len() {
-            *used += 1;
-            *used - 1
+        if *free > 0 {
+            *free -= 1;
         } else {
-            let age = |line: &Line| now.wrapping_sub(line.generation.load(Ordering::Relaxed));
-            let oldest = (0..self.lines.len()).max_by_key(|&at| age(&self.lines[at])).unwrap_or(0);
-            self.remove(self.lines[oldest].rank.load(Ordering::Relaxed));
-            oldest
-        };
-        let line = &self.lines[at];
-        for (word, value) in line.words.iter().zip(entry.to_words()) {
-            word.store(value, Ordering::Release);
+            let used = |at: &usize| self.slots[*at].key.load(Ordering::Relaxed) != 0;
+            let age =
+                |at: &usize| now.wrapping_sub(self.slots[*at].generation.load(Ordering::Relaxed));
+            if let Some(oldest) = (0..self.slots.len()).filter(used).max_by_key(age) {
+                self.remove(oldest);
+            }
         }
-        line.rank.store(rank, Ordering::Relaxed);
-        line.generation.store(now, Ordering::Relaxed);
         let mask = self.slots.len() - 1;
-        let mut place = self.home(rank);
-        while self.slots[place].load(Ordering::Relaxed) != 0 {
+        let mut place = self.home(key);
+        while self.slots[place].key.load(Ordering::Relaxed) != 0 {
             place = (place + 1) & mask;
         }
-        self.slots[place].store(slot(rank, at), Ordering::Release);
+        self.slots[place].take_over(key, now, entry.to_words());
         self.generation.store(now.wrapping_add(1), Ordering::Relaxed);
     }
 
-    /// Frees a rank's slot and moves those behind it, so that no search ends early. Under the
-    /// lock.
-    fn remove(&self, rank: u32) {
+    /// Frees a slot and moves those behind it, so that no search ends early. Under the lock.
+    fn remove(&self, mut gap: usize) {
         let mask = self.slots.len() - 1;
-        let look = |place: usize| self.slots[place].load(Ordering::Relaxed);
-        let mut gap = self.home(rank);
-        while look(gap) >> 32 != u64::from(rank) + 1 {
-            if look(gap) == 0 {
-                return;
-            }
-            gap = (gap + 1) & mask;
-        }
         let mut place = gap;
         loop {
             place = (place + 1) & mask;
-            let seen = look(place);
-            if seen == 0 {
+            let slot = &self.slots[place];
+            let key = slot.key.load(Ordering::Relaxed);
+            if key == 0 {
                 break;
             }
-            let home = self.home((seen >> 32) as u32 - 1);
             // It may move up to the gap unless its home lies behind that.
-            if place.wrapping_sub(home) & mask >= place.wrapping_sub(gap) & mask {
-                self.slots[gap].store(seen, Ordering::Release);
+            if place.wrapping_sub(self.home(key)) & mask >= place.wrapping_sub(gap) & mask {
+                let generation = slot.generation.load(Ordering::Relaxed);
+                self.slots[gap].take_over(key, generation, slot.words());
                 gap = place;
             }
         }
-        self.slots[gap].store(0, Ordering::Release);
+        self.slots[gap].key.store(0, Ordering::Release);
     }
 
     /// Bytes that the cache takes.
     pub fn private_bytes(&self) -> usize {
-        size_of::<Cache>() + size_of_val(&*self.slots) + size_of_val(&*self.lines)
+        size_of::<Cache>() + size_of_val(&*self.slots)
     }
 }
 

@@ -61,16 +61,12 @@ impl Finder {
     /// For member `rank` of `size`; `entries` are its own, its left neighbour's and that one's
     /// left neighbour's, as far as there are any.
     pub fn new(size: u32, rank: u32, entries: [Entry; 3]) -> Finder {
-        let [own, left, second] = entries.map(Entry::fields);
-        let step = std::array::from_fn(|f| own[f].wrapping_sub(left[f]));
-        let breaks =
-            std::array::from_fn(|f| rank >= 2 && step[f] != left[f].wrapping_sub(second[f]));
-        Finder {
+        let mut finder = Finder {
             size,
             rank,
-            own,
-            step,
-            breaks,
+            own: [0; FIELDS],
+            step: [0; FIELDS],
+            breaks: [false; FIELDS],
             round: Round::Heads,
             words: [0; HEADS * FIELDS],
             heads: [[0; HEADS]; FIELDS],
@@ -78,7 +74,19 @@ impl Finder {
             steps: Default::default(),
             left: [0; FIELDS],
             next: [None; FIELDS],
-        }
+        };
+        finder.become_member(rank, entries);
+        finder
+    }
+
+    /// Votes for another member from now on: all that has been learnt is the same for everybody,
+    /// so one finder can stand in for any number of members in turn.
+    pub fn become_member(&mut self, rank: u32, entries: [Entry; 3]) {
+        let [own, left, second] = entries.map(Entry::fields);
+        let step: [u64; FIELDS] = std::array::from_fn(|f| own[f].wrapping_sub(left[f]));
+        self.breaks =
+            std::array::from_fn(|f| rank >= 2 && step[f] != left[f].wrapping_sub(second[f]));
+        (self.rank, self.own, self.step) = (rank, own, step);
     }
 
     /// The next all-reduce and this member's contribution; `None` when all is known.

@@ -7,7 +7,8 @@
 //! form          what a process keeps             entry(rank)                       when
 //! symmetric     nothing                          the arithmetic of the heap        allocate
 //! same          one entry                        that one                          all equal
-//! computed      a pattern per field, <= 1.1 KiB  field by field (see `pattern`)    found by vote
+//! cycle         up to 8 entries and a step       a division, a sum for each field  found by vote
+//! runs          a pattern per field, <= 1.1 KiB  field by field (see `pattern`)    found by vote
 //! looked up     nothing                          a load from the node's one copy   in the node
 //! fetched       its own share, O(1) (`homes`),   a hit in the cache, or a get      across nodes
 //!               and 32 lines of cache (`cache`)  from the entry's home member
@@ -21,12 +22,15 @@ pub mod cache;
 mod find;
 pub mod homes;
 pub mod pattern;
+mod rows;
 
 use crate::base::{Error, Result};
 use crate::coll::Team;
+use crate::layout::op::combine_slices;
 use cache::{Cache, Fetch};
 use find::Finder;
 use pattern::Pattern;
+use rows::Rows;
 
 /// Fields of an entry.
 pub(crate) const FIELDS: usize = 4;
@@ -80,6 +84,7 @@ pub struct Directory {
 #[derive(Debug)]
 enum Form {
     Same(Entry),
+    Cycle(Box<Rows>),
     Computed(Box<[Pattern; FIELDS]>),
     LookedUp,
     Fetched(Box<Cache>),
@@ -94,13 +99,36 @@ impl Directory {
     /// memory.
     pub fn create(team: &Team, table: impl Fn(u32) -> Entry) -> Result<Directory> {
         let rank = team.rank().0;
-        let left = |by: u32| rank.checked_sub(by).map_or(Entry::default(), &table);
-        let mut finder = Finder::new(team.size(), rank, [table(rank), left(1), left(2)]);
+        let mut finder = Finder::new(team.size(), rank, neighbourhood(&table, rank));
         while let Some((op, words)) = finder.ask() {
             team.allreduce(op, words)?;
             finder.learn();
         }
         Ok(Directory { size: team.size(), form: Self::form(finder.found()) })
+    }
+
+    /// What [`Directory::create`] finds, by one process that holds all entries, as in a
+    /// simulation of a larger machine. Constant memory; goes over the entries once per round.
+    pub fn of(size: u32, table: impl Fn(u32) -> Entry) -> Directory {
+        let mut finder = Finder::new(size, 0, neighbourhood(&table, 0));
+        loop {
+            let mut all: Vec<u64> = Vec::new();
+            for rank in 0..size {
+                finder.become_member(rank, neighbourhood(&table, rank));
+                let Some((op, words)) = finder.ask() else {
+                    return Directory { size, form: Self::form(finder.found()) };
+                };
+                if rank == 0 {
+                    all.extend_from_slice(words);
+                } else {
+                    combine_slices(op, &mut all, words);
+                }
+            }
+            if let Some((_, words)) = finder.ask() {
+                words.copy_from_slice(&all);
+            }
+            finder.learn();
+        }
     }
 
     /// Entries that are fetched from their homes, `lines` of them cached.
@@ -118,6 +146,9 @@ impl Directory {
         if patterns.iter().all(|pattern| matches!(pattern, Pattern::Same(_))) {
             return Form::Same(Entry::from_fields(patterns.each_ref().map(|p| p.at(0))));
         }
+        if let Some(rows) = Rows::new(&patterns) {
+            return Form::Cycle(Box::new(rows));
+        }
         Form::Computed(Box::new(patterns))
     }
 
@@ -127,6 +158,7 @@ impl Directory {
     pub fn computed(&self, rank: u32) -> Option<Entry> {
         match &self.form {
             Form::Same(entry) => Some(*entry),
+            Form::Cycle(rows) => Some(rows.at(rank)),
             Form::Computed(patterns) => {
                 Some(Entry::from_fields(patterns.each_ref().map(|p| p.at(rank))))
             }
@@ -161,6 +193,7 @@ impl Directory {
     pub fn private_bytes(&self) -> usize {
         let more = match &self.form {
             Form::Same(_) | Form::LookedUp => 0,
+            Form::Cycle(rows) => size_of_val(&**rows),
             Form::Computed(patterns) => {
                 size_of_val(&**patterns) + patterns.iter().map(Pattern::heap_bytes).sum::<usize>()
             }
@@ -173,11 +206,17 @@ impl Directory {
     pub fn name(&self) -> &'static str {
         match &self.form {
             Form::Same(_) => "same",
-            Form::Computed(_) => "computed",
+            Form::Cycle(_) => "cycle",
+            Form::Computed(_) => "runs",
             Form::LookedUp => "looked up",
             Form::Fetched(_) => "fetched",
         }
     }
+}
+
+/// The entries of a member and of its two left neighbours, as far as there are any.
+fn neighbourhood(table: &impl Fn(u32) -> Entry, rank: u32) -> [Entry; 3] {
+    [0, 1, 2].map(|by| rank.checked_sub(by).map_or(Entry::default(), table))
 }
 
 const _: () = assert!(size_of::<Directory>() <= 48);

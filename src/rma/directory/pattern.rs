@@ -76,6 +76,15 @@ impl Pattern {
         }
     }
 
+    /// Ranks after which it goes on as before, but for a step; runs do not.
+    pub(crate) fn period(&self) -> Option<u32> {
+        match self {
+            Pattern::Same(_) | Pattern::Linear { .. } => Some(1),
+            Pattern::Cycle(cycle) => Some(cycle.period),
+            Pattern::Runs(_) => None,
+        }
+    }
+
     /// The cycle of `period` that the first numbers suggest. `heads` are the numbers of the ranks
     /// from 0 on, as far as there are any: `size` of them, if that is less.
     pub(crate) fn suggested(

@@ -9,8 +9,8 @@ fn vote(entries: &[Entry]) -> (usize, Vec<Option<[Pattern; FIELDS]>>) {
     let size = entries.len() as u32;
     let mut members: Vec<Finder> = (0..entries.len())
         .map(|rank| {
-            let left = |by| rank.checked_sub(by).map_or(Entry::default(), |r: usize| entries[r]);
-            Finder::new(size, rank as u32, [entries[rank], left(1), left(2)])
+            let rank = rank as u32;
+            Finder::new(size, rank, neighbourhood(&|r| entries[r as usize], rank))
         })
         .collect();
     let mut rounds = 0;
@@ -51,6 +51,8 @@ fn check(entries: &[Entry]) -> (usize, Directory) {
         size: entries.len() as u32,
         form: Directory::form(found.into_iter().next().unwrap()),
     };
+    let alone = Directory::of(entries.len() as u32, |rank| entries[rank as usize]);
+    assert_eq!(format!("{alone:?}"), format!("{directory:?}"), "by one process");
     for (rank, entry) in entries.iter().enumerate() {
         if let Some(computed) = directory.computed(rank as u32) {
             assert_eq!(computed, *entry, "rank {rank} of {}", entries.len());
@@ -85,7 +87,7 @@ fn contiguous_bases_and_odd_even_units_are_computed() {
         unit: if rank % 2 == 0 { 4 } else { 16 },
         reach: 0,
     }));
-    assert_eq!((rounds, directory.name()), (2, "computed"));
+    assert_eq!((rounds, directory.name()), (2, "cycle"));
     assert!(directory.private_bytes() <= 512);
 }
 
@@ -98,7 +100,7 @@ fn another_last_part_and_groups_of_neighbours_are_runs() {
         unit: [1, 8, 8, 2][(rank / 250) as usize],
         reach: 0,
     }));
-    assert_eq!(directory.name(), "computed");
+    assert_eq!(directory.name(), "runs");
     assert!(directory.private_bytes() <= 1100);
 }
 

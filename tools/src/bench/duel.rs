@@ -4,7 +4,7 @@
 use super::clock;
 use super::crew::{Crew, Order};
 use super::meter::Meter;
-use super::row::{Goal, Heading, Row, Unit};
+use super::row::{Goal, Heading, Point, Row, Unit};
 use super::stats::summarise;
 use hither::Result;
 
@@ -58,7 +58,7 @@ impl Case {
     ) -> Case {
         let what = what.into();
         let unit = Unit::Nanoseconds;
-        let heading = Heading { bench, what, size, limit, unit: unit.name(), goal };
+        let heading = Heading { bench, what, size, limit, unit: unit.name(), goal, point: None };
         Case { heading, unit, steps: 1.0, tail: true, setup: Box::new(setup) }
     }
 
@@ -67,6 +67,12 @@ impl Case {
         self.unit = unit;
         self.heading.unit = unit.name();
         self.tail = false;
+        self
+    }
+
+    /// The figure is one of a sweep.
+    pub fn on(mut self, point: Point) -> Case {
+        self.heading.point = Some(point);
         self
     }
 

@@ -5,6 +5,7 @@
 //! jobs     this program started as ranks         subject/  the library's sides
 //! duel     two sides, interleaved A B A B ...    crew      ranks that measure, and their orders
 //! row, stats, meter, clock, table                block     shared memory for the limits
+//! plot     the sweeps as curves, for --plot
 //! ```
 //! The command starts a job for each benchmark; its ranks, bound to cores, measure both sides
 //! in the same processes, and rank 0 hands the rows back.
@@ -16,6 +17,7 @@ mod duel;
 mod floor;
 mod jobs;
 mod meter;
+mod plot;
 mod row;
 mod stats;
 mod subject;
@@ -43,6 +45,9 @@ pub struct Args {
     /// Bind each rank to a core, or leave it to the system
     #[arg(long, value_parser = ["core", "none"], default_value = "core")]
     bind: String,
+    /// Also write the sweeps as curves into this directory (index.html, and an SVG for each)
+    #[arg(long, value_name = "DIR")]
+    plot: Option<std::path::PathBuf>,
     /// Takes part in a measuring job
     #[arg(long, hide = true)]
     worker: bool,
@@ -59,7 +64,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     }
     if args.names.iter().any(|name| name == "list") {
         for bench in suite::ALL.iter().filter(|bench| !bench.about.is_empty()) {
-            println!("{:12}{}", bench.name, bench.about);
+            println!("{:16}{}", bench.name, bench.about);
         }
         return Ok(ExitCode::SUCCESS);
     }
@@ -114,6 +119,11 @@ fn measure(args: &Args) -> Result<ExitCode> {
     }
     if !args.json {
         println!("{}", table::table(&rows));
+    }
+    if let Some(dir) = &args.plot {
+        let command: Vec<String> = std::env::args().skip(1).collect();
+        let page = plot::report(dir, &rows, &format!("hither {}", command.join(" ")))?;
+        eprintln!("curves: {}", page.display());
     }
     Ok(code)
 }

@@ -45,6 +45,8 @@ pub enum Goal {
     Above(f64),
     /// value / floor at most the first, and value at most the second.
     Both(f64, f64),
+    /// value at most this, in the row's unit.
+    Value(f64),
     /// Reported for comparison only.
     None,
 }
@@ -57,6 +59,7 @@ impl Goal {
             Goal::AtLeast(least) => Some(value >= least * floor),
             Goal::Above(most) => Some(value - floor <= most),
             Goal::Both(ratio, most) => Some(value <= ratio * floor && value <= most),
+            Goal::Value(most) => Some(value <= most),
             Goal::None => None,
         }
     }
@@ -68,6 +71,7 @@ impl Goal {
             Goal::AtLeast(least) => format!("≥ {least}x"),
             Goal::Above(most) => format!("≤ floor + {most} {unit}"),
             Goal::Both(ratio, most) => format!("≤ {ratio}x, ≤ {most} {unit}"),
+            Goal::Value(most) => format!("≤ {most} {unit}"),
             Goal::None => String::new(),
         }
     }
@@ -104,6 +108,34 @@ pub struct Row {
     pub rounds: usize,
     /// 99th percentile of single operations, in `unit`, where single operations were timed.
     pub p99: Option<f64>,
+    /// Where the figure lies on a curve, if it is one of a sweep.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub point: Option<Point>,
+}
+
+/// A place on a curve.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Point {
+    /// Title of the diagram.
+    pub figure: String,
+    /// The curve.
+    pub series: String,
+    /// What the horizontal axis counts; "bytes" is written in powers of two.
+    pub axis: String,
+    /// Where on it.
+    pub x: f64,
+}
+
+impl Point {
+    /// A place on a curve.
+    pub fn new(
+        figure: impl Into<String>,
+        series: impl Into<String>,
+        axis: impl Into<String>,
+        x: f64,
+    ) -> Point {
+        Point { figure: figure.into(), series: series.into(), axis: axis.into(), x }
+    }
 }
 
 /// The parts of a row that are known before measuring.
@@ -121,6 +153,8 @@ pub struct Heading {
     pub unit: &'static str,
     /// What is asked.
     pub goal: Goal,
+    /// See [`Row::point`].
+    pub point: Option<Point>,
 }
 
 impl Heading {
@@ -142,6 +176,7 @@ impl Heading {
             spread,
             rounds,
             p99,
+            point: self.point.clone(),
         }
     }
 }
@@ -165,6 +200,7 @@ mod tests {
         assert_eq!(Goal::Above(10.0).holds(14.0, 5.0), Some(true));
         assert_eq!(Goal::Both(1.01, 256.0).holds(300.0, 300.0), Some(false));
         assert_eq!(Goal::Both(1.01, 256.0).holds(200.0, 100.0), Some(false));
+        assert_eq!(Goal::Value(512.0).holds(513.0, 1e9), Some(false));
         assert_eq!(Goal::None.holds(1.0, 1.0), None);
     }
 }

@@ -4,7 +4,9 @@ use super::crew::Crew;
 use super::duel::{self, Case, Effort};
 use super::jobs::Options;
 use super::row::Row;
-use super::subject::{active, bfs, coll, idle, limits, link, memory, oversub, start, window};
+use super::subject::{
+    active, bfs, coll, idle, limits, link, memory, metadata, oversub, start, window,
+};
 use hither::{Error, Job, Result};
 
 /// How a benchmark is carried out.
@@ -63,6 +65,17 @@ pub const ALL: &[Bench] = &[
     bench("idle", "processor time of a rank that waits", Kind::Inside(idle::run)),
     bench("oversub", "4 ranks on 2 cores", Kind::Outside(oversub::run)),
     bench("memory", "private memory of a process, 2 to 64 ranks", Kind::Outside(memory::run)),
+    bench(
+        "window-memory",
+        "metadata of a window in each process, 2 to 2^20 ranks (beyond 64 simulated)",
+        Kind::Outside(metadata::memory),
+    ),
+    bench(
+        "window-rate",
+        "puts whose target's metadata is found in a table, a directory or a cache",
+        Kind::Cases(metadata::rate),
+    ),
+    bench(metadata::PART, "", Kind::Alone(metadata::part)),
     bench(oversub::PART, "", Kind::Inside(oversub::part)),
     bench(memory::PART, "", Kind::Alone(memory::part)),
     bench(start::PART, "", Kind::Alone(start::part)),

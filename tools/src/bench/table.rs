@@ -80,6 +80,7 @@ mod tests {
             limit: "ping-pong",
             unit: "ns",
             goal: Goal::AtMost(1.3),
+            point: None,
         };
         let row = heading.row(2, summarise(&[(150.0, 100.0)]), Some(300.0));
         let text = table(std::slice::from_ref(&row));

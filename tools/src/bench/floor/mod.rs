@@ -7,6 +7,7 @@ pub mod call;
 pub mod copy_cells;
 pub mod memcpy;
 pub mod mutex;
+pub mod perfect;
 pub mod ping_pong;
 pub mod ring;
 pub mod spawn;

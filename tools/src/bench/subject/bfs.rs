@@ -66,6 +66,7 @@ fn compare(results: &[Value], ranks: u32) -> Vec<Row> {
                 limit: "threads of one process",
                 unit: "MTEPS",
                 goal: if asked { Goal::AtLeast(0.9) } else { Goal::None },
+                point: None,
             };
             rows.push(heading.row(ranks, summarise(&[(teps, threads)]), None));
         }

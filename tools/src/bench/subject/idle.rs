@@ -38,6 +38,7 @@ pub fn run(crew: &Crew, effort: Effort) -> Result<Vec<Row>> {
         limit: "spinning for as long",
         unit: "ms",
         goal: Goal::AtMost(0.01),
+        point: None,
     };
     Ok(if crew.leads() { vec![heading.row(crew.size(), summarise(&rounds), None)] } else { vec![] })
 }

@@ -39,6 +39,7 @@ pub fn part() -> Result<Vec<Row>> {
         limit: "",
         unit: "KiB",
         goal: Goal::None,
+        point: None,
     };
     let row = heading.row(job.size(), summarise(&[(kib[0], kib[0])]), None);
     let leads = job.rank() == Rank(0);
@@ -70,6 +71,7 @@ pub fn run(options: &Options) -> Result<Vec<Row>> {
             limit: "2 ranks",
             unit: "KiB",
             goal: Goal::Both(1.01, 256.0),
+            point: None,
         };
         let mut summary = summarise(&[(value, floor)]);
         summary.rounds = rounds;

@@ -65,6 +65,7 @@ pub fn part(crew: &Crew, _: Effort) -> Result<Vec<Row>> {
             limit: "",
             unit: "ns",
             goal: Goal::None,
+            point: None,
         };
         rows.push(heading.row(crew.size(), summarise(&[(value, value)]), None));
     };
@@ -132,6 +133,7 @@ pub fn run(options: &Options) -> Result<Vec<Row>> {
             limit: "2 ranks on 2 cores",
             unit: "ns",
             goal: Goal::AtMost(3.0),
+            point: None,
         };
         rows.push(heading.row(4, summarise(&pairs), None));
     }

@@ -30,6 +30,7 @@ pub fn part() -> Result<Vec<Row>> {
         limit: "",
         unit: "ms",
         goal: Goal::None,
+        point: None,
     };
     let row = heading.row(job.size(), summarise(&[(end, end)]), None);
     let leads = job.rank() == Rank(0);
@@ -57,6 +58,7 @@ pub fn run(options: &Options) -> Result<Vec<Row>> {
             limit: "fork + exec",
             unit: "ms",
             goal: if ranks == 8 { Goal::Above(10.0) } else { Goal::None },
+            point: None,
         };
         rows.push(heading.row(ranks, summarise(&pairs), None));
     }
