@@ -67,6 +67,9 @@ settings! {
     /// Through what windows reach other ranks' parts: auto means directly where the memory is mapped
     /// and by packets where it is not, packets means by packets everywhere.
     RMA_MEDIUM = "HITHER_RMA_MEDIUM", "auto", "auto or packets";
+    /// Who carries out one-sided operations that arrive as packets: a thread of the library that
+    /// sleeps until some arrive (thread), or only the program's own calls of the library (calls).
+    PROGRESS = "HITHER_PROGRESS", "thread", "thread or calls";
     /// Directory of named rendezvous sockets; empty means $XDG_RUNTIME_DIR/hither, else a private
     /// directory for this user under the temporary directory.
     RENDEZVOUS_DIR = "HITHER_RENDEZVOUS_DIR", "", "path";

@@ -28,9 +28,7 @@ use crate::shm::ring::inbox::{InboxMemory, InboxSender};
 use crate::shm::ring::{Label, Scratch};
 use crate::shm::segment::{INBOX_BYTES, SERVICES};
 use std::collections::HashMap;
-
-/// Most messages taken in one poll.
-const BATCH: usize = 256;
+use std::collections::hash_map::Entry;
 
 /// Which of a process's service inboxes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,14 +41,54 @@ pub(crate) enum Channel {
 
 const _: () = assert!(Channel::Replies as usize + 1 == SERVICES);
 
-/// One process's end of a channel. There must be only one for a [`Node`] at any time, and it is
-/// kept as long as the node: it knows how far the inbox has been read.
-pub(crate) struct Service {
-    channel: Channel,
+/// Where one process takes the messages of a channel. There must be only one for a [`Node`], kept
+/// as long as the node: it knows how far the inbox has been read.
+pub(crate) struct Inlet {
     inbound: Inbound,
     scratch: Scratch,
-    peers: HashMap<Slot, Outbound>,
     received: u64,
+}
+
+impl Inlet {
+    /// Opens this process's end, reserving the pages of its inbox (128 KiB). A peer may send only
+    /// after it has learned that this has succeeded.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`].
+    pub fn open(node: &Node, channel: Channel) -> Result<Inlet> {
+        let at = node.areas().service(node.slot(), channel as usize);
+        node.reserve(at, INBOX_BYTES, "this rank's service inbox")?;
+        Ok(Inlet { inbound: Inbound::new(node, at)?, scratch: Scratch::new(), received: 0 })
+    }
+
+    /// Takes the next message: its sender, its kind, and a private copy of its bytes. Never waits.
+    ///
+    /// # Errors
+    /// Only damaged shared memory.
+    pub fn poll(&mut self, node: &Node) -> Result<Option<(Slot, u8, &[u8])>> {
+        let Some((from, m)) = self.inbound.poll(node, &mut self.scratch)? else { return Ok(None) };
+        self.received += 1;
+        Ok(Some((from, m.label.kind(), m.bytes)))
+    }
+
+    /// If the inbox waits for a message that somebody is writing: asks whether the writer lives.
+    /// For the checks of waits.
+    pub fn probe_unfinished(&self, node: &Node) {
+        if let Some(owner) = self.inbound.unfinished() {
+            node.probe(owner);
+        }
+    }
+
+    /// Messages received so far.
+    pub fn received(&self) -> u64 {
+        self.received
+    }
+}
+
+/// From where one process sends on a channel. Grows with the peers it sends to.
+pub(crate) struct Outlet {
+    channel: Channel,
+    peers: HashMap<Slot, Outbound>,
     sent: u64,
 }
 
@@ -59,31 +97,19 @@ struct Outbound {
     to_inbox: InboxSender,
 }
 
-impl Service {
-    /// Opens this process's end, reserving the pages of its inbox (128 KiB). A peer may send only
-    /// after it has learned that this has succeeded.
-    ///
-    /// # Errors
-    /// [`Error::OutOfMemory`].
-    pub fn open(node: &Node, channel: Channel) -> Result<Service> {
-        let at = node.areas().service(node.slot(), channel as usize);
-        node.reserve(at, INBOX_BYTES, "this rank's service inbox")?;
-        Ok(Service {
-            channel,
-            inbound: Inbound::new(node, at)?,
-            scratch: Scratch::new(),
-            peers: HashMap::new(),
-            received: 0,
-            sent: 0,
-        })
+impl Outlet {
+    /// An outlet with no connections yet.
+    pub fn new(channel: Channel) -> Outlet {
+        Outlet { channel, peers: HashMap::new(), sent: 0 }
     }
 
     /// Sends a message to `peer` (this process included), or says that there is no room. Never
     /// waits.
     ///
     /// # Errors
-    /// [`Error::RankDied`] if the peer is known to be gone; [`Error::InvalidArgument`] for a
-    /// message above [`super::MAX_MESSAGE`] or a peer that does not exist.
+    /// [`Error::RankDied`] or [`Error::RankLeft`] if the peer is known to be gone;
+    /// [`Error::InvalidArgument`] for a message above [`super::MAX_MESSAGE`] or a peer that does
+    /// not exist.
     ///
     /// Cost up to 48 bytes: two compare-exchanges on contended lines of the peer, and a system
     /// call if it sleeps. One more line per 56 bytes.
@@ -93,8 +119,8 @@ impl Service {
         }
         let label = Label::new(kind, 0)?;
         let out = match self.peers.entry(peer) {
-            std::collections::hash_map::Entry::Occupied(known) => known.into_mut(),
-            std::collections::hash_map::Entry::Vacant(fresh) => {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(fresh) => {
                 if u32::from(peer.0) >= node.size() {
                     let why = format!("there is no rank {peer} in a job of {}", node.size());
                     return Err(Error::invalid("a service message", why));
@@ -112,39 +138,21 @@ impl Service {
         Ok(push)
     }
 
-    /// Takes what has arrived, at most a few hundred messages, and calls `f` with the sender, the
-    /// kind and a private copy of the bytes of each. Returns how many there were. Never waits.
-    ///
-    /// # Errors
-    /// Only damaged shared memory.
-    pub fn poll(&mut self, node: &Node, mut f: impl FnMut(Slot, u8, &[u8])) -> Result<usize> {
-        let mut count = 0;
-        while count < BATCH {
-            let Some((from, m)) = self.inbound.poll(node, &mut self.scratch)? else { break };
-            count += 1;
-            f(from, m.label.kind(), m.bytes);
-        }
-        self.received += count as u64;
-        Ok(count)
-    }
-
-    /// If the inbox waits for a message that somebody is writing: asks whether the writer lives.
-    /// For the checks of waits.
-    pub fn probe_unfinished(&self, node: &Node) {
-        if let Some(owner) = self.inbound.unfinished() {
-            node.probe(owner);
-        }
-    }
-
-    /// Messages received and sent so far.
-    pub fn traffic(&self) -> (u64, u64) {
-        (self.received, self.sent)
+    /// Messages sent so far.
+    pub fn sent(&self) -> u64 {
+        self.sent
     }
 }
 
-impl std::fmt::Debug for Service {
+impl std::fmt::Debug for Inlet {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Service").field("received", &self.received).finish_non_exhaustive()
+        f.debug_struct("Inlet").field("received", &self.received).finish_non_exhaustive()
+    }
+}
+
+impl std::fmt::Debug for Outlet {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Outlet").field("sent", &self.sent).finish_non_exhaustive()
     }
 }
 
@@ -163,8 +171,8 @@ mod tests {
     use crate::shm::segment::Areas;
     use std::sync::Arc;
 
-    fn open(node: &Node) -> Service {
-        Service::open(node, Channel::Replies).unwrap()
+    fn ends(node: &Node) -> (Inlet, Outlet) {
+        (Inlet::open(node, Channel::Replies).unwrap(), Outlet::new(Channel::Replies))
     }
 
     fn pair() -> [Arc<Node>; 2] {
@@ -177,7 +185,7 @@ mod tests {
     #[test]
     fn messages_arrive_whole_and_in_order_and_a_full_inbox_says_so() {
         let [a, b] = pair();
-        let (mut at_a, mut at_b) = (open(&a), open(&b));
+        let ((_, mut at_a), (mut at_b, _)) = (ends(&a), ends(&b));
         let body = |i: usize| vec![i as u8; (i * 97) % (MAX_MESSAGE + 1)];
         let (mut sent, mut seen) = (0, 0);
         let mut was_full = false;
@@ -191,14 +199,13 @@ mod tests {
                     }
                 }
             }
-            let count = at_b.poll(&b, |from, kind, bytes| {
+            while let Some((from, kind, bytes)) = at_b.poll(&b).unwrap() {
                 assert_eq!((from, kind, bytes), (Slot(0), (seen % 7) as u8, &*body(seen)));
                 seen += 1;
-            });
-            count.unwrap();
+            }
         }
         assert!(was_full);
-        assert_eq!((at_b.traffic().0, at_a.traffic().1), (500, 500));
+        assert_eq!((at_b.received(), at_a.sent()), (500, 500));
         assert!(at_a.try_send(&a, Slot(0), 1, &[0; MAX_MESSAGE + 1]).is_err());
         assert!(at_a.try_send(&a, Slot(9), 1, &[]).is_err());
     }
@@ -206,16 +213,13 @@ mod tests {
     #[test]
     fn the_receiver_sleeps_until_its_doorbell_rings() {
         let [a, b] = pair();
-        let (mut at_a, mut at_b) = (open(&a), open(&b));
+        let ((_, mut at_a), (mut at_b, _)) = (ends(&a), ends(&b));
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 let mut seen = 0;
                 let cell = doorbell(&b, Slot(1));
                 while seen < 2000 {
-                    let poll = || match at_b.poll(&b, |_, _, _| ()).unwrap() {
-                        0 => None,
-                        n => Some(n),
-                    };
+                    let poll = || at_b.poll(&b).unwrap().map(|_| 1);
                     seen += cell.wait(b.pace(), Deadline::NEVER, "test", poll, || Ok(())).unwrap();
                 }
             });
@@ -228,8 +232,8 @@ mod tests {
     #[test]
     fn a_dead_peer_is_an_error() {
         let [a, b] = pair();
-        let mut at_a = open(&a);
-        open(&b);
+        let mut at_a = ends(&a).1;
+        ends(&b);
         drop(b);
         eventually("the death is seen", || a.probe(Slot(1)));
         let error = at_a.try_send(&a, Slot(1), 0, &[]).unwrap_err();

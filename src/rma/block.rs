@@ -217,18 +217,20 @@ pub(crate) struct WindowBlock {
     /// The window's range within every stride, and its bytes.
     pub heap: u64,
     pub bytes: u64,
-    pub(super) stage: Stage,
+    /// A [`Stage`].
+    pub(super) stage: AtomicU32,
 }
 
 /// How far this process is with a window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
 pub(super) enum Stage {
     /// Not a member of it.
-    Outside,
+    Outside = 0,
     /// A member, while others may not be.
-    Joined,
+    Joined = 1,
     /// Every member has it.
-    Complete,
+    Complete = 2,
 }
 
 // SAFETY: `base` points into the mapping that `team` keeps alive; access is through SharedLayout

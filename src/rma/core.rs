@@ -4,6 +4,7 @@ use super::accumulate::Domain;
 use super::block::WindowBlock;
 use super::info::Info;
 use super::kind::{Flavour, Parts};
+use super::remote::{OwnPart, Remote};
 use std::any::Any;
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -12,7 +13,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 #[derive(Debug)]
 pub(crate) struct Core {
     /// What all members share about it.
-    pub block: WindowBlock,
+    pub block: Arc<WindowBlock>,
     /// What its users promised.
     pub info: Info,
     /// What updates of elements go through.
@@ -27,6 +28,8 @@ pub(crate) struct Core {
     pub packets: bool,
     /// Some member reaches some part by packets. The same in all members.
     pub away: bool,
+    /// Through what the parts are reached that are away; none if no part is for any member.
+    remote: Option<Arc<dyn Remote>>,
     /// Handlers registered on this window, by index; what they are is the room above's business.
     handlers: RwLock<HashMap<u32, Arc<dyn Any + Send + Sync>>>,
 }
@@ -51,21 +54,22 @@ unsafe impl Sync for Own {}
 /// What [`Core::new`] is made of.
 #[derive(Debug)]
 pub(super) struct Ingredients {
-    pub block: WindowBlock,
+    pub block: Arc<WindowBlock>,
     pub info: Info,
     pub flavour: Flavour,
     pub parts: Parts,
     pub own: Own,
     pub packets: bool,
     pub away: bool,
+    pub remote: Option<Arc<dyn Remote>>,
 }
 
 impl Core {
     pub(super) fn new(of: Ingredients) -> Core {
-        let Ingredients { block, info, flavour, parts, own, packets, away } = of;
+        let Ingredients { block, info, flavour, parts, own, packets, away, remote } = of;
         let domain = Domain::new(&block, &info);
         let handlers = RwLock::default();
-        Core { block, info, domain, flavour, parts, own, packets, away, handlers }
+        Core { block, info, domain, flavour, parts, own, packets, away, remote, handlers }
     }
 
     /// Whether some member reaches some part by packets: then epochs must wait for those too. The
@@ -73,6 +77,12 @@ impl Core {
     #[inline]
     pub fn away(&self) -> bool {
         self.away
+    }
+
+    /// Through what the parts are reached that are away.
+    #[inline]
+    pub fn remote(&self) -> Option<&Arc<dyn Remote>> {
+        self.remote.as_ref()
     }
 
     /// Keeps `handler` under `index`; false if the index is taken.
@@ -95,5 +105,25 @@ impl Core {
     /// Forgets what is kept under `index`.
     pub fn detach_handler(&self, index: u32) {
         self.handlers.write().unwrap_or_else(PoisonError::into_inner).remove(&index);
+    }
+}
+
+impl Drop for Core {
+    /// Nothing is executed on the part any more before it goes.
+    fn drop(&mut self) {
+        if let Some(remote) = &self.remote {
+            remote.close();
+        }
+    }
+}
+
+impl OwnPart for Own {
+    fn with(&self, at: u64, bytes: u64, run: &mut dyn FnMut(*mut u8)) -> Result<(), u64> {
+        let there = self.bytes as u64;
+        if at.checked_add(bytes).is_none_or(|end| end > there) {
+            return Err(there);
+        }
+        run(self.first.wrapping_add(at as usize));
+        Ok(())
     }
 }

@@ -10,6 +10,7 @@ pub mod epoch;
 pub mod info;
 pub mod kind;
 mod ops;
+mod packet;
 pub(crate) mod remote;
 pub mod runtime;
 pub mod view;

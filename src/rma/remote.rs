@@ -15,30 +15,32 @@
 
 use super::ops::transfer::Action;
 use crate::base::{Rank, Result};
-use crate::layout::Kind;
+use crate::layout::{Kind, Shape};
 use std::fmt::Debug;
 use std::marker::PhantomData;
 use std::task::Waker;
 
-/// Elements of this process that an operation reads or writes: contiguous memory.
+/// Memory of this process that an operation reads or writes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Memory<'m> {
-    /// First byte.
+    /// First byte, or where the shape is applied.
     pub at: *mut u8,
-    /// Number of bytes.
+    /// Number of bytes, as packed.
     pub bytes: usize,
+    /// How they lie; one after the other for `None`.
+    pub shape: Option<Shape<'m>>,
     _borrow: PhantomData<&'m u8>,
 }
 
 impl<'m> Memory<'m> {
     /// No bytes.
     pub const NONE: Memory<'static> =
-        Memory { at: std::ptr::null_mut(), bytes: 0, _borrow: PhantomData };
+        Memory { at: std::ptr::dangling_mut(), bytes: 0, shape: None, _borrow: PhantomData };
 
     /// Memory that is only read.
     pub fn of<T>(values: &'m [T]) -> Memory<'m> {
         let at = values.as_ptr().cast_mut().cast();
-        Memory { at, bytes: size_of_val(values), _borrow: PhantomData }
+        Memory { at, bytes: size_of_val(values), shape: None, _borrow: PhantomData }
     }
 
     /// Memory that is written.
@@ -67,15 +69,17 @@ pub(crate) struct Operation<'m> {
     pub target: Rank,
     /// Bytes from the beginning of the target's part, or an address in a dynamic window.
     pub at: u64,
-    /// Bytes at the target.
+    /// Bytes at the target, as packed.
     pub bytes: usize,
+    /// How they lie there, applied at `at`; one after the other for `None`.
+    pub shape: Option<Shape<'m>>,
     /// What is done.
     pub action: Action,
     /// Kind of the elements: of accumulates and compare-and-swap; `None` where only bytes matter.
     pub kind: Option<Kind>,
     /// Bytes of an element, for errors and for units that end between elements.
     pub element: usize,
-    /// What is sent: as long as the target's bytes, or none.
+    /// What is sent: as long as the target's bytes, or none. Of a compare-and-swap the new value.
     pub origin: Memory<'m>,
     /// The expected value of a compare-and-swap.
     pub compare: Memory<'m>,

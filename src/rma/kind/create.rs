@@ -16,8 +16,10 @@ use crate::layout::Op;
 use crate::rma::block::{Entry, REACH_MAPPED, WindowBlock};
 use crate::rma::core::{Core, Ingredients, Own};
 use crate::rma::info::{Info, Medium};
+use crate::rma::packet;
 use crate::shm::map::{PAGE, round_up};
 use crate::shm::region::locate;
+use std::sync::Arc;
 
 /// What one member brings along.
 #[derive(Clone, Copy, Debug)]
@@ -63,11 +65,16 @@ impl Wish<'_> {
         self.agree_on_terms(valid)?;
         let sizes = self.exchange_sizes()?;
         let contiguous = self.flavour == Flavour::Shared && !self.info.alloc_shared_noncontig;
-        let mut block = self.make_block(&sizes, contiguous)?;
-        let filled = self.fill_part(&block, &sizes, contiguous);
-        let own = team.agree(during, filled)?;
-        block.completed();
+        let block = Arc::new(self.make_block(&sizes, contiguous)?);
         let packets = self.info.medium == Medium::Packets;
+        let filled = self.fill_part(&block, &sizes, contiguous).and_then(|own| {
+            // Before any member can send: nobody has the window until all have agreed.
+            let opened =
+                packets.then(|| packet::open(&block, &self.info, Arc::new(own))).transpose()?;
+            Ok((own, opened))
+        });
+        let (own, remote) = team.agree(during, filled)?;
+        block.completed();
         Ok(Core::new(Ingredients {
             block,
             info: self.info,
@@ -80,6 +87,7 @@ impl Wish<'_> {
             own,
             packets,
             away: packets,
+            remote,
         }))
     }
 

@@ -13,7 +13,7 @@
 //! waited for, and if they come, they are turned away. They recognise a block that has been freed
 //! and used anew by its nonce.
 
-use crate::base::sync::Ordering;
+use crate::base::sync::{AtomicU32, Ordering};
 use crate::base::{Deadline, Error, Offset, Result, Slot};
 use crate::coll::Team;
 use crate::rma::block::{Plan, STRIPES, Stage, WindowBlock, WindowHeader};
@@ -95,7 +95,7 @@ impl WindowBlock {
         let home = range.home.map_or(0, |slot| u32::from(slot.0) + 1);
         header.home.store(home, Ordering::Relaxed);
         let team = team.clone();
-        let (bytes, stage) = (range.bytes, Stage::Joined);
+        let (bytes, stage) = (range.bytes, AtomicU32::new(Stage::Joined as u32));
         let block = WindowBlock { at, base, plan, team, heap, bytes, stage };
         block.info(block.team.rank().0).presence.store(JOINED, Ordering::Relaxed);
         block.header().nonce.store(nonce, Ordering::Release);
@@ -113,7 +113,7 @@ impl WindowBlock {
         let plan = Plan::new(team.size());
         let at = ticket.at;
         let base = locate(node.mapping(), at, plan.bytes, PAGE)?;
-        let stage = Stage::Outside;
+        let stage = AtomicU32::new(Stage::Outside as u32);
         let mut block =
             WindowBlock { at, base, plan, team: team.clone(), heap: 0, bytes: 0, stage };
         let mut joined = false;
@@ -134,7 +134,7 @@ impl WindowBlock {
                 why: format!("no window of this team lies at {at}: its making was given up"),
             });
         }
-        block.stage = Stage::Joined;
+        block.stage.store(Stage::Joined as u32, Ordering::Relaxed);
         block.heap = block.header().heap.load(Ordering::Relaxed);
         block.bytes = block.header().bytes.load(Ordering::Relaxed);
         let end = block.heap.checked_add(block.bytes);
@@ -148,8 +148,18 @@ impl WindowBlock {
     }
 
     /// Notes that every member has the window.
-    pub(super) fn completed(&mut self) {
-        self.stage = Stage::Complete;
+    pub(super) fn completed(&self) {
+        self.stage.store(Stage::Complete as u32, Ordering::Relaxed);
+    }
+
+    /// The window's number among all there ever are.
+    pub fn identity(&self) -> u64 {
+        self.header().nonce.load(Ordering::Relaxed)
+    }
+
+    /// Whether a member has dropped the window.
+    pub fn has_gone(&self, rank: u32) -> bool {
+        self.info(rank).presence.load(Ordering::Acquire) == GONE
     }
 
     /// Whether nobody can use the window any more. Under the lock of the commons.
@@ -192,11 +202,12 @@ impl Drop for WindowBlock {
     /// The last member to drop the window frees it for all: until then others may have
     /// operations in flight on any part.
     fn drop(&mut self) {
-        if self.stage == Stage::Outside {
+        let stage = self.stage.load(Ordering::Relaxed);
+        if stage == Stage::Outside as u32 {
             return;
         }
         let last = || {
-            if self.stage != Stage::Complete {
+            if stage != Stage::Complete as u32 {
                 self.header().failed.store(1, Ordering::Relaxed);
             }
             self.info(self.team.rank().0).presence.store(GONE, Ordering::Release);

@@ -1,0 +1,386 @@
+//! One per process: the engine, the channels, and who drives them.
+//!
+//! ```text
+//!   user's call: lock; call the engine ---- done? ----> return
+//!                  ^     | not yet: look into the inboxes, ask again; sleep on the doorbell
+//!                  +-----+
+//!   thread:      sleeps on the same doorbell while no call drives (see `thread`)
+//! ```
+//! Everything is behind one lock, held for one look into the inboxes or one call of the engine.
+//! The agent hangs on the [`Node`] and never owns it.
+
+use super::eager::Engine;
+use super::thread::Thread;
+use super::wire::{self, Packet};
+use super::world::{Around, Site, World};
+use super::fault;
+use crate::base::sync::{AtomicU32, Ordering};
+use crate::base::{Error, Rank, Result, Slot, settings};
+use crate::link::service::{Channel, Inlet, Outlet, doorbell};
+use crate::rma::runtime::{Handled, Message, Sent, WindowId};
+use crate::shm::node::Node;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+
+/// Most messages taken from an inbox in one look.
+const BATCH: usize = 64;
+
+/// See the [module](self).
+#[derive(Debug)]
+pub(super) struct Agent {
+    state: Mutex<State>,
+    /// Calls that wait at present, and so look into the inboxes themselves.
+    drivers: AtomicU32,
+    /// Grows with every call that looked into the inboxes.
+    pub looks: AtomicU32,
+    thread: Mutex<Option<Thread>>,
+    threaded: bool,
+}
+
+/// What the lock protects.
+#[derive(Debug)]
+pub(super) struct State {
+    pub engine: Engine,
+    pub world: World,
+    requests: Inlet,
+    replies: Inlet,
+    /// A request that could not be answered yet: from whom, its kind and bytes.
+    stuck: Option<(Slot, u8, Vec<u8>)>,
+    /// Something waits for room at a peer, which rings nobody's bell.
+    pub retry: bool,
+    deaths: u32,
+    broken: Option<String>,
+}
+
+impl Agent {
+    /// The agent of the process, made at first use: its inboxes are reserved then.
+    pub fn of(node: &Node) -> Result<Arc<Agent>> {
+        node.attachment(|| {
+            let threaded = match settings::PROGRESS.text().as_str() {
+                "thread" => true,
+                "calls" => false,
+                other => {
+                    let why = format!("\"{other}\" is neither thread nor calls");
+                    return Err(Error::invalid(settings::PROGRESS.name, why));
+                }
+            };
+            let outlets = (Outlet::new(Channel::Requests), Outlet::new(Channel::Replies));
+            let state = State {
+                engine: Engine::new(),
+                world: World::new(outlets.0, outlets.1),
+                requests: Inlet::open(node, Channel::Requests)?,
+                replies: Inlet::open(node, Channel::Replies)?,
+                stuck: None,
+                retry: false,
+                deaths: 0,
+                broken: None,
+            };
+            Ok(Agent {
+                state: Mutex::new(state),
+                drivers: AtomicU32::new(0),
+                looks: AtomicU32::new(0),
+                thread: Mutex::new(None),
+                threaded,
+            })
+        })
+    }
+
+    /// Takes the lock.
+    ///
+    /// # Errors
+    /// What has broken the packet path of this process.
+    pub fn enter(&self) -> Result<Entered<'_>> {
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.intact()?;
+        Ok(Entered(Some(state)))
+    }
+
+    /// Takes the lock if nobody has it.
+    pub fn try_enter(&self) -> Option<Entered<'_>> {
+        match self.state.try_lock() {
+            Ok(state) => Some(Entered(Some(state))),
+            Err(TryLockError::Poisoned(poisoned)) => Some(Entered(Some(poisoned.into_inner()))),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+
+    /// Marks the calling thread as one that looks into the inboxes until dropped.
+    pub fn driving(&self) -> Driving<'_> {
+        self.drivers.fetch_add(1, Ordering::AcqRel);
+        Driving(self)
+    }
+
+    /// Calls that look into the inboxes at present.
+    pub fn drivers(&self) -> u32 {
+        self.drivers.load(Ordering::Acquire)
+    }
+
+    /// Whether a thread makes progress.
+    pub fn threaded(&self) -> bool {
+        self.threaded
+    }
+
+    /// Takes a window in; the first one starts the thread.
+    pub fn add(self: &Arc<Agent>, node: &Arc<Node>, id: WindowId, site: Site) -> Result<()> {
+        let mut thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
+        if thread.is_none() && self.threaded {
+            *thread = Some(Thread::start(self.clone(), node.clone())?);
+        }
+        let (me, size) = (site.team.rank().0, site.team.size());
+        let mut state = self.enter()?;
+        state.world.sites.insert(id, site);
+        state.engine.add_window(id, me, size);
+        Ok(())
+    }
+
+    /// Lets a window go; the last one ends the thread.
+    pub fn remove(&self, node: &Node, id: WindowId) {
+        let mut thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.engine.remove_window(id);
+        let site = state.world.sites.remove(&id);
+        let last = state.world.sites.is_empty();
+        drop(state);
+        // Outside the lock: it may be the last reference to the window's block.
+        drop(site);
+        if last && let Some(thread) = thread.take() {
+            thread.stop(node);
+        }
+    }
+
+    /// Ends the packet path of this process: calls fail from now on.
+    pub fn damage(&self, node: &Node, why: String) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.broken.get_or_insert(why);
+        drop(state);
+        doorbell(node, node.slot()).notify();
+    }
+
+    /// For the checks of waits: asks about some members of every window, and tells the engine of
+    /// those that are gone.
+    ///
+    /// # Errors
+    /// Only damage.
+    pub fn look_around(&self, node: &Node, ask: bool) -> Result<()> {
+        let mut state = self.enter()?;
+        if ask {
+            state.requests.probe_unfinished(node);
+            state.replies.probe_unfinished(node);
+            for site in state.world.sites.values() {
+                let members = site.team.ranks().filter_map(|rank| site.team.slot_of(rank).ok());
+                // Records who is gone; who it is is looked at below.
+                let _ = node.check(members, "a one-sided operation");
+            }
+        }
+        if state.bury(node)? {
+            drop(state);
+            doorbell(node, node.slot()).notify();
+        }
+        Ok(())
+    }
+}
+
+/// The lock, held. Futures are woken after it is released.
+#[derive(Debug)]
+pub(super) struct Entered<'a>(Option<MutexGuard<'a, State>>);
+
+impl std::ops::Deref for Entered<'_> {
+    type Target = State;
+    fn deref(&self) -> &State {
+        // Taken only by drop.
+        self.0.as_ref().unwrap_or_else(|| unreachable!())
+    }
+}
+
+impl std::ops::DerefMut for Entered<'_> {
+    fn deref_mut(&mut self) -> &mut State {
+        self.0.as_mut().unwrap_or_else(|| unreachable!())
+    }
+}
+
+impl Drop for Entered<'_> {
+    fn drop(&mut self) {
+        if let Some(mut state) = self.0.take() {
+            let wake = std::mem::take(&mut state.world.wake);
+            drop(state);
+            wake.into_iter().for_each(std::task::Waker::wake);
+        }
+    }
+}
+
+/// See [`Agent::driving`].
+pub(super) struct Driving<'a>(&'a Agent);
+
+impl Drop for Driving<'_> {
+    fn drop(&mut self) {
+        self.0.looks.fetch_add(1, Ordering::Relaxed);
+        self.0.drivers.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+impl State {
+    fn intact(&self) -> Result<()> {
+        match &self.broken {
+            None => Ok(()),
+            Some(why) => Err(Error::Incompatible {
+                what: "the packet path of this process",
+                why: format!("{why}; end the job"),
+            }),
+        }
+    }
+
+    /// Takes what has arrived, a bounded number of messages, and lets the engine go on. Returns
+    /// whether something had arrived.
+    ///
+    /// # Errors
+    /// Damage. It stays.
+    pub fn look(&mut self, node: &Node) -> Result<bool> {
+        let found = self.look_once(node);
+        let found = match self.world.damage.take() {
+            Some(damage) => Err(damage),
+            None => found,
+        };
+        found.inspect_err(|error| self.broken = Some(error.to_string()))
+    }
+
+    fn look_once(&mut self, node: &Node) -> Result<bool> {
+        let mut found = false;
+        for _ in 0..BATCH {
+            let Some((from, kind, bytes)) = self.replies.poll(node)? else { break };
+            found = true;
+            let around = Around { node, world: &mut self.world };
+            // Replies are always dealt with.
+            let _ = handle(&mut self.engine, around, from, kind, bytes)?;
+        }
+        if let Some((from, kind, bytes)) = self.stuck.take() {
+            let around = Around { node, world: &mut self.world };
+            match handle(&mut self.engine, around, from, kind, &bytes)? {
+                Handled::Done => found = true,
+                Handled::Busy => self.stuck = Some((from, kind, bytes)),
+            }
+        }
+        for _ in 0..BATCH {
+            if self.stuck.is_some() {
+                break;
+            }
+            let Some((from, kind, bytes)) = self.requests.poll(node)? else { break };
+            found = true;
+            let around = Around { node, world: &mut self.world };
+            if handle(&mut self.engine, around, from, kind, bytes)? == Handled::Busy {
+                self.stuck = Some((from, kind, bytes.to_vec()));
+            }
+        }
+        let wants = self.engine.progress(&mut Around { node, world: &mut self.world });
+        self.retry = wants || self.stuck.is_some();
+        let deaths = node.header().deaths.load(Ordering::Acquire);
+        if deaths != self.deaths && self.bury(node)? {
+            found = true;
+        }
+        Ok(found)
+    }
+
+    /// Tells the engine of members that are gone, once all that they had sent has been taken.
+    /// Returns whether there were any.
+    fn bury(&mut self, node: &Node) -> Result<bool> {
+        // Who is found gone now had sent everything before: it is in the inboxes.
+        let deaths = node.header().deaths.load(Ordering::Acquire);
+        let mut gone = Vec::new();
+        for (id, site) in &self.world.sites {
+            let me = site.team.rank();
+            for rank in site.team.ranks() {
+                let is_dead = site.team.slot_of(rank).is_ok_and(|slot| node.is_dead(slot));
+                if rank != me
+                    && (is_dead || site.block.has_gone(rank.0))
+                    && !site.buried.contains(&rank.0)
+                {
+                    gone.push((*id, rank.0));
+                }
+            }
+        }
+        if !gone.is_empty() && !self.drain(node)? {
+            return Ok(false);
+        }
+        self.deaths = deaths;
+        for &(id, rank) in &gone {
+            let Some(site) = self.world.sites.get_mut(&id) else { continue };
+            site.buried.insert(rank);
+            self.engine.peer_dead(&mut Around { node, world: &mut self.world }, id, rank);
+        }
+        Ok(!gone.is_empty())
+    }
+
+    /// Takes all that has arrived; false if a request blocks those behind it.
+    fn drain(&mut self, node: &Node) -> Result<bool> {
+        if let Some((from, kind, bytes)) = self.stuck.take() {
+            let around = Around { node, world: &mut self.world };
+            if handle(&mut self.engine, around, from, kind, &bytes)? == Handled::Busy {
+                self.stuck = Some((from, kind, bytes));
+                return Ok(false);
+            }
+        }
+        while let Some((from, kind, bytes)) = self.replies.poll(node)? {
+            let around = Around { node, world: &mut self.world };
+            let _ = handle(&mut self.engine, around, from, kind, bytes)?;
+        }
+        while let Some((from, kind, bytes)) = self.requests.poll(node)? {
+            let around = Around { node, world: &mut self.world };
+            if handle(&mut self.engine, around, from, kind, bytes)? == Handled::Busy {
+                self.stuck = Some((from, kind, bytes.to_vec()));
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+}
+
+/// Gives a packet to the engine, after checking that it comes from where it says.
+fn handle(
+    engine: &mut Engine,
+    mut around: Around<'_>,
+    from: Slot,
+    kind: u8,
+    bytes: &[u8],
+) -> Result<Handled> {
+    let packet = wire::decode(kind, bytes)?;
+    let Some(site) = around.world.sites.get(&packet.window) else {
+        return Ok(refuse(around, from, &packet));
+    };
+    let rank = match packet.from {
+        // A process that does not have the window any more does not know its rank in it.
+        NOBODY => site.team.ranks().find(|rank| site.team.slot_of(*rank).is_ok_and(|s| s == from)),
+        rank => Some(Rank(rank)).filter(|rank| {
+            rank.0 < site.team.size() && site.team.slot_of(*rank).is_ok_and(|slot| slot == from)
+        }),
+    };
+    let Some(rank) = rank else {
+        return Err(Error::Incompatible {
+            what: "a packet",
+            why: format!("rank {from} of the job sent one as rank {} of a window", packet.from),
+        });
+    };
+    Ok(engine.handle(&mut around, packet.window, rank.0, packet.message))
+}
+
+/// Sender's rank in answers of a process that does not have the window.
+const NOBODY: u32 = u32::MAX;
+
+/// Answers a request for a window that this process does not have any more.
+fn refuse(around: Around<'_>, from: Slot, packet: &Packet<'_>) -> Handled {
+    let result = Err(fault::closed());
+    let message = match packet.message {
+        Message::Operation { seq, request, riders, .. } => {
+            Message::Answer { seq, acked: riders.ack, request, result }
+        }
+        Message::Control { seq, riders } => {
+            Message::Answer { seq, acked: riders.ack, request: None, result }
+        }
+        // What the lock is for will be refused.
+        Message::Lock { .. } => Message::Granted { recovered: None },
+        // Late, and of no use to anybody.
+        _ => return Handled::Done,
+    };
+    let answer = Packet { window: packet.window, from: NOBODY, message };
+    match around.world.put(around.node, from, answer) {
+        Sent::Full => Handled::Busy,
+        Sent::Yes | Sent::Gone => Handled::Done,
+    }
+}

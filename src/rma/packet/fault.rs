@@ -1,0 +1,69 @@
+//! Why a target did not carry an operation out: how it travels, and the error it becomes.
+
+use crate::base::{Error, Rank};
+use crate::rma::runtime::Fault;
+
+const OUT_OF_BOUNDS: u16 = 1;
+const CLOSED: u16 = 2;
+const MALFORMED: u16 = 3;
+const MISALIGNED: u16 = 4;
+const REFUSED: u16 = 5;
+
+/// The bytes `start..end` lie outside of the `len` there are; told in elements.
+pub(super) fn out_of_bounds(start: u64, end: u64, len: u64, element: u32) -> Fault {
+    let size = u64::from(element.max(1));
+    Fault { code: OUT_OF_BOUNDS, details: [start / size, end.div_ceil(size), len / size] }
+}
+
+/// The target has dropped the window.
+pub(super) fn closed() -> Fault {
+    Fault { code: CLOSED, details: [0; 3] }
+}
+
+/// The packet made no sense; `why` tells the places in the code apart.
+pub(super) fn malformed(why: u64) -> Fault {
+    Fault { code: MALFORMED, details: [why, 0, 0] }
+}
+
+/// Elements are not where they can be updated atomically.
+pub(super) fn misaligned() -> Fault {
+    Fault { code: MISALIGNED, details: [0; 3] }
+}
+
+/// The target could not do it; the slot plus one of a dead process, if that is why.
+pub(super) fn refused(slot: u64) -> Fault {
+    Fault { code: REFUSED, details: [slot, 0, 0] }
+}
+
+/// The error that a fault of `target` becomes.
+pub(super) fn error(what: &'static str, target: Rank, fault: Fault) -> Error {
+    let [a, b, c] = fault.details;
+    match fault.code {
+        OUT_OF_BOUNDS => Error::OutOfBounds { what, rank: target, start: a, end: b, len: c },
+        CLOSED => gone(what, target),
+        MISALIGNED => Error::invalid(
+            what,
+            "the target's elements are not aligned to their size; accumulates update whole, \
+             aligned elements",
+        ),
+        REFUSED if a > 0 => Error::invalid(
+            what,
+            format!("rank {target} could not carry it out: rank {} died in an update of it", a - 1),
+        ),
+        _ => Error::Incompatible {
+            what: "a packet of a one-sided operation",
+            why: format!("rank {target} refused it in {what} (code {}, {a})", fault.code),
+        },
+    }
+}
+
+/// `target` has dropped the window.
+pub(super) fn gone(what: &'static str, target: Rank) -> Error {
+    Error::Misuse {
+        what,
+        why: format!(
+            "rank {target} has dropped the window; let all ranks call Window::free, which waits \
+             for everybody"
+        ),
+    }
+}

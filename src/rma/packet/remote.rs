@@ -1,0 +1,351 @@
+//! The calls of a window whose parts are reached by packets.
+
+use super::agent::{Agent, Entered, State};
+use super::cut::{Cutter, land};
+use super::thread::RETRY;
+use super::world::{Around, Site, short};
+use super::{fault, MOST_BODY};
+use crate::base::{Deadline, Error, Rank, Result, Slot};
+use crate::coll::Team;
+use crate::link::service::doorbell;
+use crate::rma::accumulate::Domain;
+use crate::rma::block::WindowBlock;
+use crate::rma::epoch::Assertions;
+use crate::rma::info::Info;
+use crate::rma::remote::{Landing, Locking, Operation, OwnPart, Remote, Ticket};
+use crate::rma::runtime::{Trouble, WindowId};
+use crate::shm::node::Node;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::task::{Poll, Waker};
+
+/// Most units of one waiting call whose answers are on their way.
+const IN_FLIGHT: usize = 16;
+
+/// One window's remote parts, reached by packets.
+#[derive(Debug)]
+struct Packets {
+    node: Arc<Node>,
+    agent: Arc<Agent>,
+    id: WindowId,
+    team: Team,
+}
+
+/// Opens the packet path of a window. Every member has to, before any of them uses it: a part of
+/// making the window. `own` is this process's part.
+///
+/// # Errors
+/// [`Error::OutOfMemory`] for the inboxes, [`Error::Os`] for the thread.
+pub(crate) fn open(
+    block: &Arc<WindowBlock>,
+    info: &Info,
+    own: Arc<dyn OwnPart>,
+) -> Result<Arc<dyn Remote>> {
+    let team = block.team.clone();
+    let node = team.node().clone();
+    let agent = Agent::of(&node)?;
+    let id = WindowId(block.identity());
+    let site = Site {
+        team: team.clone(),
+        block: block.clone(),
+        domain: Domain::new(block, info),
+        own,
+        buried: Default::default(),
+    };
+    agent.add(&node, id, site)?;
+    Ok(Arc::new(Packets { node, agent, id, team }))
+}
+
+impl Packets {
+    fn error(&self, during: &'static str, trouble: Trouble) -> Error {
+        match trouble {
+            Trouble::Dead(rank) => match self.team.slot_of(Rank(rank)) {
+                Ok(slot) if self.node.is_dead(slot) => self.node.died(slot, during),
+                Ok(_) => fault::gone(during, Rank(rank)),
+                Err(error) => error,
+            },
+            Trouble::Remote(rank, fault) => fault::error(during, Rank(rank), fault),
+            Trouble::Misuse(why) => Error::Misuse { what: during, why: why.into() },
+        }
+    }
+
+    /// Calls `step` until it is done, making progress in between; sleeps when that does not pay.
+    fn drive<R>(
+        &self,
+        during: &'static str,
+        mut step: impl FnMut(&mut State) -> Poll<Result<R>>,
+    ) -> Result<R> {
+        if let Poll::Ready(done) = step(&mut *self.agent.enter()?) {
+            return done;
+        }
+        let _driving = self.agent.driving();
+        let deadline = self.team.deadline();
+        let mut retry = false;
+        loop {
+            let poll = || {
+                let mut state = match self.agent.enter() {
+                    Ok(state) => state,
+                    Err(error) => return Some(Err(error)),
+                };
+                let found = match state.look(&self.node) {
+                    Ok(found) => found,
+                    Err(error) => return Some(Err(error)),
+                };
+                let done = step(&mut state);
+                let again = state.retry;
+                self.leave(state, found);
+                match done {
+                    Poll::Ready(done) => Some(done.map(Some)),
+                    Poll::Pending if again && !retry => Some(Ok(None)),
+                    Poll::Pending => None,
+                }
+            };
+            // A peer that makes room rings no doorbell.
+            let limit = if retry { Deadline::after(RETRY) } else { deadline };
+            let check = || self.agent.look_around(&self.node, true);
+            let bell = doorbell(&self.node, self.node.slot());
+            match bell.wait(self.node.pace(), limit, during, poll, check) {
+                Ok(Ok(Some(done))) => return Ok(done),
+                Ok(Ok(None)) => retry = true,
+                Ok(Err(error)) => return Err(error),
+                Err(Error::TimedOut { .. }) if !deadline.passed() => retry = false,
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Releases the lock, and tells other waiting calls if something had arrived.
+    fn leave(&self, state: Entered<'_>, found: bool) {
+        drop(state);
+        if found && self.agent.drivers() > 1 {
+            doorbell(&self.node, self.node.slot()).notify();
+        }
+    }
+
+    /// Posts the unit in `body`.
+    fn issue(&self, operation: &Operation<'_>, body: &[u8], token: Option<u64>) -> Result<()> {
+        let (what, target) = (operation.what, operation.target.0);
+        self.drive(what, |state| {
+            let around = &mut Around { node: &self.node, world: &mut state.world };
+            let issued = state.engine.operate(around, self.id, target, body, token);
+            issued.map_err(|trouble| self.error(what, trouble))
+        })
+    }
+
+    /// A call of the engine.
+    fn ask<R>(
+        &self,
+        during: &'static str,
+        mut call: impl FnMut(&mut super::eager::Engine, &mut Around<'_>, WindowId) -> Poll<Result<R, Trouble>>,
+    ) -> Result<R> {
+        self.drive(during, |state| {
+            let around = &mut Around { node: &self.node, world: &mut state.world };
+            let done = call(&mut state.engine, around, self.id);
+            done.map_err(|trouble| self.error(during, trouble))
+        })
+    }
+
+    /// What one waits for is not to be kept back.
+    fn push(&self, target: Rank) -> Result<()> {
+        let mut state = self.agent.enter()?;
+        let state = &mut *state;
+        let around = &mut Around { node: &self.node, world: &mut state.world };
+        state.engine.push(around, self.id, target.0);
+        Ok(())
+    }
+
+    /// Fetches into the caller's memory, a bounded number of units at a time.
+    fn fetch(&self, operation: &Operation<'_>, cutter: &mut Cutter<'_>) -> Result<()> {
+        let Landing::Here(memory) = operation.landing else { return Ok(()) };
+        let mut under_way = UnderWay { packets: self, units: VecDeque::new() };
+        let mut body = Vec::with_capacity(MOST_BODY.min(operation.bytes + 128));
+        let mut more = true;
+        loop {
+            while more && under_way.units.len() < IN_FLIGHT {
+                let Some(cut) = cutter.next(&mut body)? else {
+                    more = false;
+                    break;
+                };
+                let token = self.agent.enter()?.world.claim();
+                under_way.units.push_back((token, cut));
+                self.issue(operation, &body, Some(token))?;
+            }
+            let Some(&(token, cut)) = under_way.units.front() else { return Ok(()) };
+            self.push(operation.target)?;
+            let done = self.drive(operation.what, |state| match state.world.take(token) {
+                None => Poll::Pending,
+                Some(Ok(data)) => Poll::Ready(Ok(data)),
+                Some(Err(trouble)) => Poll::Ready(Err(self.error(operation.what, trouble))),
+            });
+            under_way.units.pop_front();
+            let data = done?;
+            if data.len() != cut.bytes {
+                return Err(self.error(operation.what, short()));
+            }
+            // SAFETY: the landing memory of an operation is for writing, by its contract.
+            unsafe { land(&memory, cut.position, &data)? };
+        }
+    }
+
+    /// Begins to fetch into memory of the operation's own.
+    fn begin(&self, operation: &Operation<'_>, cutter: &mut Cutter<'_>) -> Result<Ticket> {
+        let ticket = self.agent.enter()?.world.gather(operation.bytes);
+        let mut body = Vec::new();
+        let mut issue = || {
+            while let Some(cut) = cutter.next(&mut body)? {
+                let token =
+                    self.agent.enter()?.world.claim_piece(ticket, cut.position, cut.bytes);
+                self.issue(operation, &body, Some(token))
+                    .inspect_err(|_| self.forget(token))?;
+            }
+            self.push(operation.target)
+        };
+        match issue() {
+            Ok(()) => Ok(Ticket(ticket)),
+            Err(error) => {
+                self.abandon(Ticket(ticket));
+                Err(error)
+            }
+        }
+    }
+
+    fn forget(&self, token: u64) {
+        if let Ok(mut state) = self.agent.enter() {
+            state.world.forget(token);
+        }
+    }
+
+    fn unsupported<R>(&self, what: &'static str) -> Result<R> {
+        Err(Error::Misuse { what, why: "this version synchronises through shared memory".into() })
+    }
+}
+
+impl Drop for Packets {
+    fn drop(&mut self) {
+        // For a window that was not made in the end.
+        self.close();
+    }
+}
+
+/// Units whose answers are on their way; those that nobody will take are forgotten.
+struct UnderWay<'p> {
+    packets: &'p Packets,
+    units: VecDeque<(u64, super::cut::Cut)>,
+}
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        for (token, _) in self.units.drain(..) {
+            self.packets.forget(token);
+        }
+    }
+}
+
+impl Remote for Packets {
+    fn post(&self, operation: &Operation<'_>) -> Result<Option<Ticket>> {
+        let mut cutter = Cutter::new(operation)?;
+        match operation.landing {
+            Landing::Here(_) => self.fetch(operation, &mut cutter).map(|()| None),
+            Landing::Later => self.begin(operation, &mut cutter).map(Some),
+            Landing::Nothing => {
+                let mut body = Vec::with_capacity(MOST_BODY.min(operation.bytes + 128));
+                while cutter.next(&mut body)?.is_some() {
+                    self.issue(operation, &body, None)?;
+                }
+                Ok(None)
+            }
+        }
+    }
+
+    fn poll(&self, ticket: Ticket, waker: Option<&Waker>) -> Result<Option<Vec<u8>>> {
+        let mut state = self.agent.enter()?;
+        let found = state.look(&self.node)?;
+        let done = state.world.collect(ticket.0, waker);
+        self.leave(state, found);
+        self.agent.looks.fetch_add(1, crate::base::sync::Ordering::Relaxed);
+        match done {
+            None => {
+                if let (Some(waker), false) = (waker, self.agent.threaded()) {
+                    waker.wake_by_ref();
+                }
+                Ok(None)
+            }
+            Some(Ok(data)) => Ok(Some(data)),
+            Some(Err(trouble)) => Err(self.error("a request", trouble)),
+        }
+    }
+
+    fn wait(&self, ticket: Ticket) -> Result<Vec<u8>> {
+        self.drive("Request::wait", |state| match state.world.collect(ticket.0, None) {
+            None => Poll::Pending,
+            Some(Ok(data)) => Poll::Ready(Ok(data)),
+            Some(Err(trouble)) => Poll::Ready(Err(self.error("Request::wait", trouble))),
+        })
+    }
+
+    fn abandon(&self, ticket: Ticket) {
+        if let Ok(mut state) = self.agent.enter() {
+            state.world.abandon(ticket.0);
+        }
+    }
+
+    fn flush(&self, target: Option<Rank>) -> Result<()> {
+        match target {
+            Some(target) => self.ask("flush", |e, around, id| e.flush(around, id, target.0)),
+            None => self.ask("flush_all", |e, around, id| e.flush_all(around, id)),
+        }
+    }
+
+    fn flush_local(&self, _: Option<Rank>) -> Result<()> {
+        // The origin's memory has been read when `post` returns.
+        Ok(())
+    }
+
+    fn synchronises(&self) -> bool {
+        false
+    }
+
+    fn lock(&self, _: Rank, _: Locking) -> Result<()> {
+        self.unsupported("lock")
+    }
+
+    fn recovered_from(&self, _: Rank) -> Result<Option<Rank>> {
+        Ok(None)
+    }
+
+    fn unlock(&self, _: Rank) -> Result<()> {
+        self.unsupported("unlock")
+    }
+
+    fn lock_all(&self, _: bool) -> Result<()> {
+        self.unsupported("lock_all")
+    }
+
+    fn unlock_all(&self) -> Result<()> {
+        self.unsupported("unlock_all")
+    }
+
+    fn fence(&self, _: Assertions) -> Result<()> {
+        self.unsupported("fence")
+    }
+
+    fn expose(&self, _: &[Rank], _: bool) -> Result<()> {
+        self.unsupported("post")
+    }
+
+    fn start(&self, _: &[Rank], _: bool) -> Result<()> {
+        self.unsupported("start")
+    }
+
+    fn complete(&self) -> Result<()> {
+        self.unsupported("complete")
+    }
+
+    fn exposure_over(&self, _: bool) -> Result<bool> {
+        self.unsupported("wait")
+    }
+
+    fn close(&self) {
+        self.agent.remove(&self.node, self.id);
+    }
+}

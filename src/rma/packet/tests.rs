@@ -1,0 +1,1 @@
+//! The path from an operation to the target's memory, without a transport.

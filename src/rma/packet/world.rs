@@ -1,0 +1,238 @@
+//! What surrounds the engine in this process: outlets, windows, and data on its way.
+
+use super::wire::Packet;
+use super::{execute, fault};
+use crate::base::{Error, Rank, Result, Slot};
+use crate::coll::Team;
+use crate::link::Push;
+use crate::link::service::Outlet;
+use crate::rma::accumulate::Domain;
+use crate::rma::block::WindowBlock;
+use crate::rma::remote::OwnPart;
+use crate::rma::runtime::{Class, Fault, Host, Message, Sent, Trouble, WindowId};
+use crate::shm::node::Node;
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::task::Waker;
+
+/// A window that this process can be asked about.
+#[derive(Debug)]
+pub(super) struct Site {
+    pub team: Team,
+    pub block: Arc<WindowBlock>,
+    pub domain: Domain,
+    pub own: Arc<dyn OwnPart>,
+    /// Members that are gone and that the engine knows to be.
+    pub buried: HashSet<u32>,
+}
+
+/// Data that was asked for.
+#[derive(Debug)]
+enum Claim {
+    /// One unit, waited for by a call.
+    Unit(Option<Result<Vec<u8>, Trouble>>),
+    /// A piece of what a ticket stands for.
+    Piece { ticket: u64, position: usize, bytes: usize },
+}
+
+/// What a ticket stands for.
+#[derive(Debug)]
+struct Gathering {
+    bytes: Vec<u8>,
+    missing: usize,
+    trouble: Option<Trouble>,
+    waker: Option<Waker>,
+}
+
+/// See the [module](self).
+#[derive(Debug)]
+pub(super) struct World {
+    requests: Outlet,
+    replies: Outlet,
+    pub sites: HashMap<WindowId, Site>,
+    claims: HashMap<u64, Claim>,
+    gatherings: HashMap<u64, Gathering>,
+    next: u64,
+    packet: Vec<u8>,
+    /// Futures to wake once the lock is released.
+    pub wake: Vec<Waker>,
+    /// Damage found where it could not be reported.
+    pub damage: Option<Error>,
+}
+
+impl World {
+    pub fn new(requests: Outlet, replies: Outlet) -> World {
+        World {
+            requests,
+            replies,
+            sites: HashMap::new(),
+            claims: HashMap::new(),
+            gatherings: HashMap::new(),
+            next: 0,
+            packet: Vec::new(),
+            wake: Vec::new(),
+            damage: None,
+        }
+    }
+
+    fn number(&mut self) -> u64 {
+        self.next += 1;
+        self.next
+    }
+
+    /// A token for a unit that a call waits for.
+    pub fn claim(&mut self) -> u64 {
+        let token = self.number();
+        self.claims.insert(token, Claim::Unit(None));
+        token
+    }
+
+    /// What has become of a claimed unit; the token is used up by an answer.
+    pub fn take(&mut self, token: u64) -> Option<Result<Vec<u8>, Trouble>> {
+        match self.claims.get(&token) {
+            Some(Claim::Unit(Some(_))) => {}
+            _ => return None,
+        }
+        match self.claims.remove(&token) {
+            Some(Claim::Unit(done)) => done,
+            _ => None,
+        }
+    }
+
+    /// Forgets a claim; what comes for it is dropped.
+    pub fn forget(&mut self, token: u64) {
+        self.claims.remove(&token);
+    }
+
+    /// A ticket for `bytes` bytes.
+    pub fn gather(&mut self, bytes: usize) -> u64 {
+        let ticket = self.number();
+        let gathering =
+            Gathering { bytes: vec![0; bytes], missing: bytes, trouble: None, waker: None };
+        self.gatherings.insert(ticket, gathering);
+        ticket
+    }
+
+    /// A token for a piece of a ticket's bytes.
+    pub fn claim_piece(&mut self, ticket: u64, position: usize, bytes: usize) -> u64 {
+        let token = self.number();
+        self.claims.insert(token, Claim::Piece { ticket, position, bytes });
+        token
+    }
+
+    /// What a ticket stands for, once it is there; the ticket is used up. Else `waker` is woken
+    /// when it is. An unknown ticket has failed: it has been used up.
+    pub fn collect(
+        &mut self,
+        ticket: u64,
+        waker: Option<&Waker>,
+    ) -> Option<Result<Vec<u8>, Trouble>> {
+        let Some(gathering) = self.gatherings.get_mut(&ticket) else {
+            return Some(Err(Trouble::Misuse("the request was completed before")));
+        };
+        if gathering.missing > 0 && gathering.trouble.is_none() {
+            if let Some(waker) = waker {
+                gathering.waker = Some(waker.clone());
+            }
+            return None;
+        }
+        let gathering = self.gatherings.remove(&ticket)?;
+        Some(gathering.trouble.map_or(Ok(gathering.bytes), Err))
+    }
+
+    /// Forgets a ticket.
+    pub fn abandon(&mut self, ticket: u64) {
+        self.gatherings.remove(&ticket);
+    }
+
+    /// Data on its way: claims and gatherings, for tests.
+    #[cfg(test)]
+    pub fn pending(&self) -> (usize, usize) {
+        (self.claims.len(), self.gatherings.len())
+    }
+
+    fn deliver(&mut self, token: u64, data: Result<&[u8], Trouble>) {
+        match self.claims.get_mut(&token) {
+            Some(Claim::Unit(done)) => {
+                done.get_or_insert(data.map(<[u8]>::to_vec));
+            }
+            Some(&mut Claim::Piece { ticket, position, bytes }) => {
+                self.claims.remove(&token);
+                let Some(gathering) = self.gatherings.get_mut(&ticket) else { return };
+                match data {
+                    Ok(data) if data.len() == bytes => {
+                        gathering.bytes[position..position + bytes].copy_from_slice(data);
+                        gathering.missing -= bytes;
+                    }
+                    Ok(_) => gathering.trouble = Some(short()),
+                    Err(trouble) => gathering.trouble = Some(trouble),
+                }
+                if gathering.missing == 0 || gathering.trouble.is_some() {
+                    self.wake.extend(gathering.waker.take());
+                }
+            }
+            None => {}
+        }
+    }
+
+    /// Puts a packet into the inbox of `to`.
+    pub fn put(&mut self, node: &Node, to: Slot, packet: Packet<'_>) -> Sent {
+        let kind = packet.encode(&mut self.packet);
+        let outlet = match packet.message.class() {
+            Class::Request => &mut self.requests,
+            Class::Reply => &mut self.replies,
+        };
+        match outlet.try_send(node, to, kind, &self.packet) {
+            Ok(Push::Sent) => Sent::Yes,
+            Ok(Push::Full) => Sent::Full,
+            Err(error) if error.is_death() => Sent::Gone,
+            Err(error) => {
+                self.damage.get_or_insert(error);
+                Sent::Gone
+            }
+        }
+    }
+}
+
+/// The trouble of an answer that is not as long as what was asked for.
+pub(super) fn short() -> Trouble {
+    Trouble::Misuse("an answer has another length than what was asked for")
+}
+
+/// The world as the engine sees it.
+pub(super) struct Around<'w> {
+    pub node: &'w Node,
+    pub world: &'w mut World,
+}
+
+impl Host for Around<'_> {
+    fn send(&mut self, window: WindowId, to: u32, message: &Message<'_>) -> Sent {
+        let Some(site) = self.world.sites.get(&window) else { return Sent::Gone };
+        let Ok(slot) = site.team.slot_of(Rank(to)) else { return Sent::Gone };
+        let from = site.team.rank().0;
+        self.world.put(self.node, slot, Packet { window, from, message: *message })
+    }
+
+    fn perform(
+        &mut self,
+        window: WindowId,
+        _origin: u32,
+        body: &[u8],
+        answer: &mut Vec<u8>,
+    ) -> Result<(), Fault> {
+        let Some(site) = self.world.sites.get(&window) else { return Err(fault::closed()) };
+        let me = site.team.rank();
+        let done = execute::perform(&*site.own, &site.domain, me, body, answer);
+        // Somebody may wait for a word of this part to change.
+        site.block.active(me.0).signal.notify();
+        done
+    }
+
+    fn data(&mut self, token: u64, data: &[u8]) {
+        self.world.deliver(token, Ok(data));
+    }
+
+    fn failed(&mut self, token: u64, trouble: Trouble) {
+        self.world.deliver(token, Err(trouble));
+    }
+}
