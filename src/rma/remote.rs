@@ -45,7 +45,12 @@ impl<'m> Memory<'m> {
 
     /// Memory that is written.
     pub fn of_mut<T>(values: &'m mut [T]) -> Memory<'m> {
-        Memory { bytes: size_of_val(values), at: values.as_mut_ptr().cast(), _borrow: PhantomData }
+        Memory {
+            bytes: size_of_val(values),
+            at: values.as_mut_ptr().cast(),
+            shape: None,
+            _borrow: PhantomData,
+        }
     }
 }
 

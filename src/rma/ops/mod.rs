@@ -3,6 +3,7 @@
 //! In the node the origin carries an operation out itself: it has happened at the target when the
 //! call returns, up to the processor's store buffer.
 
+pub(crate) mod away;
 pub(crate) mod transfer;
 
 use super::accumulate::Element;
@@ -10,7 +11,11 @@ use super::epoch::Epoch;
 use crate::base::{Rank, Result};
 use crate::layout::Datum;
 use crate::layout::op::{Op, check_op};
+use crate::rma::kind::Place;
+use crate::rma::remote::{Landing, Memory};
 use crate::shm::copy::{copy_in, copy_out};
+use away::Operands;
+use transfer::Action;
 
 impl<T: Datum> Epoch<'_, T> {
     /// Writes `values` to `target` from element `start` on.
@@ -19,8 +24,14 @@ impl<T: Datum> Epoch<'_, T> {
     /// read-modify-write, no copy but the one, no system call.
     #[inline]
     pub fn put(&self, target: Rank, start: usize, values: &[T]) -> Result<()> {
-        let to = self.window.locate("put", target, start, values.len())?;
-        // SAFETY: `locate` checked the range; `values` is private memory, so nothing overlaps.
+        let to = match self.window.place("put", target, start, values.len())? {
+            Place::Here(to) => to,
+            Place::Away(at) => {
+                let operands = Operands::send(Action::Put, None, values);
+                return self.window.away("put", target, at, operands).map(drop);
+            }
+        };
+        // SAFETY: `place` checked the range; `values` is private memory, so nothing overlaps.
         unsafe { copy_in(to.cast(), values.as_ptr().cast(), size_of_val(values)) };
         Ok(())
     }
@@ -30,8 +41,17 @@ impl<T: Datum> Epoch<'_, T> {
     /// Cost: the loads.
     #[inline]
     pub fn get(&self, target: Rank, start: usize, into: &mut [T]) -> Result<()> {
-        let from = self.window.locate("get", target, start, into.len())?;
-        // SAFETY: `locate` checked the range; `into` is private memory, so nothing overlaps.
+        let from = match self.window.place("get", target, start, into.len())? {
+            Place::Here(from) => from,
+            Place::Away(at) => {
+                let bytes = size_of_val(into);
+                let landing = Landing::Here(Memory::of_mut(into));
+                let none = Operands::send::<T>(Action::Get, None, &[]);
+                let operands = Operands { bytes, landing, ..none };
+                return self.window.away("get", target, at, operands).map(drop);
+            }
+        };
+        // SAFETY: `place` checked the range; `into` is private memory, so nothing overlaps.
         unsafe { copy_out(into.as_mut_ptr().cast(), from.cast(), size_of_val(into)) };
         Ok(())
     }
@@ -44,8 +64,14 @@ impl<T: Element> Epoch<'_, T> {
     #[inline]
     pub fn accumulate(&self, target: Rank, start: usize, op: Op, values: &[T]) -> Result<()> {
         check_op::<T>(op)?;
-        let at = self.window.locate("accumulate", target, start, values.len())?;
-        // SAFETY: `locate` checked the range.
+        let at = match self.window.place("accumulate", target, start, values.len())? {
+            Place::Here(at) => at,
+            Place::Away(at) => {
+                let operands = Operands::send(Action::Accumulate(op), Some(T::KIND), values);
+                return self.window.away("accumulate", target, at, operands).map(drop);
+            }
+        };
+        // SAFETY: `place` checked the range.
         unsafe { self.window.domain().accumulate(target, at, op, values) }
     }
 
@@ -53,7 +79,18 @@ impl<T: Element> Epoch<'_, T> {
     #[inline]
     pub fn fetch_and_op(&self, target: Rank, index: usize, op: Op, value: T) -> Result<T> {
         check_op::<T>(op)?;
-        let at = self.window.locate("fetch_and_op", target, index, 1)?;
+        let at = match self.window.place("fetch_and_op", target, index, 1)? {
+            Place::Here(at) => at,
+            Place::Away(at) => {
+                let (values, mut old) = ([value], [value]);
+                let landing = Landing::Here(Memory::of_mut(&mut old));
+                let action = Action::GetAccumulate(op);
+                let send = Operands::send(action, Some(T::KIND), &values);
+                let operands = Operands { landing, ..send };
+                self.window.away("fetch_and_op", target, at, operands)?;
+                return Ok(old[0]);
+            }
+        };
         // SAFETY: as above.
         unsafe { self.window.domain().fetch_op(target, at, op, value) }
     }
@@ -62,7 +99,18 @@ impl<T: Element> Epoch<'_, T> {
     /// returns what was there.
     #[inline]
     pub fn compare_and_swap(&self, target: Rank, index: usize, expected: T, new: T) -> Result<T> {
-        let at = self.window.locate("compare_and_swap", target, index, 1)?;
+        let at = match self.window.place("compare_and_swap", target, index, 1)? {
+            Place::Here(at) => at,
+            Place::Away(at) => {
+                let (values, expected, mut old) = ([new], [expected], [new]);
+                let (compare, landing) =
+                    (Memory::of(&expected), Landing::Here(Memory::of_mut(&mut old)));
+                let send = Operands::send(Action::CompareSwap, Some(T::KIND), &values);
+                let operands = Operands { compare, landing, ..send };
+                self.window.away("compare_and_swap", target, at, operands)?;
+                return Ok(old[0]);
+            }
+        };
         // SAFETY: as above.
         unsafe { self.window.domain().compare_swap(target, at, expected, new) }
     }

@@ -10,10 +10,10 @@
 //! The agent hangs on the [`Node`] and never owns it.
 
 use super::eager::Engine;
+use super::fault;
 use super::thread::Thread;
 use super::wire::{self, Packet};
 use super::world::{Around, Site, World};
-use super::fault;
 use crate::base::sync::{AtomicU32, Ordering};
 use crate::base::{Error, Rank, Result, Slot, settings};
 use crate::link::service::{Channel, Inlet, Outlet, doorbell};

@@ -320,12 +320,8 @@ mod tests {
     fn units_survive_the_wire() {
         for body in samples() {
             let unit = Unit::decode(&body).unwrap();
-            let head = Head {
-                action: unit.action,
-                kind: unit.kind,
-                element: unit.element,
-                at: unit.at,
-            };
+            let head =
+                Head { action: unit.action, kind: unit.kind, element: unit.element, at: unit.at };
             assert_eq!(build(head, unit.form, unit.bytes as usize, unit.data), body);
         }
     }

@@ -61,16 +61,16 @@ impl Work<'_> {
     fn run(&mut self, own: &dyn OwnPart) -> Result<(), Fault> {
         let bytes = self.unit.bytes as usize;
         match self.unit.form {
-            Form::Contiguous => self.span(own, 0, bytes as i64, |work, zero| work.piece(zero, bytes)),
+            Form::Contiguous => {
+                self.span(own, 0, bytes as i64, |work, zero| work.piece(zero, bytes))
+            }
             Form::Layout { count, position, wire } => {
-                let layout =
-                    Layout::decode(wire, MOST_LAYOUT).map_err(|_| fault::malformed(2))?;
+                let layout = Layout::decode(wire, MOST_LAYOUT).map_err(|_| fault::malformed(2))?;
                 let count = usize::try_from(count).map_err(|_| fault::malformed(3))?;
                 let position = usize::try_from(position).map_err(|_| fault::malformed(4))?;
                 let shape = layout.times(count);
                 let bounds = shape.true_bounds().map_err(|_| fault::malformed(5))?;
-                let mut cursor =
-                    Cursor::at(shape, position).map_err(|_| fault::malformed(6))?;
+                let mut cursor = Cursor::at(shape, position).map_err(|_| fault::malformed(6))?;
                 if cursor.remaining() < bytes {
                     return Err(fault::malformed(7));
                 }
@@ -156,7 +156,8 @@ impl Work<'_> {
             (Action::GetAccumulate(op), Some(kind)) => {
                 let count = whole(len, kind.size())?;
                 // Without operands the result stands in for them: `NoOp` looks at none.
-                let from = if data.is_empty() && op == Op::NoOp { result.cast_const() } else { now };
+                let from =
+                    if data.is_empty() && op == Op::NoOp { result.cast_const() } else { now };
                 // SAFETY: as above, for data and result.
                 unsafe { domain.update(me, kind, op, at, count, from, Some(result)) }
                     .map_err(refused)?;

@@ -4,7 +4,7 @@ use super::agent::{Agent, Entered, State};
 use super::cut::{Cutter, land};
 use super::thread::RETRY;
 use super::world::{Around, Site, short};
-use super::{fault, MOST_BODY};
+use super::{MOST_BODY, fault};
 use crate::base::{Deadline, Error, Rank, Result, Slot};
 use crate::coll::Team;
 use crate::link::service::doorbell;
@@ -136,7 +136,11 @@ impl Packets {
     fn ask<R>(
         &self,
         during: &'static str,
-        mut call: impl FnMut(&mut super::eager::Engine, &mut Around<'_>, WindowId) -> Poll<Result<R, Trouble>>,
+        mut call: impl FnMut(
+            &mut super::eager::Engine,
+            &mut Around<'_>,
+            WindowId,
+        ) -> Poll<Result<R, Trouble>>,
     ) -> Result<R> {
         self.drive(during, |state| {
             let around = &mut Around { node: &self.node, world: &mut state.world };
@@ -193,10 +197,8 @@ impl Packets {
         let mut body = Vec::new();
         let mut issue = || {
             while let Some(cut) = cutter.next(&mut body)? {
-                let token =
-                    self.agent.enter()?.world.claim_piece(ticket, cut.position, cut.bytes);
-                self.issue(operation, &body, Some(token))
-                    .inspect_err(|_| self.forget(token))?;
+                let token = self.agent.enter()?.world.claim_piece(ticket, cut.position, cut.bytes);
+                self.issue(operation, &body, Some(token)).inspect_err(|_| self.forget(token))?;
             }
             self.push(operation.target)
         };

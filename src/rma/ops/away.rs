@@ -1,0 +1,80 @@
+//! Operations on parts that this process does not reach itself.
+
+use super::transfer::Action;
+use crate::base::{Error, Rank, Result};
+use crate::layout::{Datum, Kind, Shape};
+use crate::rma::Window;
+use crate::rma::remote::{Landing, Memory, Operation, Remote, Ticket};
+use std::sync::Arc;
+
+/// The operands of an operation besides its target's place.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Operands<'m> {
+    /// What is done.
+    pub action: Action,
+    /// Kind of the elements, unless only bytes matter.
+    pub kind: Option<Kind>,
+    /// Bytes at the target.
+    pub bytes: usize,
+    /// How they lie there, if not one after the other.
+    pub shape: Option<Shape<'m>>,
+    /// What is sent.
+    pub origin: Memory<'m>,
+    /// What a compare-and-swap expects.
+    pub compare: Memory<'m>,
+    /// Where the result goes.
+    pub landing: Landing<'m>,
+}
+
+impl<'m> Operands<'m> {
+    /// Contiguous elements and no result.
+    pub fn send<T: Datum>(action: Action, kind: Option<Kind>, values: &'m [T]) -> Operands<'m> {
+        Operands {
+            action,
+            kind,
+            bytes: size_of_val(values),
+            shape: None,
+            origin: Memory::of(values),
+            compare: Memory::NONE,
+            landing: Landing::Nothing,
+        }
+    }
+}
+
+impl<T: Datum> Window<T> {
+    /// Hands an operation at `at` of `target`'s part (as [`Window::place`] named it) to whatever
+    /// reaches that part.
+    #[cold]
+    pub(crate) fn away(
+        &self,
+        what: &'static str,
+        target: Rank,
+        at: u64,
+        operands: Operands<'_>,
+    ) -> Result<Option<Ticket>> {
+        let Operands { action, kind, bytes, shape, origin, compare, landing } = operands;
+        let element = size_of::<T>().max(1);
+        let operation = Operation {
+            what,
+            target,
+            at,
+            bytes,
+            shape,
+            action,
+            kind,
+            element,
+            origin,
+            compare,
+            landing,
+        };
+        self.remote(what, target)?.post(&operation)
+    }
+
+    /// What reaches parts that are away.
+    pub(crate) fn remote(&self, what: &'static str, target: Rank) -> Result<&Arc<dyn Remote>> {
+        self.core().remote().ok_or_else(|| Error::Misuse {
+            what,
+            why: format!("rank {target}'s part is not mapped, and the window has no packet path"),
+        })
+    }
+}
