@@ -70,6 +70,10 @@ settings! {
     /// Who carries out one-sided operations that arrive as packets: a thread of the library that
     /// sleeps until some arrive (thread), or only the program's own calls of the library (calls).
     PROGRESS = "HITHER_PROGRESS", "thread", "thread or calls";
+    /// Work lost by updating a window's elements one by one atomically, or under locks where
+    /// single ones are updated, after which the window changes to the other way. 0 changes with
+    /// every occasion.
+    UPDATE_SWITCH = "HITHER_UPDATE_SWITCH", "65536", "nanoseconds";
     /// Directory of named rendezvous sockets; empty means $XDG_RUNTIME_DIR/hither, else a private
     /// directory for this user under the temporary directory.
     RENDEZVOUS_DIR = "HITHER_RENDEZVOUS_DIR", "", "path";

@@ -10,8 +10,8 @@
 #[cfg(not(loom))]
 mod imp {
     pub use std::sync::atomic::{
-        AtomicBool, AtomicPtr, AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering,
-        compiler_fence, fence,
+        AtomicBool, AtomicI32, AtomicPtr, AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize,
+        Ordering, compiler_fence, fence,
     };
 
     /// A cell whose content one side owns at a time, by protocol.
@@ -140,8 +140,8 @@ mod imp {
 mod imp {
     pub use loom::cell::UnsafeCell;
     pub use loom::sync::atomic::{
-        AtomicBool, AtomicPtr, AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering,
-        fence,
+        AtomicBool, AtomicI32, AtomicPtr, AtomicU8, AtomicU16, AtomicU32, AtomicU64, AtomicUsize,
+        Ordering, fence,
     };
 
     /// One pause in a spin loop: under loom a scheduling point.

@@ -19,6 +19,7 @@ use super::bits::{Bits, words};
 use crate::base::Offset;
 use crate::base::sync::{AtomicU32, AtomicU64, Ordering};
 use crate::coll::Team;
+use crate::shm::bias::Bias;
 use crate::shm::lock::QueueLock;
 use crate::shm::map::{PAGE, round_up};
 use crate::shm::park::WaitCell;
@@ -46,7 +47,7 @@ pub(crate) struct WindowHeader {
     _pad1: [AtomicU64; 3],
     /// How elements are updated at present (see `accumulate`). Read by every accumulate, seldom
     /// written.
-    pub accumulate: AtomicU64,
+    pub accumulate: Bias,
     _pad2: [AtomicU64; 7],
 }
 
@@ -311,12 +312,37 @@ impl WindowBlock {
         }
     }
 
-    /// One of the locks of accumulates on a member's part, in turn.
+    /// The locks of accumulates.
     #[inline]
-    pub fn stripe(&self, rank: u32, index: usize) -> &Stripe {
-        let at = SETS + 3 * self.plan.set + (index % STRIPES) * size_of::<Stripe>();
-        // SAFETY: as the layout says.
-        unsafe { self.record(rank, at) }
+    pub fn stripes(&self) -> Stripes {
+        let at = self.plan.parts + SETS + 3 * self.plan.set;
+        // SAFETY: inside the block that `open` checked.
+        let first = unsafe { self.base.add(at) }.cast();
+        Stripes { first, step: self.plan.part, parts: self.team.size() }
+    }
+}
+
+/// Where the locks of accumulates lie: usable as long as the block is open.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Stripes {
+    /// The first of rank 0's part.
+    first: NonNull<Stripe>,
+    /// Bytes from a part's record to the next one's.
+    step: usize,
+    parts: u32,
+}
+
+impl Stripes {
+    /// One of a part's locks, in turn; ranks beyond the team fold onto rank 0.
+    ///
+    /// # Safety
+    /// The block is open, and stays so for `'b`.
+    #[inline]
+    pub unsafe fn get<'b>(&self, rank: u32, index: usize) -> &'b Stripe {
+        let rank = if rank < self.parts { rank } else { 0 };
+        let at = self.step * rank as usize + index % STRIPES * size_of::<Stripe>();
+        // SAFETY: rank < parts, so it is one of the block's stripes.
+        unsafe { self.first.byte_add(at).as_ref() }
     }
 }
 

@@ -3,6 +3,7 @@
 
 #[cfg(not(loom))]
 pub mod alloc;
+pub mod bias;
 #[cfg(not(loom))]
 pub mod copy;
 mod crash;
@@ -21,6 +22,7 @@ pub mod park;
 #[cfg(not(loom))]
 pub mod region;
 pub mod ring;
+pub mod section;
 #[cfg(not(loom))]
 pub mod segment;
 #[cfg(not(loom))]

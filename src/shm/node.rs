@@ -6,6 +6,7 @@ use super::lock::LocalNodes;
 use super::map::{self, Mapping, PAGE};
 use super::park::Pace;
 use super::region::SharedRef;
+use super::section::Words;
 use super::segment::{self, Areas, HUGE_PAGE, NodeHeader, RankSlot, STATE_DEAD, STATE_LEFT};
 use super::wiring::{Wiring, open_head, random};
 use crate::base::sync::{AtomicBool, AtomicU32, Ordering};
@@ -40,6 +41,8 @@ pub struct Node {
     pub(super) huge_pages: bool,
     pub(super) leaving: AtomicBool,
     pub(super) lock_nodes: LocalNodes,
+    pub(super) section_words: Arc<Words>,
+    pub(super) turn_after: u32,
     pub(super) probe_cursor: AtomicU32,
     pub(super) attachments: Attachments,
 }
@@ -89,6 +92,17 @@ impl Node {
     #[inline]
     pub fn slot(&self) -> Slot {
         self.slot
+    }
+
+    /// Names this attachment among those of the process, see `section`.
+    #[inline]
+    pub fn section_key(&self) -> u64 {
+        self.section_words.key()
+    }
+
+    /// Loss in ns after which a [`super::bias::Bias`] is to be turned.
+    pub fn turn_after(&self) -> u32 {
+        self.turn_after
     }
 
     /// Ranks in the job. On one node, rank and slot are the same number.

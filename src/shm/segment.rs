@@ -19,6 +19,7 @@ use super::lock::LockNode;
 use super::map::{PAGE, round_up};
 use super::park::WaitCell;
 use super::region::SharedLayout;
+use super::section::{SECTIONS, Section};
 use crate::base::sync::{AtomicU16, AtomicU32, AtomicU64, Ordering};
 use crate::base::{Error, Offset, Result, Slot};
 
@@ -110,7 +111,9 @@ pub struct RankSlot {
     pub doorbell: WaitCell,
     /// Set by a peer that found all lanes into this process taken.
     pub lanes_wanted: AtomicU32,
-    _pad1: [AtomicU32; 13],
+    /// How many of `sections` have ever belonged to a thread: the first ones.
+    pub sections_used: AtomicU32,
+    _pad1: [AtomicU32; 12],
     /// Who may write to each lane into this process: slot plus one, 0 for nobody. Changed from 0
     /// by whoever takes the lane, to 0 by this process.
     pub lane_owners: [AtomicU16; LANES],
@@ -122,6 +125,8 @@ pub struct RankSlot {
     _pad2: [AtomicU32; 14],
     /// Queue nodes for the locks this process's threads wait for.
     pub lock_nodes: [LockNode; LOCK_NODES],
+    /// Words of this process's threads, see `section`.
+    pub sections: [Section; SECTIONS],
 }
 
 // SAFETY: repr(C), atomics only.
@@ -141,7 +146,8 @@ const _: () = {
     assert!(offset_of!(RankSlot, service) == 512);
     assert!(offset_of!(RankSlot, lock_nodes) == 576);
     assert!(size_of::<LockNode>() == 64);
-    assert!(size_of::<RankSlot>() == 576 + 64 * LOCK_NODES);
+    assert!(offset_of!(RankSlot, sections) == 576 + 64 * LOCK_NODES);
+    assert!(size_of::<RankSlot>() == 576 + 64 * (LOCK_NODES + SECTIONS));
 };
 
 /// Where the areas of a segment lie.

@@ -236,6 +236,8 @@ impl Wiring {
             huge_pages: settings::HUGE_PAGES.switch()?,
             leaving: AtomicBool::new(false),
             lock_nodes: LocalNodes::default(),
+            section_words: Arc::default(),
+            turn_after: settings::UPDATE_SWITCH.number()?.min(i32::MAX as u64) as u32,
             probe_cursor: AtomicU32::new(0),
             attachments: Attachments::default(),
         };

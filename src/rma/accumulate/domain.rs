@@ -1,122 +1,235 @@
-//! The atomic domain of a window: what every update of an element goes through, whoever makes it.
+//! The atomic domain of a window: what every update of an element goes through, whoever makes it:
+//! accumulates, get_accumulates, fetch_and_ops and compare_and_swaps of all origins, and the
+//! target's own through a [`View`](crate::rma::View). They never lose an update of one another.
+//! Puts and gets, and a View's loads and stores, are no updates.
+//!
+//! Two things are wanted: one element updated for the price of one atomic instruction, and many
+//! elements at the speed of the memory, for which atomic instructions are ten times too slow. So
+//! the window has a [`Bias`], a word that says which of the two is cheap at present:
+//!
+//! ```text
+//!              few elements                  many elements, one stripe at a time
+//!  Native      section: native               section: native
+//!  Both        lock the stripe, native       lock the stripe, native
+//!  Locked      lock the stripe, native       lock the stripe, section: plain (SIMD)
+//! ```
+//! A *stripe* is a stretch of [`STRIPE`] bytes of a part; the part's 32 locks take care of them in
+//! turn. An operation on many elements goes through its stripes beginning at another one for each
+//! origin, and passes over stripes that are being worked on until nothing else is left. So N
+//! origins work on one target, and on the same elements, at the same time.
+//!
+//! *When to change.* Every update that the present way makes dearer than the other one would
+//! adds the difference to a private balance of its process, and every one that it makes cheaper
+//! takes it off again. Once the loss exceeds [`Node::turn_after`], which is several times what a
+//! change costs, the process changes the way. So whatever the program does, it loses a constant
+//! factor at most against the better of the two ways (the argument of the ski rental: before each
+//! change, at least as much was lost with the way given up).
+//!
+//! *Pairs* of 16 bytes have no native way: they are always updated under the lock, and stored by
+//! one instruction. Nobody who dies leaves a torn element, so the next holder of the lock goes on.
+//!
+//! [`Node::turn_after`]: crate::shm::node::Node::turn_after
 
-use super::element::Element;
+use super::element::{self, Element, Run};
+use super::{kernel, pairs};
+use crate::base::sync::{AtomicI32, Ordering};
 use crate::base::{Error, Rank, Result};
-use crate::layout::{Kind, Op};
-use crate::rma::block::WindowBlock;
-use crate::rma::info::Info;
+use crate::coll::Team;
+use crate::layout::{Kind, Located, Numeric, Op};
+use crate::rma::block::{Stripe, Stripes, WindowBlock};
+use crate::rma::info::{AccumulateOps, Info};
+use crate::shm::bias::{Bias, Way};
+use crate::shm::lock::LockGuard;
+use crate::shm::node::Node;
+use crate::shm::section;
+use std::ptr::NonNull;
+
+/// Bytes of a part that one lock protects: worked through in about a µs, a hundred times what its
+/// lock costs.
+const STRIPE: usize = 16 << 10;
+/// Up to so many elements are updated in one section before anything else is considered.
+const FEW: usize = 4;
+/// Elements updated natively in one section: some µs at most, for others may wait for its end.
+const SECTION: usize = 256;
+
+/// ns that updates cost, roughly: only their ratios and the order of magnitude matter.
+mod cost {
+    /// A native update of an element.
+    pub const NATIVE: usize = 5;
+    /// A plain one: 8 of them.
+    pub const PLAIN_8: usize = 4;
+    /// Taking and releasing a free lock.
+    pub const LOCK: i32 = 12;
+    /// A lock that somebody else holds.
+    pub const CONTENDED: i32 = 250;
+}
 
 /// One process's side of a window's atomic domain.
 #[derive(Debug)]
-pub(crate) struct Domain {}
-
-/// `$body` with `$t` standing for the element type of a kind.
-macro_rules! for_kind {
-    ($kind:expr, $t:ident => $body:expr) => {
-        match $kind {
-            Kind::U8 => {
-                type $t = u8;
-                $body
-            }
-            Kind::U16 => {
-                type $t = u16;
-                $body
-            }
-            Kind::U32 => {
-                type $t = u32;
-                $body
-            }
-            Kind::U64 => {
-                type $t = u64;
-                $body
-            }
-            Kind::I8 => {
-                type $t = i8;
-                $body
-            }
-            Kind::I16 => {
-                type $t = i16;
-                $body
-            }
-            Kind::I32 => {
-                type $t = i32;
-                $body
-            }
-            Kind::I64 => {
-                type $t = i64;
-                $body
-            }
-            Kind::F32 => {
-                type $t = f32;
-                $body
-            }
-            Kind::F64 => {
-                type $t = f64;
-                $body
-            }
-            located => return Err(not_yet(located)),
-        }
-    };
+pub(crate) struct Domain {
+    /// In the window's block.
+    bias: NonNull<Bias>,
+    /// Names the attachment to the node for `section::mine`.
+    key: u64,
+    /// Replacing may not meet another operation on the same element, so it needs no protection.
+    replace_freely: bool,
+    /// Address that stripes are counted from, the same byte of the segment in every process.
+    base: usize,
+    stripes: Stripes,
+    team: Team,
+    /// ns lost by the present way: positive by native updates, negative by locks. Threads may
+    /// overwrite each other's; it is an estimate.
+    balance: AtomicI32,
+    turn_after: i32,
 }
 
-#[cold]
-fn not_yet(kind: Kind) -> Error {
-    Error::invalid("an update", format!("elements of kind {kind:?} have no atomic access"))
+// SAFETY: `bias` points to an atomic of the window's block, which lives as long as the domain.
+unsafe impl Send for Domain {}
+// SAFETY: as above.
+unsafe impl Sync for Domain {}
+
+/// How elements of a kind are updated.
+struct Kinds {
+    size: usize,
+    /// None if there is no native way.
+    native: Option<unsafe fn(Run)>,
+    plain: unsafe fn(Run),
+}
+
+const fn narrow<T: Element>() -> Kinds {
+    Kinds { size: size_of::<T>(), native: Some(element::native::<T>), plain: kernel::plain::<T> }
+}
+
+const fn wide<T: Numeric>() -> Kinds {
+    Kinds { size: size_of::<T>(), native: None, plain: pairs::plain::<T> }
+}
+
+fn kinds(kind: Kind) -> Kinds {
+    match kind {
+        Kind::U8 => narrow::<u8>(),
+        Kind::U16 => narrow::<u16>(),
+        Kind::U32 => narrow::<u32>(),
+        Kind::U64 => narrow::<u64>(),
+        Kind::I8 => narrow::<i8>(),
+        Kind::I16 => narrow::<i16>(),
+        Kind::I32 => narrow::<i32>(),
+        Kind::I64 => narrow::<i64>(),
+        Kind::F32 => narrow::<f32>(),
+        Kind::F64 => narrow::<f64>(),
+        Kind::F32Located => narrow::<Located<f32, i32>>(),
+        Kind::I32Located => narrow::<Located<i32, i32>>(),
+        Kind::U32Located => narrow::<Located<u32, i32>>(),
+        Kind::F64Located => wide::<Located<f64, i64>>(),
+        Kind::I64Located => wide::<Located<i64, i64>>(),
+        Kind::U64Located => wide::<Located<u64, i64>>(),
+    }
 }
 
 impl Domain {
-    /// The domain of the window whose block this is.
-    pub fn new(_block: &WindowBlock, _info: &Info) -> Domain {
-        Domain {}
+    /// The domain of the window whose block this is. It must not outlive the block.
+    pub fn new(block: &WindowBlock, info: &Info) -> Domain {
+        let node = block.team.node();
+        Domain {
+            bias: NonNull::from(&block.header().accumulate),
+            key: node.section_key(),
+            replace_freely: info.accumulate_ops == AccumulateOps::SameOp,
+            base: node.mapping().base().addr().get(),
+            stripes: block.stripes(),
+            team: block.team.clone(),
+            balance: AtomicI32::new(0),
+            turn_after: node.turn_after() as i32,
+        }
     }
 
     /// Atomically replaces `*at` by `*at OP value`; returns what was there.
     ///
+    /// Cost while single elements are what the window sees: [`Element::fetch_op`]'s, a load of a
+    /// line of the block that is seldom written, and two stores to a line of the thread's own.
+    /// Otherwise a lock and its release on top.
+    ///
+    /// # Errors
+    /// [`Error::TimedOut`] if the lock was not to be had within the team's limit.
+    ///
     /// # Safety
     /// `at` is an aligned element of `part`'s memory in this window, mapped here.
-    #[inline]
+    #[inline(always)]
     pub unsafe fn fetch_op<T: Element>(
         &self,
-        _part: Rank,
+        part: Rank,
         at: *mut T,
         op: Op,
         value: T,
     ) -> Result<T> {
+        if op == Op::NoOp {
+            // Whole in any case.
+            // SAFETY: the caller's.
+            return Ok(unsafe { T::load(at) });
+        }
         // SAFETY: the caller's.
-        Ok(unsafe { T::fetch_op(at, op, value) })
+        let update = || unsafe { T::fetch_op(at, op, value) };
+        match self.natively(update) {
+            Some(old) => Ok(old),
+            None => self.under_lock(part, at.addr(), update),
+        }
     }
 
     /// Atomically replaces `*at` by `new` if its bits equal `expected`'s; returns what was there.
+    /// Cost and errors as for [`Domain::fetch_op`].
     ///
     /// # Safety
     /// As for [`Domain::fetch_op`].
-    #[inline]
+    #[inline(always)]
     pub unsafe fn compare_swap<T: Element>(
         &self,
-        _part: Rank,
+        part: Rank,
         at: *mut T,
         expected: T,
         new: T,
     ) -> Result<T> {
         // SAFETY: the caller's.
-        Ok(unsafe { T::compare_swap(at, expected, new) })
+        let update = || unsafe { T::compare_swap(at, expected, new) };
+        match self.natively(update) {
+            Some(old) => Ok(old),
+            None => self.under_lock(part, at.addr(), update),
+        }
     }
 
     /// `at[i] = at[i] OP values[i]`, each element atomically.
     ///
+    /// Cost: as for [`Domain::fetch_op`] per element while few elements at a time are what the
+    /// window sees; else one lock per 16 KiB and plain vector instructions within.
+    ///
+    /// # Errors
+    /// As for [`Domain::fetch_op`]; some of the elements are updated then.
+    ///
     /// # Safety
     /// As for [`Domain::fetch_op`], for `values.len()` elements.
-    #[inline]
+    #[inline(always)]
     pub unsafe fn accumulate<T: Element>(
         &self,
-        _part: Rank,
+        part: Rank,
         at: *mut T,
         op: Op,
         values: &[T],
     ) -> Result<()> {
+        if let [value] = values {
+            let done = self.natively(|| {
+                // SAFETY: the caller's.
+                unsafe {
+                    match op {
+                        Op::Replace => T::store(at, *value),
+                        op => drop(T::fetch_op(at, op, *value)),
+                    }
+                }
+            });
+            if done.is_some() {
+                return Ok(());
+            }
+        }
+        let from = values.as_ptr().cast();
+        let run = Run { op, at: at.cast(), from, count: values.len(), result: None };
         // SAFETY: the caller's.
-        unsafe { T::accumulate(at, op, values) };
-        Ok(())
+        unsafe { self.run(part, &const { narrow::<T>() }, run) }
     }
 
     /// As [`Domain::accumulate`], of elements of a kind known at run time: `count` of them from
@@ -125,7 +238,8 @@ impl Domain {
     /// `kind`.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] if `at` is not aligned for such elements.
+    /// [`Error::InvalidArgument`] if `at` is not aligned for such elements; as for
+    /// [`Domain::accumulate`].
     ///
     /// # Safety
     /// `at` begins `count` elements of `part`'s memory in this window, mapped here; `from` and
@@ -142,19 +256,8 @@ impl Domain {
         result: Option<*mut u8>,
     ) -> Result<()> {
         check_aligned(kind, at)?;
-        for_kind!(kind, T => {
-            for i in 0..count {
-                // SAFETY: the caller's, for each of `count` elements.
-                unsafe {
-                    let value = from.cast::<T>().add(i).read_unaligned();
-                    let old = self.fetch_op::<T>(part, at.cast::<T>().add(i), op, value)?;
-                    if let Some(result) = result {
-                        result.cast::<T>().add(i).write_unaligned(old);
-                    }
-                }
-            }
-        });
-        Ok(())
+        // SAFETY: the caller's.
+        unsafe { self.run(part, &kinds(kind), Run { op, at, from, count, result }) }
     }
 
     /// As [`Domain::compare_swap`], of an element of a kind known at run time; what was there goes
@@ -175,26 +278,288 @@ impl Domain {
         result: *mut u8,
     ) -> Result<()> {
         check_aligned(kind, at)?;
-        // SAFETY: the caller's.
-        for_kind!(kind, T => unsafe {
-            let (expected, new) = (expected.cast::<T>(), new.cast::<T>());
-            let (expected, new) = (expected.read_unaligned(), new.read_unaligned());
-            let old = self.compare_swap::<T>(part, at.cast(), expected, new)?;
-            result.cast::<T>().write_unaligned(old);
-        });
+        macro_rules! by {
+            ($t:ty) => {{
+                let (expected, new) = (expected.cast::<$t>(), new.cast::<$t>());
+                // SAFETY: the caller's.
+                unsafe {
+                    let (expected, new) = (expected.read_unaligned(), new.read_unaligned());
+                    let old = self.compare_swap::<$t>(part, at.cast(), expected, new)?;
+                    result.cast::<$t>().write_unaligned(old);
+                }
+            }};
+        }
+        // Only the bits matter.
+        match kind.size() {
+            1 => by!(u8),
+            2 => by!(u16),
+            4 => by!(u32),
+            8 => by!(u64),
+            _ => {
+                let stripe = self.stripe(part, at.addr());
+                let guard = self.lock_for_pairs(stripe)?;
+                // SAFETY: the caller's; the lock is held.
+                unsafe { pairs::compare_swap(at, expected, new, result) };
+                drop(guard);
+            }
+        }
         Ok(())
+    }
+
+    #[inline(always)]
+    fn bias(&self) -> &Bias {
+        // SAFETY: in the window's block, which outlives the domain.
+        unsafe { self.bias.as_ref() }
+    }
+
+    /// Runs a native update if that is the way at present and this thread has a word to say so.
+    #[inline(always)]
+    fn natively<R>(&self, update: impl FnOnce() -> R) -> Option<R> {
+        let section = section::mine(self.key, || &**self.team.node())?;
+        let turn = section.enter();
+        let done = if self.bias().is_native() { Some(update()) } else { None };
+        section.leave(turn);
+        done
+    }
+
+    /// Runs the update of one element while holding the lock of the stripe at `addr`.
+    #[cold]
+    fn under_lock<R>(&self, part: Rank, addr: usize, update: impl FnOnce() -> R) -> Result<R> {
+        let stripe = self.stripe(part, addr);
+        let (guard, loss) = match self.try_lock(stripe) {
+            Some(guard) => (guard, cost::LOCK - cost::NATIVE as i32),
+            None => (self.lock(stripe)?, cost::CONTENDED),
+        };
+        let result = update();
+        drop(guard);
+        self.weigh(-loss);
+        Ok(result)
+    }
+
+    /// A number for an address that is the same in every process that maps it. Addresses have 47
+    /// bits, so private memory (of which only its owner updates anything) gets numbers of its own
+    /// on the other side of the segment, and no run wraps around.
+    #[inline(always)]
+    fn offset(&self, addr: usize) -> usize {
+        addr.wrapping_sub(self.base) & ((1 << 48) - 1)
+    }
+
+    fn stripe(&self, part: Rank, addr: usize) -> &Stripe {
+        let index = self.offset(addr) / STRIPE;
+        // Origins begin at stripes that are often a power of two apart: those must not share locks.
+        let index = index.wrapping_add((index >> 5).wrapping_mul(7));
+        // SAFETY: the block is open as long as the domain lives.
+        unsafe { self.stripes.get(part.0, index) }
+    }
+
+    fn try_lock<'a>(&'a self, stripe: &'a Stripe) -> Option<LockGuard<'a, Node>> {
+        stripe.lock.lock_if_free(&**self.team.node())
+    }
+
+    /// Waits for a lock. That its last holder died changes nothing: it left whole elements.
+    #[cold]
+    fn lock<'a>(&'a self, stripe: &'a Stripe) -> Result<LockGuard<'a, Node>> {
+        stripe.lock.lock(&**self.team.node(), self.team.deadline())
+    }
+
+    /// As [`Domain::lock`], for elements that are not stored whole everywhere.
+    fn lock_for_pairs<'a>(&'a self, stripe: &'a Stripe) -> Result<LockGuard<'a, Node>> {
+        let guard = self.lock(stripe)?;
+        match guard.previous_holder_died() {
+            Some(slot) if !pairs::WHOLE => {
+                Err(self.team.node().died(slot, "an accumulate on pairs, which may be torn now"))
+            }
+            _ => Ok(guard),
+        }
+    }
+
+    /// Updates the elements of a run.
+    ///
+    /// # Safety
+    /// As for [`Domain::update`].
+    unsafe fn run(&self, part: Rank, kinds: &Kinds, run: Run) -> Result<()> {
+        if let Some(native) = kinds.native {
+            // SAFETY: the caller's.
+            let update = || unsafe { native(run) };
+            if run.op == Op::NoOp || run.op == Op::Replace && self.replace_freely {
+                update();
+                return Ok(());
+            }
+            if run.count <= FEW && self.natively(update).is_some() {
+                return Ok(());
+            }
+            if run.count == 1 {
+                return self.under_lock(part, run.at.addr(), update);
+            }
+            // What the native way costs more than the other one.
+            let loss = match (run.op, run.result) {
+                (Op::Replace, None) => -cost::LOCK,
+                _ => gain(run.count).saturating_sub(cost::LOCK),
+            };
+            self.weigh(loss);
+        }
+        // SAFETY: the caller's.
+        unsafe { self.each_stripe(part, kinds, run) }
+    }
+
+    /// Updates the elements of a run stripe by stripe.
+    ///
+    /// # Safety
+    /// As for [`Domain::update`].
+    unsafe fn each_stripe(&self, part: Rank, kinds: &Kinds, run: Run) -> Result<()> {
+        let addr = self.offset(run.at.addr());
+        let first = addr / STRIPE;
+        let count = match run.count {
+            0 => 0,
+            n => (addr + (n - 1) * kinds.size) / STRIPE - first + 1,
+        };
+        // An element belongs to the stripe that its first byte lies in.
+        let begin = |k: usize| match k {
+            0 => 0,
+            k => ((first + k) * STRIPE - addr).div_ceil(kinds.size).min(run.count),
+        };
+        let turn = self.team.rank().0 as usize * count / (self.team.size() as usize).max(1);
+        let mut done = 0;
+        while done < count {
+            let mut busy = 0u64;
+            let batch = (count - done).min(64);
+            for wait in [false, true] {
+                for i in 0..batch {
+                    if wait && busy & 1 << i == 0 {
+                        continue;
+                    }
+                    let k = (turn + done + i) % count;
+                    let (from, to) = (begin(k), begin(k + 1));
+                    // SAFETY: from <= to <= run.count.
+                    let slice = unsafe { run.slice(kinds.size, from, to - from) };
+                    // SAFETY: the caller's, for this part of the run; it lies in one stripe.
+                    if !unsafe { self.one_stripe(part, kinds, slice, wait)? } {
+                        busy |= 1 << i;
+                    }
+                }
+            }
+            done += batch;
+        }
+        Ok(())
+    }
+
+    /// Updates elements of one stripe; false, and nothing is updated, if its lock is needed and
+    /// taken and the caller does not want to wait.
+    ///
+    /// # Safety
+    /// As for [`Domain::update`]; all elements begin in one stripe.
+    unsafe fn one_stripe(
+        &self,
+        part: Rank,
+        kinds: &Kinds,
+        mut run: Run,
+        wait: bool,
+    ) -> Result<bool> {
+        if let Some(native) = kinds.native {
+            while run.count > 0 && self.bias().is_native() {
+                let now = run.count.min(SECTION);
+                // SAFETY: now <= run.count, twice.
+                let (part, rest) = unsafe {
+                    (run.slice(kinds.size, 0, now), run.slice(kinds.size, now, run.count - now))
+                };
+                // SAFETY: the caller's.
+                if self.natively(|| unsafe { native(part) }).is_none() {
+                    break;
+                }
+                run = rest;
+            }
+        }
+        if run.count == 0 {
+            return Ok(true);
+        }
+        let stripe = self.stripe(part, run.at.addr());
+        let guard = match self.try_lock(stripe) {
+            Some(guard) => guard,
+            None if !wait => return Ok(false),
+            None if kinds.native.is_none() => self.lock_for_pairs(stripe)?,
+            None => self.lock(stripe)?,
+        };
+        // SAFETY: the caller's; the lock is held.
+        unsafe { self.locked(kinds, run) };
+        drop(guard);
+        Ok(true)
+    }
+
+    /// Updates elements of one stripe, whose lock is held.
+    ///
+    /// # Safety
+    /// As for [`Domain::update`].
+    unsafe fn locked(&self, kinds: &Kinds, run: Run) {
+        let Some(native) = kinds.native else {
+            // SAFETY: the caller's; elements without a native way are updated under locks only.
+            unsafe { (kinds.plain)(run) };
+            return;
+        };
+        if let Some(section) = section::mine(self.key, || &**self.team.node()) {
+            let turn = section.enter();
+            let alone = self.bias().way() == Way::Locked;
+            if alone {
+                // SAFETY: the caller's; everybody else's updates need the lock.
+                unsafe { (kinds.plain)(run) };
+            }
+            section.leave(turn);
+            if alone {
+                return;
+            }
+        }
+        // SAFETY: the caller's.
+        unsafe { native(run) };
+    }
+
+    /// Adds to the balance what native updates lose (or locks, if negative), and changes the way
+    /// once it is enough.
+    fn weigh(&self, loss: i32) {
+        let way = self.bias().way();
+        let balance = self.balance.load(Ordering::Relaxed).saturating_add(loss);
+        // What speaks for the present way cannot be saved up.
+        let balance = match way {
+            Way::Native => balance.max(0),
+            Way::Locked => balance.min(0),
+            Way::Both => balance,
+        };
+        let to = if loss > 0 { Way::Locked } else { Way::Native };
+        let enough = balance.unsigned_abs() >= self.turn_after.unsigned_abs()
+            && (balance >= 0) == (loss > 0)
+            && way != to;
+        self.balance.store(if enough { 0 } else { balance }, Ordering::Relaxed);
+        if enough {
+            self.bias().turn(to, || self.outwait());
+        }
+    }
+
+    /// Waits for the sections of all members.
+    fn outwait(&self) -> bool {
+        let node = &**self.team.node();
+        if self.team.ranks().any(|rank| self.team.slot_of(rank).is_err()) {
+            return false;
+        }
+        let slots = self.team.ranks().filter_map(|rank| self.team.slot_of(rank).ok());
+        let sections = slots.flat_map(|slot| node.sections(slot).map(move |word| (slot, word)));
+        section::outwait(sections, |slot| node.probe(slot))
     }
 }
 
+/// ns that plain updates of so many elements save against native ones.
+fn gain(count: usize) -> i32 {
+    let ns = count.saturating_mul(8 * cost::NATIVE - cost::PLAIN_8) / 8;
+    i32::try_from(ns).unwrap_or(i32::MAX)
+}
+
 fn check_aligned(kind: Kind, at: *mut u8) -> Result<()> {
+    // Pairs of 8-byte halves are updated under locks, which ask for no more than their halves do.
     let align = kind.size().min(8);
     if at.addr().is_multiple_of(align) {
         return Ok(());
     }
-    Err(Error::invalid(
-        "accumulate",
-        format!(
-            "the target's {kind:?} elements are not aligned to {align} bytes; accumulates update whole, aligned elements"
-        ),
-    ))
+    let why = format!(
+        "an element of {} bytes lies at an address that is no multiple of {align}; only aligned \
+         elements are updated whole",
+        kind.size()
+    );
+    Err(Error::invalid("the target of an accumulate", why))
 }

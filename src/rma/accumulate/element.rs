@@ -1,20 +1,22 @@
-//! Elements of windows: atomic access to one element in shared memory.
+//! Elements of windows: access to one or some elements in shared memory.
 //!
-//! One atomic domain per window: accumulates, fetch_and_op, compare_and_swap and accesses to
-//! single elements of up to 8 bytes, by any origin and by the target through its
-//! [`super::View`], are single atomic accesses of the element's size: no reader sees a torn
-//! element, and read-modify-writes of different origins never lose an update. Puts and gets of
-//! several elements may tear.
+//! Two ways to update: *native*, where each element is updated by one atomic instruction or a
+//! compare-and-swap loop, whoever else does the same; and *plain*, where it is loaded, combined and
+//! stored, which only one may do at a time. Which is right when is the business of the
+//! [`super::domain`]. Loads and stores are single atomic accesses of the element's size in both, so
+//! no reader sees a torn element and whoever dies leaves whole ones.
 //! All orderings here are Relaxed: order between operations comes from epochs (flush, fence).
 
 use crate::base::sync::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering::Relaxed};
+use crate::layout::Located;
 use crate::layout::op::{Numeric, Op};
 
 mod sealed {
     pub trait Sealed {}
 }
 
-/// A number that windows can update atomically: integers of 8 to 64 bits, `f32`, `f64`.
+/// An element that the processor can update atomically: integers of 8 to 64 bits, `f32`, `f64`,
+/// and values with an index of 8 bytes together.
 pub trait Element: Numeric + sealed::Sealed {
     /// Atomically replaces `*at` by `*at OP value` and returns what was there.
     ///
@@ -42,12 +44,115 @@ pub trait Element: Numeric + sealed::Sealed {
     /// # Safety
     /// As for [`Element::fetch_op`].
     unsafe fn store(at: *mut Self, value: Self);
+}
 
-    /// `*at[i] = *at[i] OP values[i]`, each element atomically.
+/// What an operation does on `count` elements, and where their operands lie. Operands of the
+/// origin need not be aligned.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Run {
+    pub op: Op,
+    pub at: *mut u8,
+    pub from: *const u8,
+    pub count: usize,
+    /// Where to put what was there. May be `from`.
+    pub result: Option<*mut u8>,
+}
+
+impl Run {
+    /// Elements `first..first + count` of the run, which are `size` bytes each.
     ///
     /// # Safety
-    /// As for [`Element::fetch_op`], for `values.len()` elements.
-    unsafe fn accumulate(at: *mut Self, op: Op, values: &[Self]);
+    /// The run has so many.
+    pub unsafe fn slice(&self, size: usize, first: usize, count: usize) -> Run {
+        // SAFETY: the caller's.
+        unsafe {
+            Run {
+                op: self.op,
+                at: self.at.add(first * size),
+                from: self.from.add(first * size),
+                count,
+                result: self.result.map(|result| result.add(first * size)),
+            }
+        }
+    }
+}
+
+/// Calls `$each` with the operation as a constant where loops profit from that.
+macro_rules! for_op {
+    ($op:expr, $each:ident) => {
+        match $op {
+            Op::Sum => $each!(Op::Sum),
+            Op::Product => $each!(Op::Product),
+            Op::Min => $each!(Op::Min),
+            Op::Max => $each!(Op::Max),
+            Op::BitAnd => $each!(Op::BitAnd),
+            Op::BitOr => $each!(Op::BitOr),
+            Op::BitXor => $each!(Op::BitXor),
+            op => $each!(op),
+        }
+    };
+}
+
+/// Updates every element of a run natively.
+///
+/// # Safety
+/// `at` begins `count` aligned elements that are accessed only atomically; `from` and `result` are
+/// private memory of as many.
+pub(super) unsafe fn native<T: Element>(run: Run) {
+    let (at, from) = (run.at.cast::<T>(), run.from.cast::<T>());
+    // SAFETY: the caller's, for each of `count` elements.
+    unsafe {
+        if let Some(result) = run.result {
+            let result = result.cast::<T>();
+            for i in 0..run.count {
+                let old = T::fetch_op(at.add(i), run.op, from.add(i).read_unaligned());
+                result.add(i).write_unaligned(old);
+            }
+            return;
+        }
+        if run.op == Op::Replace {
+            // A store replaces as atomically as a swap would.
+            (0..run.count).for_each(|i| T::store(at.add(i), from.add(i).read_unaligned()));
+            return;
+        }
+        macro_rules! each {
+            ($op:expr) => {
+                for i in 0..run.count {
+                    T::fetch_op(at.add(i), $op, from.add(i).read_unaligned());
+                }
+            };
+        }
+        for_op!(run.op, each);
+    }
+}
+
+/// Updates every element of a run by a load and a store.
+///
+/// # Safety
+/// As for [`native`], and nobody else updates them meanwhile.
+pub(super) unsafe fn plain<T: Element>(run: Run) {
+    let (at, from) = (run.at.cast::<T>(), run.from.cast::<T>());
+    // SAFETY: the caller's, for each of `count` elements.
+    unsafe {
+        if let Some(result) = run.result {
+            let result = result.cast::<T>();
+            for i in 0..run.count {
+                let (old, value) = (T::load(at.add(i)), from.add(i).read_unaligned());
+                T::store(at.add(i), T::combine(run.op, old, value));
+                result.add(i).write_unaligned(old);
+            }
+            return;
+        }
+        macro_rules! each {
+            ($op:expr) => {
+                for i in 0..run.count {
+                    let (old, value) = (T::load(at.add(i)), from.add(i).read_unaligned());
+                    T::store(at.add(i), T::combine($op, old, value));
+                }
+            };
+        }
+        for_op!(run.op, each);
+    }
 }
 
 macro_rules! common {
@@ -69,39 +174,6 @@ macro_rules! common {
         unsafe fn store(at: *mut Self, value: Self) {
             // SAFETY: the caller's.
             unsafe { <$atomic>::from_ptr(at.cast()) }.store($to(value), Relaxed);
-        }
-        #[inline]
-        unsafe fn accumulate(at: *mut Self, op: Op, values: &[Self]) {
-            // The operation is chosen once, not per element.
-            macro_rules! each {
-                ($op:expr) => {
-                    for (i, value) in values.iter().enumerate() {
-                        // SAFETY: the caller's, for each of values.len() elements.
-                        unsafe { Self::fetch_op(at.add(i), $op, *value) };
-                    }
-                };
-            }
-            match op {
-                Op::Sum => each!(Op::Sum),
-                Op::Product => each!(Op::Product),
-                Op::Min => each!(Op::Min),
-                Op::Max => each!(Op::Max),
-                Op::BitAnd => each!(Op::BitAnd),
-                Op::BitOr => each!(Op::BitOr),
-                Op::BitXor => each!(Op::BitXor),
-                Op::Replace => {
-                    for (i, value) in values.iter().enumerate() {
-                        // SAFETY: as above; a store replaces as atomically as a swap would.
-                        unsafe { Self::store(at.add(i), *value) };
-                    }
-                }
-                Op::LogicalAnd => each!(Op::LogicalAnd),
-                Op::LogicalOr => each!(Op::LogicalOr),
-                Op::LogicalXor => each!(Op::LogicalXor),
-                Op::MinLoc => each!(Op::MinLoc),
-                Op::MaxLoc => each!(Op::MaxLoc),
-                Op::NoOp => {}
-            }
         }
     };
 }
@@ -148,8 +220,9 @@ macro_rules! integer {
     )+ };
 }
 
-macro_rules! float {
-    ($($t:ty, $atomic:ty;)+) => { $(
+/// By the bits of the whole element.
+macro_rules! by_bits {
+    ($($t:ty, $atomic:ty, $to:expr, $from:expr;)+) => { $(
         impl sealed::Sealed for $t {}
         impl Element for $t {
             #[inline(always)]
@@ -157,12 +230,12 @@ macro_rules! float {
                 // SAFETY: the caller's.
                 let cell = unsafe { <$atomic>::from_ptr(at.cast()) };
                 match op {
-                    Op::Replace => <$t>::from_bits(cell.swap(value.to_bits(), Relaxed)),
-                    Op::NoOp => <$t>::from_bits(cell.load(Relaxed)),
-                    _ => by_cas!(cell, op, value, <$t>::to_bits, <$t>::from_bits),
+                    Op::Replace => $from(cell.swap($to(value), Relaxed)),
+                    Op::NoOp => $from(cell.load(Relaxed)),
+                    _ => by_cas!(cell, op, value, $to, $from),
                 }
             }
-            common!($t, $atomic, <$t>::to_bits, <$t>::from_bits);
+            common!($t, $atomic, $to, $from);
         }
     )+ };
 }
@@ -174,45 +247,122 @@ integer! {
     u64, AtomicU64, u64; i64, AtomicU64, u64;
     usize, AtomicU64, u64; isize, AtomicU64, u64;
 }
-float! { f32, AtomicU32; f64, AtomicU64; }
+by_bits! {
+    f32, AtomicU32, f32::to_bits, f32::from_bits;
+    f64, AtomicU64, f64::to_bits, f64::from_bits;
+    Located<f32, i32>, AtomicU64,
+        |v: Self| both(v.value.to_bits(), v.index), |b| located(b, f32::from_bits);
+    Located<i32, i32>, AtomicU64,
+        |v: Self| both(v.value.cast_unsigned(), v.index), |b| located(b, u32::cast_signed);
+    Located<u32, i32>, AtomicU64, |v: Self| both(v.value, v.index), |b| located(b, |v| v);
+}
+
+/// The bits of a value and an index as they lie in memory: the value first, on a little-endian
+/// machine.
+#[inline(always)]
+fn both(value: u32, index: i32) -> u64 {
+    u64::from(value) | u64::from(index.cast_unsigned()) << 32
+}
+
+#[inline(always)]
+fn located<V>(bits: u64, value: impl Fn(u32) -> V) -> Located<V, i32> {
+    Located { value: value(bits as u32), index: ((bits >> 32) as u32).cast_signed() }
+}
 
 const _: () = assert!(size_of::<usize>() == 8, "hither needs a 64-bit machine");
+const _: () = assert!(cfg!(target_endian = "little"), "hither needs a little-endian machine");
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
+    use crate::layout::op::check_op;
 
-    fn agrees<T: Element>(samples: &[T]) {
+    /// Runs `update` over all operations and some lengths, and holds it against `combine`.
+    pub fn agrees<T: Numeric>(samples: &[T], update: unsafe fn(Run)) {
         for op in Op::ALL {
-            if crate::layout::op::check_op::<T>(op).is_err() {
+            if check_op::<T>(op).is_err() {
                 continue;
             }
-            for &a in samples {
-                for &b in samples {
-                    let mut cell = a;
-                    // SAFETY: `cell` is aligned, alive and private.
-                    let old = unsafe { T::fetch_op(&mut cell, op, b) };
-                    assert_eq!(old, a);
-                    assert_eq!(cell, T::combine(op, a, b), "{op:?} {a:?} {b:?}");
-                    let mut cells = [a, b, a];
-                    // SAFETY: as above, three elements.
-                    unsafe { T::accumulate(cells.as_mut_ptr(), op, &[b, b, a]) };
-                    let want = [T::combine(op, a, b), T::combine(op, b, b), T::combine(op, a, a)];
-                    assert_eq!(cells, want, "{op:?}");
+            for count in [0, 1, 2, 3, 31, 64, 257, 300] {
+                for shift in 0..3 {
+                    let pick = |i: usize| samples[(i * 7 + i / 5) % samples.len()];
+                    let mut there: Vec<T> = (0..count + 8).map(pick).collect();
+                    let from: Vec<T> = (3..count + 11).map(|i| pick(i * 3)).collect();
+                    let mut want = there.clone();
+                    for i in 0..count {
+                        want[shift + i] = T::combine(op, there[shift + i], from[i]);
+                    }
+                    let before = there.clone();
+                    for fetch in [false, true] {
+                        there.copy_from_slice(&before);
+                        // Results over operands, as a caller may ask for.
+                        let mut operands = from.clone();
+                        let result = operands.as_mut_ptr().cast::<u8>();
+                        let at = there[shift..].as_mut_ptr().cast();
+                        let result = fetch.then_some(result);
+                        let from = operands.as_mut_ptr().cast_const().cast();
+                        // SAFETY: private memory of at least `count` elements each.
+                        unsafe { update(Run { op, at, from, count, result }) };
+                        assert_eq!(bytes(&there), bytes(&want), "{op:?} {count} {shift} {fetch}");
+                        if fetch {
+                            let old = &before[shift..shift + count];
+                            assert_eq!(bytes(&operands[..count]), bytes(old), "{op:?}");
+                        }
+                    }
                 }
             }
         }
     }
 
+    fn bytes<T: Numeric>(values: &[T]) -> &[u8] {
+        // SAFETY: plain data without padding.
+        unsafe { std::slice::from_raw_parts(values.as_ptr().cast(), size_of_val(values)) }
+    }
+
+    /// [`agrees`] for every element type of up to 8 bytes, by `$update::<T>`.
+    macro_rules! agrees_for_all {
+        ($update:ident) => {
+            use crate::rma::accumulate::element::tests::agrees;
+            agrees::<u8>(&[0, 1, 7, 200, 255], $update::<u8>);
+            agrees::<i8>(&[0, 1, -7, 127, -128], $update::<i8>);
+            agrees::<u16>(&[0, 300, u16::MAX, 5], $update::<u16>);
+            agrees::<i16>(&[0, -300, i16::MIN, i16::MAX], $update::<i16>);
+            agrees::<u32>(&[0, 3, u32::MAX], $update::<u32>);
+            agrees::<i32>(&[0, 3, -3, i32::MIN, i32::MAX], $update::<i32>);
+            agrees::<i64>(&[0, -5, i64::MIN, i64::MAX, 3, 1 << 40], $update::<i64>);
+            agrees::<u64>(&[0, 5, u64::MAX, 1 << 40], $update::<u64>);
+            agrees::<f32>(&[0.5, 1.5, -2.25, f32::MAX, 7.0, f32::NAN], $update::<f32>);
+            agrees::<f64>(&[0.25, 1.5, -2.25, 1e300, 7.0, f64::NAN], $update::<f64>);
+            use crate::layout::Located;
+            fn at<V>(value: V, index: i32) -> Located<V, i32> {
+                Located { value, index }
+            }
+            agrees(&[at(0.5f32, 1), at(-1.5, 2), at(0.5, 0)], $update::<Located<f32, i32>>);
+            agrees(&[at(5u32, 1), at(7, -2), at(5, 0)], $update::<Located<u32, i32>>);
+            agrees(&[at(-5i32, 1), at(7, 2), at(-5, 0)], $update::<Located<i32, i32>>);
+        };
+    }
+    pub(in crate::rma::accumulate) use agrees_for_all;
+
     #[test]
-    fn atomic_operations_do_what_the_plain_ones_do() {
-        agrees::<u8>(&[0, 1, 7, 200, 255]);
-        agrees::<i8>(&[0, 1, -7, 127, -128]);
-        agrees::<i16>(&[0, -300, i16::MIN, i16::MAX]);
-        agrees::<u32>(&[0, 3, u32::MAX]);
-        agrees::<i64>(&[0, -5, i64::MIN, i64::MAX]);
-        agrees::<u64>(&[0, 5, u64::MAX]);
-        agrees::<f32>(&[0.5, 1.5, -2.25, f32::MAX]);
-        agrees::<f64>(&[0.0, 1.5, -2.25, 1e300]);
+    fn native_updates_do_what_the_plain_formula_says() {
+        agrees_for_all!(native);
+    }
+
+    #[test]
+    fn plain_updates_do_what_the_formula_says() {
+        agrees_for_all!(plain);
+    }
+
+    #[test]
+    fn swaps_compare_bits() {
+        let mut cell = -0.0f64;
+        // SAFETY: `cell` is aligned, alive and private.
+        unsafe {
+            assert_eq!(f64::compare_swap(&mut cell, 0.0, 1.0).to_bits(), (-0.0f64).to_bits());
+            assert_eq!(f64::load(&cell).to_bits(), (-0.0f64).to_bits());
+            f64::compare_swap(&mut cell, -0.0, 1.0);
+        }
+        assert_eq!(cell, 1.0);
     }
 }

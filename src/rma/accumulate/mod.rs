@@ -2,6 +2,10 @@
 
 pub(crate) mod domain;
 pub mod element;
+mod kernel;
+mod pairs;
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+mod simd;
 
 pub(crate) use domain::Domain;
 pub use element::Element;

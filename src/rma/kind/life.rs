@@ -175,9 +175,11 @@ impl WindowBlock {
     /// Gives back what the window has besides its block.
     fn dismantle(&self) {
         let node = self.team.node();
+        let locks = self.stripes();
         // Taking each lock once sweeps what dead waiters left in it (see `shm::lock`).
         for rank in self.team.ranks() {
-            let stripes = (0..STRIPES).map(|i| &self.stripe(rank.0, i).lock);
+            // SAFETY: the block is open.
+            let stripes = (0..STRIPES).map(|i| unsafe { &locks.get(rank.0, i).lock });
             let others = [&self.part(rank.0).am_lock, &self.passive(rank.0).gate];
             for lock in stripes.chain(others) {
                 let _ = lock.lock(&**node, Deadline::after(PATIENCE)).map(drop);

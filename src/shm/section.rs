@@ -1,0 +1,238 @@
+//! Sections: short stretches of a thread's work that others can outwait.
+//!
+//! Whoever changes how some shared memory is to be accessed must know when the accesses that began
+//! under the old way have ended. Those who access it cannot afford a read-modify-write to say so.
+//! So every thread has a word of its own in shared memory, odd while it is inside a section:
+//!
+//! ```text
+//! thread                                  changer
+//!   turn = odd                              change the way
+//!   light_fence                             heavy_fence
+//!   look which way to go                    for every thread's word:
+//!   access                                    odd? wait until it is another value,
+//!   turn = next even                          or its process is dead
+//! ```
+//! Either the changer sees the odd turn, or the thread sees the new way (the pair of fences). A
+//! word that changed has been left once, and if it was entered again, then after the changer's
+//! fence, so by a thread that sees the new way. Sections hold no lock and call nothing back: one
+//! lasts longer than a few µs only if its thread is not running.
+//!
+//! Words lie in the slot of the thread's process, a line each, and belong to a thread from its
+//! first section until it ends. A thread that found them all taken does without, by a way that is
+//! right at any time.
+
+use crate::base::Slot;
+use crate::base::sync::{AtomicU64, Ordering, heavy_fence, light_fence, spin_hint, yield_now};
+
+/// Threads of a process that can have a word at one time.
+pub const SECTIONS: usize = 48;
+
+/// The word of one thread. All zeros is a thread outside of any section.
+#[derive(Debug)]
+#[repr(C, align(64))]
+pub struct Section {
+    turn: AtomicU64,
+    _pad: [u64; 7],
+}
+
+#[cfg(not(loom))]
+const _: () = assert!(size_of::<Section>() == 64);
+
+#[cfg(not(loom))]
+// SAFETY: repr(C), an atomic and padding that nobody reads or writes.
+unsafe impl super::region::SharedLayout for Section {}
+
+impl Default for Section {
+    fn default() -> Self {
+        Section { turn: AtomicU64::new(0), _pad: [0; 7] }
+    }
+}
+
+/// Proof of being inside a section, for [`Section::leave`].
+#[derive(Debug)]
+#[must_use = "the section lasts until Section::leave gets this back"]
+pub struct Turn(u64);
+
+impl Section {
+    /// Begins a section of the thread that the word belongs to, which must not be inside one.
+    ///
+    /// Cost: a store to a line of the thread's own, and a full fence where asymmetric ones are not
+    /// to be had.
+    #[inline(always)]
+    pub fn enter(&self) -> Turn {
+        let turn = self.turn.load(Ordering::Relaxed) | 1;
+        self.turn.store(turn, Ordering::Relaxed);
+        light_fence();
+        Turn(turn)
+    }
+
+    /// Ends the section. Cost: a store.
+    #[inline(always)]
+    pub fn leave(&self, turn: Turn) {
+        self.turn.store(turn.0.wrapping_add(1), Ordering::Release);
+    }
+}
+
+/// How often to look at a word before asking whether its process is dead.
+const LOOKS: u32 = if cfg!(loom) { 2 } else { 512 };
+/// How often to look then, letting others run.
+const YIELDS: u32 = if cfg!(loom) { 1 } else { 64 };
+
+/// Waits until all sections that had begun before the call have ended. False if one still lasts
+/// after a few hundred looks and yields: nothing is lost by trying again later.
+///
+/// `sections` is not advanced before the fence, so it may read what threads have published before
+/// they entered. The caller is not inside a section.
+///
+/// Cost: a heavy fence (a few µs) and a load of each word's line.
+pub fn outwait<'s>(
+    sections: impl Iterator<Item = (Slot, &'s Section)>,
+    gone: impl Fn(Slot) -> bool,
+) -> bool {
+    heavy_fence();
+    for (slot, section) in sections {
+        let seen = section.turn.load(Ordering::Acquire);
+        let lasts = || section.turn.load(Ordering::Acquire) == seen;
+        if seen & 1 == 0 {
+            continue;
+        }
+        let waited = |looks: u32, pause: fn()| {
+            (0..looks).any(|_| {
+                pause();
+                !lasts()
+            })
+        };
+        if !waited(LOOKS, spin_hint) && !gone(slot) && !waited(YIELDS, yield_now) {
+            return false;
+        }
+    }
+    true
+}
+
+#[cfg(not(loom))]
+pub use threads::{Words, mine};
+
+#[cfg(not(loom))]
+mod threads {
+    use super::{SECTIONS, Section};
+    use crate::base::sync::{AtomicU64, Ordering};
+    use crate::shm::node::Node;
+    use std::cell::{Cell, RefCell};
+    use std::ptr::NonNull;
+    use std::sync::Arc;
+
+    /// Which words of a process's slot its threads have. Private to the process.
+    #[derive(Debug)]
+    pub struct Words {
+        /// Names the attachment in this process, for ever.
+        key: u64,
+        taken: AtomicU64,
+    }
+
+    static ATTACHMENTS: AtomicU64 = AtomicU64::new(1);
+    const ALL: u64 = (1 << SECTIONS) - 1;
+
+    impl Default for Words {
+        fn default() -> Self {
+            let key = ATTACHMENTS.fetch_add(1, Ordering::Relaxed);
+            Words { key, taken: AtomicU64::new(0) }
+        }
+    }
+
+    impl Words {
+        /// Names the attachment: never 0, never that of another one in this process.
+        #[inline]
+        pub fn key(&self) -> u64 {
+            self.key
+        }
+
+        fn take(&self) -> Option<usize> {
+            let mut taken = self.taken.load(Ordering::Relaxed);
+            loop {
+                let free = !taken & ALL;
+                if free == 0 {
+                    return None;
+                }
+                let bit = free & free.wrapping_neg();
+                // Acquire: the last owner's sections come before the next one's.
+                let (ok, failed) = (Ordering::Acquire, Ordering::Relaxed);
+                match self.taken.compare_exchange_weak(taken, taken | bit, ok, failed) {
+                    Ok(_) => return Some(bit.trailing_zeros() as usize),
+                    Err(now) => taken = now,
+                }
+            }
+        }
+
+        fn give(&self, k: usize) {
+            self.taken.fetch_and(!(1 << k), Ordering::Release);
+        }
+    }
+
+    /// The words of one thread, one for each attachment that it used.
+    struct Mine(Vec<(Arc<Words>, usize, NonNull<Section>)>);
+
+    impl Drop for Mine {
+        fn drop(&mut self) {
+            // Destructors that run later must not use a word that is another thread's by then.
+            LAST.set((0, NonNull::dangling()));
+            for (words, k, _) in &self.0 {
+                words.give(*k);
+            }
+        }
+    }
+
+    thread_local! {
+        /// The word used last, and the key of its attachment. Without destructor, so that to look
+        /// at it is one load.
+        static LAST: Cell<(u64, NonNull<Section>)> = const { Cell::new((0, NonNull::dangling())) };
+        static MINE: RefCell<Mine> = const { RefCell::new(Mine(Vec::new())) };
+    }
+
+    /// This thread's word at the attachment that `key` names, which is `node()`; `None` if all are
+    /// taken. Cost: a load of a thread-local, unless the thread used another attachment last.
+    #[inline(always)]
+    pub fn mine<'n>(key: u64, node: impl FnOnce() -> &'n Node) -> Option<&'n Section> {
+        let (last, section) = LAST.get();
+        if last == key {
+            // SAFETY: the key is never reused, so this is a word of the slot of `node()`, which
+            // lives for 'n.
+            return Some(unsafe { section.as_ref() });
+        }
+        take(node())
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn take(node: &Node) -> Option<&Section> {
+        let words = &node.section_words;
+        let found = MINE.try_with(|mine| {
+            let mut mine = mine.try_borrow_mut().ok()?;
+            if let Some((_, _, section)) = mine.0.iter().find(|(w, ..)| w.key == words.key) {
+                return Some(*section);
+            }
+            // What belongs to attachments that are gone.
+            mine.0.retain(|(w, ..)| Arc::strong_count(w) > 1);
+            let k = words.take()?;
+            let slot = node.rank_slot(node.slot());
+            // Before the thread's first section, whose fence orders it: see `outwait`.
+            slot.sections_used.fetch_max(k as u32 + 1, Ordering::SeqCst);
+            let section = NonNull::from(&slot.sections[k]);
+            mine.0.push((words.clone(), k, section));
+            Some(section)
+        });
+        let section = found.ok().flatten()?;
+        LAST.set((words.key, section));
+        // SAFETY: a word of this node's slot, mapped as long as the node.
+        Some(unsafe { section.as_ref() })
+    }
+
+    impl Node {
+        /// The words of the threads of a slot's process that may have entered a section.
+        pub fn sections(&self, slot: crate::base::Slot) -> impl Iterator<Item = &Section> {
+            let slot = self.rank_slot(slot);
+            // Acquire, and clamped: a peer wrote it.
+            let used = slot.sections_used.load(Ordering::Acquire) as usize;
+            slot.sections[..used.min(SECTIONS)].iter()
+        }
+    }
+}
