@@ -140,6 +140,10 @@ pub(crate) trait Remote: Debug + Send + Sync {
     /// returns only then, so this has little to do.
     fn flush_local(&self, target: Option<Rank>) -> Result<()>;
 
+    /// Sees to it that what was posted for `target` so far reaches it before anything that this
+    /// process posts there later on any window, without waiting for it to be carried out.
+    fn push(&self, target: Rank) -> Result<()>;
+
     /// Whether this implementation also synchronises. If not, epochs are synchronised as for
     /// mapped memory, with [`Remote::flush`] before each release, and nothing below is called.
     fn synchronises(&self) -> bool;

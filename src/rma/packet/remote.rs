@@ -149,15 +149,6 @@ impl Packets {
         })
     }
 
-    /// What one waits for is not to be kept back.
-    fn push(&self, target: Rank) -> Result<()> {
-        let mut state = self.agent.enter()?;
-        let state = &mut *state;
-        let around = &mut Around { node: &self.node, world: &mut state.world };
-        state.engine.push(around, self.id, target.0);
-        Ok(())
-    }
-
     /// Fetches into the caller's memory, a bounded number of units at a time.
     fn fetch(&self, operation: &Operation<'_>, cutter: &mut Cutter<'_>) -> Result<()> {
         let Landing::Here(memory) = operation.landing else { return Ok(()) };
@@ -300,6 +291,14 @@ impl Remote for Packets {
 
     fn flush_local(&self, _: Option<Rank>) -> Result<()> {
         // The origin's memory has been read when `post` returns.
+        Ok(())
+    }
+
+    fn push(&self, target: Rank) -> Result<()> {
+        let mut state = self.agent.enter()?;
+        let state = &mut *state;
+        let around = &mut Around { node: &self.node, world: &mut state.world };
+        state.engine.push(around, self.id, target.0);
         Ok(())
     }
 
