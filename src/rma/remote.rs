@@ -52,6 +52,12 @@ impl<'m> Memory<'m> {
             _borrow: PhantomData,
         }
     }
+
+    /// The bytes of `shape` in this memory, `bytes` of them as packed. The caller has checked that
+    /// they lie in it.
+    pub fn shaped(self, shape: Shape<'m>, bytes: usize) -> Memory<'m> {
+        Memory { bytes, shape: Some(shape), ..self }
+    }
 }
 
 /// Where what is fetched goes.
