@@ -225,7 +225,6 @@ macro_rules! with_kind {
         }
     };
 }
-pub(crate) use with_kind;
 
 /// `into[i] = into[i] OP from[i]`.
 #[inline]
