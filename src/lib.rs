@@ -32,7 +32,10 @@ pub use base::{Deadline, Error, Rank, Result};
 pub use {
     am::{Call, Handler},
     layout::{Datum, Kind, Layout, Located, Numeric, Op, Order, Shape},
-    rma::{Assertions, Element, Epoch, FenceEpoch, LockAllEpoch, View, Window},
+    rma::{
+        Assertions, Compare, Element, Epoch, FenceEpoch, LockAllEpoch, Request, SignalOp, View,
+        Window,
+    },
     world::{Job, Team},
 };
 

@@ -63,7 +63,7 @@ impl Kind {
         Kind::U64Located,
     ];
 
-    /// Bytes of an element. Elements that are updated atomically lie at multiples of this.
+    /// Bytes of an element.
     pub const fn size(self) -> usize {
         match self {
             Kind::U8 | Kind::I8 => 1,
@@ -73,6 +73,11 @@ impl Kind {
             Kind::F32Located | Kind::I32Located | Kind::U32Located => 8,
             Kind::F64Located | Kind::I64Located | Kind::U64Located => 16,
         }
+    }
+
+    /// Elements that are updated atomically lie at multiples of so many bytes.
+    pub const fn align(self) -> usize {
+        if self.size() > 8 { 8 } else { self.size() }
     }
 
     /// Whether an element is a value with an index.

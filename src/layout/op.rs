@@ -2,7 +2,6 @@
 
 use super::datum::Datum;
 use super::kind::Kind;
-use super::located::Located;
 use crate::base::{Error, Result};
 
 /// A predefined operation `target = target OP origin`.
@@ -34,9 +33,9 @@ pub enum Op {
     /// 1 if exactly one is not 0, else 0; integers only.
     LogicalXor,
     /// The smaller value with its index, of equal values the lower index; only for
-    /// [`Located`]. A NaN on one side gives the other side.
+    /// [`Located`](super::Located). A NaN on one side gives the other side.
     MinLoc,
-    /// The larger value with its index, of equal values the lower index; only for [`Located`].
+    /// The larger value with its index, of equal values the lower index; only for [`Located`](super::Located).
     /// A NaN on one side gives the other side.
     MaxLoc,
 }
@@ -74,7 +73,7 @@ pub(super) mod sealed {
 }
 
 /// An element that predefined operations apply to: every integer up to 64 bits, `f32`, `f64`,
-/// and values with an index ([`Located`]).
+/// and values with an index ([`Located`](super::Located)).
 pub trait Numeric: Datum + PartialEq + std::fmt::Debug + sealed::Sealed {
     /// What untyped operations and packets call it.
     const KIND: Kind;
@@ -302,6 +301,7 @@ fn combine_unaligned<T: Numeric>(op: Op, into: &mut [u8], from: &[u8]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::layout::Located;
 
     #[test]
     fn integers_wrap_and_floats_ignore_nan() {

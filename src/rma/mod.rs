@@ -12,7 +12,9 @@ pub mod kind;
 mod ops;
 mod packet;
 pub(crate) mod remote;
+pub mod request;
 pub mod runtime;
+pub mod signal;
 pub mod view;
 pub mod window;
 
@@ -20,5 +22,7 @@ pub use accumulate::Element;
 pub use epoch::{Assertions, Epoch, FenceEpoch, LockAllEpoch};
 pub use info::Info;
 pub use kind::{Attributes, Flavour, Model, WindowBuilder};
+pub use request::Request;
+pub use signal::{Compare, SignalOp};
 pub use view::View;
 pub use window::Window;

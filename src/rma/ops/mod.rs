@@ -4,11 +4,15 @@
 //! call returns, up to the processor's store buffer.
 
 pub(crate) mod away;
+mod direct;
+mod general;
+mod layouts;
+mod requests;
 pub(crate) mod transfer;
 
 use super::accumulate::Element;
 use super::epoch::Epoch;
-use crate::base::{Rank, Result};
+use crate::base::{Error, Rank, Result};
 use crate::layout::Datum;
 use crate::layout::op::{Op, check_op};
 use crate::rma::kind::Place;
@@ -73,6 +77,49 @@ impl<T: Element> Epoch<'_, T> {
         };
         // SAFETY: `place` checked the range.
         unsafe { self.window.domain().accumulate(target, at, op, values) }
+    }
+
+    /// As [`Epoch::accumulate`], and fills `result` with what was there, element by element. With
+    /// [`Op::NoOp`] it is an atomic read, and `values` may be empty.
+    ///
+    /// Blocks until the result is there. Cost per element: see [`Element::fetch_op`].
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] if `op` does not apply to the elements, or if there are not as
+    /// many values as results.
+    pub fn get_accumulate(
+        &self,
+        target: Rank,
+        start: usize,
+        op: Op,
+        values: &[T],
+        result: &mut [T],
+    ) -> Result<()> {
+        const WHAT: &str = "get_accumulate";
+        check_op::<T>(op)?;
+        let reads_only = op == Op::NoOp && values.is_empty();
+        if !reads_only && values.len() != result.len() {
+            let (values, results) = (values.len(), result.len());
+            let why = format!("{values} values for {results} results: want as many");
+            return Err(Error::invalid(WHAT, why));
+        }
+        match self.window.place(WHAT, target, start, result.len())? {
+            Place::Here(at) => {
+                let (count, into) = (result.len(), result.as_mut_ptr().cast::<u8>());
+                // An operation without operands looks at none; the results stand in.
+                let from = if reads_only { into.cast_const() } else { values.as_ptr().cast() };
+                let (domain, at) = (self.window.domain(), at.cast());
+                // SAFETY: `place` checked the range; values and result are as long.
+                unsafe { domain.update(target, T::KIND, op, at, count, from, Some(into)) }
+            }
+            Place::Away(at) => {
+                let bytes = size_of_val(result);
+                let landing = Landing::Here(Memory::of_mut(result));
+                let send = Operands::send(Action::GetAccumulate(op), Some(T::KIND), values);
+                let operands = Operands { bytes, landing, ..send };
+                self.window.away(WHAT, target, at, operands).map(drop)
+            }
+        }
     }
 
     /// Atomically replaces one element of `target` by `element OP value`; returns what was there.

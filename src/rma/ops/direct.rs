@@ -1,0 +1,150 @@
+//! Carrying out an operation on mapped memory, by the origin itself.
+//!
+//! ```text
+//!  target   |=====|   |==|    |=======|      pieces of its shape, in packed order
+//!  origin   |==|  |=====|  |======|          pieces of the origin's shape
+//!  steps     --  --- --     -- ----          what both sides have contiguous
+//! ```
+//! The target's, the origin's and the result's pieces are walked through side by side; nothing is
+//! packed in between.
+
+use super::transfer::Action;
+use crate::base::{Error, Result};
+use crate::layout::{Cursor, Shape};
+use crate::rma::accumulate::Domain;
+use crate::rma::remote::{Landing, Memory, Operation};
+use crate::shm::copy::{copy_in, copy_out};
+
+/// Contiguous bytes ahead, of one of the memories that take part.
+struct Side<'s> {
+    at: *mut u8,
+    left: usize,
+    /// Where displacement 0 lies, and the pieces to come.
+    zero: *mut u8,
+    cursor: Option<Cursor<'s>>,
+}
+
+impl<'s> Side<'s> {
+    fn new(at: *mut u8, bytes: usize, shape: Option<Shape<'s>>) -> Result<Side<'s>> {
+        match shape.map(|shape| (shape, shape.single())) {
+            None => Ok(Side { at, left: bytes, zero: at, cursor: None }),
+            Some((_, Some((offset, left)))) => {
+                Ok(Side { at: at.wrapping_offset(offset), left, zero: at, cursor: None })
+            }
+            Some((shape, None)) => {
+                Ok(Side { at, left: 0, zero: at, cursor: Some(Cursor::new(shape)?) })
+            }
+        }
+    }
+
+    fn of(memory: &Memory<'s>) -> Result<Side<'s>> {
+        Side::new(memory.at, memory.bytes, memory.shape)
+    }
+
+    /// How many contiguous bytes are ahead; 0 at the end.
+    #[inline]
+    fn ahead(&mut self) -> usize {
+        if self.left == 0
+            && let Some(piece) = self.cursor.as_mut().and_then(|c| c.next_piece(usize::MAX))
+        {
+            self.at = self.zero.wrapping_offset(piece.offset);
+            self.left = piece.len;
+        }
+        self.left
+    }
+
+    #[inline]
+    fn take(&mut self, bytes: usize) -> *mut u8 {
+        let at = self.at;
+        self.at = at.wrapping_add(bytes);
+        self.left -= bytes;
+        at
+    }
+}
+
+/// Carries `operation` out on the target's memory, in which its displacement lies at `at`.
+///
+/// # Errors
+/// [`Error::InvalidArgument`] if an update's elements are not aligned at the target, before
+/// anything is changed; what the domain reports.
+///
+/// # Safety
+/// The bytes of the operation's shape around `at` lie in the target's mapped part. Its memories
+/// are private, and long enough for their shapes; together with the target's shape they have the
+/// same number of bytes, where the action uses them.
+pub(super) unsafe fn carry_out(
+    domain: &Domain,
+    operation: &Operation<'_>,
+    at: *mut u8,
+) -> Result<()> {
+    let Operation { target, action, bytes, .. } = *operation;
+    let mut there = Side::new(at, bytes, operation.shape)?;
+    let mut origin = Side::of(&operation.origin)?;
+    let mut result = match &operation.landing {
+        Landing::Here(memory) => Side::of(memory)?,
+        _ => Side::of(&Memory::NONE)?,
+    };
+    if let (Some(kind), Some(shape)) = (operation.kind, operation.shape)
+        && !shape.is_aligned(at.addr(), kind.align())
+    {
+        return Err(misaligned(operation));
+    }
+    loop {
+        let ahead = there.ahead();
+        if ahead == 0 {
+            return Ok(());
+        }
+        // SAFETY: as many bytes are ahead on each side that the action uses; the target's lie in
+        // its part, the others in private memory, so nothing overlaps.
+        unsafe {
+            match (action, operation.kind) {
+                (Action::Put, _) => {
+                    let n = ahead.min(origin.ahead());
+                    copy_in(there.take(n), origin.take(n), some(n)?);
+                }
+                (Action::Get, _) => {
+                    let n = ahead.min(result.ahead());
+                    copy_out(result.take(n), there.take(n), some(n)?);
+                }
+                (Action::Accumulate(op), Some(kind)) => {
+                    let n = ahead.min(origin.ahead());
+                    let count = some(n)? / kind.size();
+                    domain.update(target, kind, op, there.take(n), count, origin.take(n), None)?;
+                }
+                (Action::GetAccumulate(op), Some(kind)) => {
+                    // An operation without operands (`NoOp`) looks at none; its result stands in.
+                    let operands = operation.origin.bytes > 0;
+                    let n = ahead.min(result.ahead());
+                    let n = if operands { n.min(origin.ahead()) } else { n };
+                    let count = some(n)? / kind.size();
+                    let into = result.take(n);
+                    let from = if operands { origin.take(n) } else { into };
+                    domain.update(target, kind, op, there.take(n), count, from, Some(into))?;
+                }
+                (Action::CompareSwap, Some(kind)) => {
+                    let n = some(ahead.min(result.ahead()).min(origin.ahead()))?;
+                    let (new, into) = (origin.take(n), result.take(n));
+                    let expected = operation.compare.at;
+                    domain.update_if_equal(target, kind, there.take(n), expected, new, into)?;
+                }
+                _ => return Err(Error::invalid(operation.what, "it names no kind of elements")),
+            }
+        }
+    }
+}
+
+/// The memories end together; should one end early, this says so instead of going on for ever.
+#[inline]
+fn some(bytes: usize) -> Result<usize> {
+    if bytes > 0 { Ok(bytes) } else { Err(Error::invalid("an operation", "its sides differ")) }
+}
+
+#[cold]
+fn misaligned(operation: &Operation<'_>) -> Error {
+    let align = operation.kind.map_or(1, |kind| kind.align());
+    let why = format!(
+        "the layout puts elements at the target where they are not at multiples of {align} \
+         bytes; accumulates update whole, aligned elements"
+    );
+    Error::invalid(operation.what, why)
+}
