@@ -5,12 +5,28 @@
 //! In go calls and messages; out come messages to send, operations to perform here and data that
 //! has arrived ([`Host`]). Nothing in here knows time, threads, shared memory or a network.
 
+mod collective;
 mod counters;
+mod engine;
+mod everyone;
+mod fence;
 mod host;
+mod issue;
 mod limits;
 mod message;
+mod passive;
+mod pools;
+mod progress;
+mod pscw;
+mod queries;
+mod ranks;
+mod shared;
+mod table;
+mod window;
 
 pub use counters::Counters;
+pub use engine::Engine;
+pub use fence::FenceFlags;
 pub use host::{Host, Sent};
 pub use limits::{Issuing, Limits};
 pub use message::{Class, Discarded, Fault, Message, RequestId, Riders, WindowId};

@@ -1,0 +1,330 @@
+//! The engine: calls and messages go in here.
+
+use super::counters::Counters;
+use super::fence::FenceFlags;
+use super::host::Host;
+use super::issue::Given;
+use super::limits::Limits;
+use super::message::{Class, Message, WindowId};
+use super::passive::Room;
+use super::shared::Shared;
+use super::window::Window;
+use super::{Handled, LockKind, Trouble};
+use std::collections::{HashMap, VecDeque};
+use std::task::Poll;
+
+/// One-sided operations of one process on all its packet windows.
+///
+/// Calls do not block. [`Poll::Pending`] means: hand in the messages that have arrived, call
+/// [`Engine::progress`], and make the same call again until it is ready. Ranks are those of the
+/// window's team.
+///
+/// Memory: the pools that [`Limits`] fixes, whatever the number of operations, peers and queries;
+/// per window a table of [`Limits::slots`] entries, up to nine bits per rank for those kinds of epochs
+/// that are used, and, for teams up to [`Limits::reduce_teams`], two numbers per rank.
+#[derive(Debug)]
+pub struct Engine {
+    pub(super) shared: Shared,
+    pub(super) windows: HashMap<WindowId, Window>,
+    /// Windows with work that no message will announce (paper 001 §3.4.5). The others are
+    /// inactive.
+    pub(super) active: VecDeque<WindowId>,
+}
+
+type Answer<T> = Poll<Result<T, Trouble>>;
+
+const NO_WINDOW: Trouble = Trouble::Misuse("there is no such window");
+
+impl Engine {
+    /// Takes all the memory that its pools will ever have.
+    pub fn new(limits: Limits) -> Engine {
+        let shared = Shared::new(limits.usable());
+        Engine { shared, windows: HashMap::new(), active: VecDeque::new() }
+    }
+
+    /// Makes a window known, before any member can send messages about it.
+    pub fn add_window(&mut self, id: WindowId, me: u32, size: u32) {
+        let slots = self.shared.limits.slots;
+        self.windows.entry(id).or_insert_with(|| Window::new(id, me, size, slots));
+    }
+
+    /// Forgets a window, after all members have ended their epochs. What it had in the pools is
+    /// given back, whatever state it is in.
+    pub fn remove_window<H: Host>(&mut self, host: &mut H, id: WindowId) {
+        if let Some(mut window) = self.windows.remove(&id) {
+            window.clear(&mut self.shared, host);
+            self.active.retain(|active| *active != id);
+        }
+    }
+
+    /// What has been done so far.
+    pub fn counters(&self) -> &Counters {
+        &self.shared.counters
+    }
+
+    /// The bounds in force.
+    pub fn limits(&self) -> &Limits {
+        &self.shared.limits
+    }
+
+    /// Bytes in the pools, used or not; constant.
+    pub fn pool_bytes(&self) -> usize {
+        self.shared.pools.bytes()
+    }
+
+    /// Operations sent and not known to be done.
+    pub fn outstanding(&self) -> u64 {
+        self.shared.outstanding
+    }
+
+    /// Runs a call on a window and sees to it that progress goes on where it must.
+    fn on<T>(
+        &mut self,
+        id: WindowId,
+        call: impl FnOnce(&mut Window, &mut Shared) -> Answer<T>,
+    ) -> Answer<T> {
+        let Some(window) = self.windows.get_mut(&id) else { return Poll::Ready(Err(NO_WINDOW)) };
+        let answer = call(window, &mut self.shared);
+        // A call that must be made again may wait for the transport.
+        if window.again || answer.is_pending() {
+            self.activate(id);
+        }
+        answer
+    }
+
+    /// Gives an operation on `target`: `body` is what [`Host::perform`] will get there; `token`
+    /// says that data is to come back, for [`Host::data`]. Ready means that `body` has been
+    /// copied or sent. Pending means that there is no room: nothing has been done.
+    ///
+    /// # Errors
+    /// [`Trouble::Dead`] if the target is dead, [`Trouble::Misuse`] outside an epoch.
+    pub fn operate<H: Host>(
+        &mut self,
+        host: &mut H,
+        id: WindowId,
+        target: u32,
+        body: &[u8],
+        token: Option<u64>,
+    ) -> Answer<()> {
+        for attempt in 0..2 {
+            let Some(window) = self.windows.get_mut(&id) else {
+                return Poll::Ready(Err(NO_WINDOW));
+            };
+            let given = window.operate(&mut self.shared, host, target, body, token);
+            let again = window.again;
+            if again {
+                self.activate(id);
+            }
+            match given {
+                Err(trouble) => return Poll::Ready(Err(trouble)),
+                Ok(Given::Done) => return Poll::Ready(Ok(())),
+                Ok(Given::Later) => break,
+                Ok(_) if attempt > 0 => break,
+                Ok(Given::NoTarget) => self.make_target(host, id),
+                Ok(Given::NoOperation) => self.make_operation(host),
+            }
+        }
+        self.shared.counters.blocked += 1;
+        self.make_outstanding(host);
+        self.activate(id);
+        Poll::Pending
+    }
+
+    /// Opens a lock epoch with `target`. Ready does not mean that the lock is granted, unless
+    /// the target is this rank; see [`Engine::locked`].
+    ///
+    /// # Errors
+    /// As [`Engine::operate`].
+    pub fn lock<H: Host>(
+        &mut self,
+        host: &mut H,
+        id: WindowId,
+        target: u32,
+        kind: LockKind,
+        no_check: bool,
+    ) -> Answer<()> {
+        for _ in 0..2 {
+            let Some(window) = self.windows.get_mut(&id) else {
+                return Poll::Ready(Err(NO_WINDOW));
+            };
+            let room = window.lock(&mut self.shared, host, target, kind, no_check);
+            if window.again {
+                self.activate(id);
+            }
+            match room {
+                Err(trouble) => return Poll::Ready(Err(trouble)),
+                Ok(Room::Done) => return Poll::Ready(Ok(())),
+                Ok(Room::Wait) => break,
+                Ok(Room::NoTarget) => self.make_target(host, id),
+            }
+        }
+        self.shared.counters.blocked += 1;
+        self.activate(id);
+        Poll::Pending
+    }
+
+    /// Asks for the lock of an open lock epoch and waits for it. Tells, once, which rank died
+    /// with the exclusive lock since it was last granted.
+    ///
+    /// # Errors
+    /// [`Trouble::Dead`] if the target is dead.
+    pub fn locked<H: Host>(
+        &mut self,
+        host: &mut H,
+        id: WindowId,
+        target: u32,
+    ) -> Answer<Option<u32>> {
+        self.on(id, |window, shared| window.locked(shared, host, target))
+    }
+
+    /// Ends a lock epoch: all its operations are done at the target.
+    ///
+    /// # Errors
+    /// What went wrong in the epoch; it is over all the same.
+    pub fn unlock<H: Host>(&mut self, host: &mut H, id: WindowId, target: u32) -> Answer<()> {
+        self.on(id, |window, shared| window.unlock(shared, host, target))
+    }
+
+    /// Opens a lock-all epoch; ready when this rank has its own lock.
+    ///
+    /// # Errors
+    /// [`Trouble::Misuse`] for an unknown window.
+    pub fn lock_all<H: Host>(&mut self, host: &mut H, id: WindowId, no_check: bool) -> Answer<()> {
+        self.on(id, |window, shared| window.open_all(shared, host, no_check).map(Ok))
+    }
+
+    /// Ends a lock-all epoch: all its operations are done everywhere.
+    ///
+    /// # Errors
+    /// What went wrong in the epoch; it is over all the same.
+    pub fn unlock_all<H: Host>(&mut self, host: &mut H, id: WindowId) -> Answer<()> {
+        self.on(id, |window, shared| window.close_all(shared, host))
+    }
+
+    /// All operations on `target` are done there.
+    ///
+    /// # Errors
+    /// What went wrong since the last time that was asked.
+    pub fn flush<H: Host>(&mut self, host: &mut H, id: WindowId, target: u32) -> Answer<()> {
+        self.on(id, |window, shared| window.flush(shared, host, target))
+    }
+
+    /// All operations are done at their targets.
+    ///
+    /// # Errors
+    /// As [`Engine::flush`].
+    pub fn flush_all<H: Host>(&mut self, host: &mut H, id: WindowId) -> Answer<()> {
+        self.on(id, |window, shared| window.flush_all(shared, host))
+    }
+
+    /// The data of all operations on `target` is here.
+    ///
+    /// # Errors
+    /// [`Trouble::Dead`] if the target is dead.
+    pub fn flush_local<H: Host>(&mut self, host: &mut H, id: WindowId, target: u32) -> Answer<()> {
+        self.on(id, |window, shared| window.flush_local(shared, host, target))
+    }
+
+    /// The data of all operations is here.
+    ///
+    /// # Errors
+    /// [`Trouble::Dead`] if that cannot be known any more.
+    pub fn flush_local_all<H: Host>(&mut self, host: &mut H, id: WindowId) -> Answer<()> {
+        self.on(id, |window, shared| window.flush_local_all(shared, host))
+    }
+
+    /// Sends the operations on `target` as soon as the synchronisation allows it, the last one
+    /// too. For a caller that waits for what one of them brings about.
+    pub fn push<H: Host>(&mut self, host: &mut H, id: WindowId, target: u32) {
+        let Some(window) = self.windows.get_mut(&id) else { return };
+        if let Some(object) = window.table.target(&self.shared.pools, target) {
+            window.push(&mut self.shared, host, object);
+        }
+        if window.again {
+            self.activate(id);
+        }
+    }
+
+    /// A fence: ends the fence epoch, if there is one, and begins the next.
+    ///
+    /// # Errors
+    /// What went wrong in the epoch, or [`Trouble::Dead`] if a member is dead.
+    pub fn fence<H: Host>(&mut self, host: &mut H, id: WindowId, flags: FenceFlags) -> Answer<()> {
+        self.on(id, |window, shared| window.fence(shared, host, flags))
+    }
+
+    /// Opens an exposure epoch to `ranks`.
+    ///
+    /// # Errors
+    /// [`Trouble::Misuse`] if one is open or the group is none.
+    pub fn post<H: Host>(
+        &mut self,
+        host: &mut H,
+        id: WindowId,
+        ranks: &[u32],
+        no_check: bool,
+    ) -> Answer<()> {
+        self.on(id, |window, shared| Poll::Ready(window.post(shared, host, ranks, no_check)))
+    }
+
+    /// Opens an access epoch to `ranks`.
+    ///
+    /// # Errors
+    /// As [`Engine::post`].
+    pub fn start(&mut self, id: WindowId, ranks: &[u32], no_check: bool) -> Answer<()> {
+        self.on(id, |window, _| Poll::Ready(window.start(ranks, no_check)))
+    }
+
+    /// Ends the access epoch: all its operations are sent and their data is here.
+    ///
+    /// # Errors
+    /// What went wrong in the epoch; it is over all the same.
+    pub fn complete<H: Host>(&mut self, host: &mut H, id: WindowId) -> Answer<()> {
+        self.on(id, |window, shared| window.complete(shared, host))
+    }
+
+    /// Ends the exposure epoch: all operations of the group are done here. Asked once, it is
+    /// `test`.
+    ///
+    /// # Errors
+    /// [`Trouble::Dead`] if a member of the group died before it had completed.
+    pub fn wait<H: Host>(&mut self, host: &mut H, id: WindowId) -> Answer<()> {
+        self.on(id, |window, shared| window.wait(shared, host))
+    }
+
+    /// A message has arrived.
+    pub fn handle<H: Host>(
+        &mut self,
+        host: &mut H,
+        id: WindowId,
+        from: u32,
+        message: &Message<'_>,
+    ) -> Handled {
+        let Some(window) = self.windows.get_mut(&id).filter(|window| from < window.size) else {
+            self.shared.counters.strays += 1;
+            return Handled::Done;
+        };
+        let mut handled = Handled::Done;
+        match message.class() {
+            Class::Request => {
+                handled = window.handle_request(&mut self.shared, host, from, message);
+            }
+            Class::Reply => {
+                if !window.handle_reply(&mut self.shared, host, from, message) {
+                    self.shared.counters.strays += 1;
+                }
+            }
+        }
+        if window.again || handled == Handled::Busy {
+            self.activate(id);
+        }
+        handled
+    }
+
+    /// A member of a window is dead.
+    pub fn peer_dead<H: Host>(&mut self, host: &mut H, id: WindowId, rank: u32) {
+        let Some(window) = self.windows.get_mut(&id) else { return };
+        window.bury(&mut self.shared, host, rank);
+        self.activate(id);
+    }
+}

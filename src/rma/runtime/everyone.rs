@@ -1,0 +1,241 @@
+//! Lock-all (paper 001 §3.4.2).
+//!
+//! *Per target*: opening does nothing but lock this rank's own part, which the program may use
+//! with loads and stores; each other target is locked when the first operation goes there. *Window-wide*: once target objects run
+//! out, every member is asked for its lock; operations then need no objects, each is answered,
+//! and only their number is kept.
+
+use super::host::{Host, Sent};
+use super::issue::Given;
+use super::message::{Message, Riders};
+use super::ranks::Ranks;
+use super::shared::Shared;
+use super::table::Closing;
+use super::window::Window;
+use super::{LockKind, Trouble};
+use std::task::Poll;
+
+/// A lock-all epoch.
+#[derive(Debug)]
+pub(super) struct LockAll {
+    no_check: bool,
+    /// Asked for their lock without a target object; with those that own one, as long as not
+    /// everybody has granted.
+    asked: Ranks,
+    granted: Ranks,
+    /// The window-wide protocol is on.
+    wide: bool,
+    /// Everybody has granted.
+    everyone: bool,
+    /// Those below have been asked, or, at the end, told.
+    cursor: u32,
+    retry_at: u64,
+    /// Operations sent without a target object and not answered.
+    pub under_way: u64,
+    closing: bool,
+}
+
+impl LockAll {
+    pub fn new(size: u32, no_check: bool) -> LockAll {
+        LockAll {
+            no_check,
+            asked: Ranks::new(size),
+            granted: Ranks::new(size),
+            wide: false,
+            everyone: no_check,
+            cursor: 0,
+            retry_at: 0,
+            under_way: 0,
+            closing: false,
+        }
+    }
+
+    /// This rank's lock at `rank`, had by a target object, is kept here from now on.
+    pub fn owns(&mut self, rank: u32) {
+        self.asked.insert(rank);
+        self.granted.insert(rank);
+    }
+
+    /// A target object is gone that had not got the lock.
+    pub fn lost(&mut self, rank: u32) {
+        self.cursor = self.cursor.min(rank);
+    }
+
+    pub fn granted(&mut self, rank: u32) -> bool {
+        self.asked.contains(rank) && self.granted.insert(rank)
+    }
+
+    pub fn discarded(&mut self, rank: u32, retry_at: u64) -> bool {
+        let was = !self.granted.contains(rank) && self.asked.remove(rank);
+        if was {
+            self.cursor = self.cursor.min(rank);
+            self.retry_at = retry_at;
+        }
+        was
+    }
+
+    pub fn bury(&mut self, rank: u32) {
+        if !self.everyone {
+            self.owns(rank);
+        }
+    }
+
+    fn has(&self, rank: u32) -> bool {
+        self.everyone || self.granted.contains(rank)
+    }
+
+    /// Whether target objects may still be made for it.
+    pub fn per_target(&self) -> bool {
+        !self.wide && !self.everyone
+    }
+}
+
+impl Window {
+    /// Changes a lock-all epoch to the window-wide protocol.
+    pub fn switch_wide(&mut self, shared: &mut Shared) {
+        let Some(all) = &mut self.all else { return };
+        if !all.per_target() {
+            return;
+        }
+        (all.wide, all.cursor) = (true, 0);
+        shared.counters.wide_switches += 1;
+        self.again = true;
+        self.each_target(shared, |_, shared, id| shared.pools.targets[id].evict = true);
+    }
+
+    /// Asks those for their lock that have to be asked.
+    pub fn advance_everyone<H: Host>(&mut self, shared: &mut Shared, host: &mut H) {
+        let Some(all) = &mut self.all else { return };
+        if all.everyone || all.closing && !all.wide {
+            return;
+        }
+        if shared.tick < all.retry_at {
+            self.again = true;
+            return;
+        }
+        // Without the window-wide protocol, only this rank itself.
+        let (from, to) = if all.wide { (all.cursor, self.size) } else { (self.me, self.me + 1) };
+        for rank in from..to {
+            let skip = all.asked.contains(rank) || self.table.target(&shared.pools, rank).is_some();
+            if !skip {
+                let message = Message::Lock { kind: LockKind::Shared };
+                if shared.send(host, self.id, rank, &message) != Sent::Yes {
+                    self.again = true;
+                    return;
+                }
+                all.asked.insert(rank);
+            }
+            if all.wide {
+                all.cursor = rank + 1;
+            }
+        }
+        if all.wide && all.granted.count() == self.size {
+            all.everyone = true;
+            all.asked.clear();
+            all.granted.clear();
+        }
+    }
+
+    /// Sends an operation without a target object; nothing if it is to have one.
+    pub fn operate_direct<H: Host>(
+        &mut self,
+        shared: &mut Shared,
+        host: &mut H,
+        rank: u32,
+        body: &[u8],
+        token: Option<u64>,
+    ) -> Option<Given> {
+        let all = self.all.as_mut()?;
+        if self.table.target(&shared.pools, rank).is_some() || all.per_target() && !all.has(rank) {
+            return None;
+        }
+        if !all.has(rank) || !shared.may_go_out() {
+            return Some(Given::Later);
+        }
+        let request = match token.map(|token| shared.pools.request(self.id, rank, token)) {
+            Some(None) => return Some(Given::Later),
+            Some(request) => request,
+            None => None,
+        };
+        let riders = Riders { ack: true, ..Riders::default() };
+        let message = Message::Operation { seq: 0, request, lock: None, riders, body };
+        if shared.send(host, self.id, rank, &message) != Sent::Yes {
+            if let Some(request) = request {
+                shared.pools.answered(request, self.id, rank);
+            }
+            return Some(Given::Later);
+        }
+        shared.went_out();
+        shared.counters.operations_sent += 1;
+        all.under_way += 1;
+        Some(Given::Done)
+    }
+
+    /// Whether operations without target objects are done. With a member dead that cannot be
+    /// known.
+    pub fn direct_done(&self) -> Poll<Option<Trouble>> {
+        match &self.all {
+            Some(all) if all.under_way > 0 => match self.first_dead() {
+                Some(trouble) => Poll::Ready(Some(trouble)),
+                None => Poll::Pending,
+            },
+            _ => Poll::Ready(None),
+        }
+    }
+
+    /// `lock_all`: until this rank has its own share.
+    pub fn open_all<H: Host>(
+        &mut self,
+        shared: &mut Shared,
+        host: &mut H,
+        no_check: bool,
+    ) -> Poll<()> {
+        let size = self.size;
+        self.all.get_or_insert_with(|| LockAll::new(size, no_check));
+        self.advance_everyone(shared, host);
+        match &self.all {
+            Some(all) if !all.has(self.me) => Poll::Pending,
+            _ => Poll::Ready(()),
+        }
+    }
+
+    /// `unlock_all`, asked until it is done.
+    pub fn close_all<H: Host>(
+        &mut self,
+        shared: &mut Shared,
+        host: &mut H,
+    ) -> Poll<Result<(), Trouble>> {
+        self.advance_everyone(shared, host);
+        let Some(all) = &mut self.all else {
+            return Poll::Ready(Err(Trouble::Misuse("no lock_all epoch is open")));
+        };
+        if all.wide && !all.everyone {
+            // Those that have been asked will grant; objects go as they finish.
+            self.each_target(shared, |window, shared, id| window.work(shared, host, id));
+            return Poll::Pending;
+        }
+        if !std::mem::replace(&mut all.closing, true) {
+            all.cursor = 0;
+        }
+        self.close_targets(shared, host, |_| Closing::Unlock);
+        let lost = match (self.table.targets(), self.direct_done()) {
+            (0, Poll::Ready(lost)) => lost,
+            _ => return Poll::Pending,
+        };
+        let Some(all) = &mut self.all else { return Poll::Pending };
+        while !all.no_check && all.cursor < self.size {
+            let rank = all.cursor;
+            if all.has(rank) && !self.dead.contains(rank) {
+                let riders = Riders { unlock: true, ..Riders::default() };
+                let message = Message::Control { seq: 0, riders };
+                if shared.send(host, self.id, rank, &message) == Sent::Full {
+                    return Poll::Pending;
+                }
+            }
+            all.cursor += 1;
+        }
+        shared.outstanding -= all.under_way;
+        self.all = None;
+        self.outcome(lost)
+    }
+}

@@ -1,0 +1,294 @@
+//! Locks and flushes at their origin: calls that are asked until they are done.
+
+use super::host::Host;
+use super::limits::Issuing;
+use super::pools::Id;
+use super::shared::Shared;
+use super::table::{Closing, LockState};
+use super::window::Window;
+use super::{LockKind, Trouble};
+use std::task::Poll;
+
+/// An answer of a call that has to find room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Room {
+    /// Done.
+    Done,
+    /// Not yet.
+    Wait,
+    /// There is no target object.
+    NoTarget,
+}
+
+impl Window {
+    /// Opens a lock epoch. One on this rank's own part, which the program may use with loads and
+    /// stores, waits for the grant.
+    pub fn lock<H: Host>(
+        &mut self,
+        shared: &mut Shared,
+        host: &mut H,
+        rank: u32,
+        kind: LockKind,
+        no_check: bool,
+    ) -> Result<Room, Trouble> {
+        if rank >= self.size {
+            return Err(Trouble::Misuse("the target is no member of the window's team"));
+        }
+        if self.dead.contains(rank) {
+            return Err(Trouble::Dead(rank));
+        }
+        let found = self.table.target(&shared.pools, rank);
+        if rank == self.me && self.locking_self {
+            return Ok(self.lock_self(shared, host, found));
+        }
+        if found.is_some() {
+            return Err(Trouble::Misuse("the target is locked already"));
+        }
+        let Some(id) = self.open_lock(shared, rank, kind, no_check) else {
+            return Ok(Room::NoTarget);
+        };
+        self.locks += 1;
+        if rank == self.me {
+            self.locking_self = true;
+            return Ok(self.lock_self(shared, host, Some(id)));
+        }
+        self.work(shared, host, id);
+        Ok(Room::Done)
+    }
+
+    fn lock_self<H: Host>(&mut self, shared: &mut Shared, host: &mut H, id: Option<Id>) -> Room {
+        // Without an object it has been cleaned up, after the grant.
+        if let Some(id) = id.filter(|id| shared.pools.targets[*id].lock != LockState::Granted) {
+            self.push(shared, host, id);
+            return Room::Wait;
+        }
+        self.locking_self = false;
+        Room::Done
+    }
+
+    /// Waits for the lock of `rank`; who had died with it.
+    pub fn locked<H: Host>(
+        &mut self,
+        shared: &mut Shared,
+        host: &mut H,
+        rank: u32,
+    ) -> Poll<Result<Option<u32>, Trouble>> {
+        if self.dead.contains(rank) {
+            return Poll::Ready(Err(Trouble::Dead(rank)));
+        }
+        let Some(id) = self.table.target(&shared.pools, rank) else {
+            return Poll::Ready(Ok(None));
+        };
+        if shared.pools.targets[id].lock != LockState::Granted {
+            shared.pools.targets[id].push = true;
+            self.work(shared, host, id);
+        }
+        let Some(id) = self.table.target(&shared.pools, rank) else {
+            return Poll::Ready(Ok(None));
+        };
+        let object = &mut shared.pools.targets[id];
+        if object.lock != LockState::Granted {
+            return Poll::Pending;
+        }
+        Poll::Ready(Ok(object.recovered.take()))
+    }
+
+    /// Closes a lock epoch.
+    pub fn unlock<H: Host>(
+        &mut self,
+        shared: &mut Shared,
+        host: &mut H,
+        rank: u32,
+    ) -> Poll<Result<(), Trouble>> {
+        if self.locks == 0 {
+            return Poll::Ready(Err(Trouble::Misuse("no lock epoch is open")));
+        }
+        if self.dead.contains(rank) {
+            self.locks -= 1;
+            return Poll::Ready(Err(Trouble::Dead(rank)));
+        }
+        if self.table.target(&shared.pools, rank).is_none() {
+            // Cleaned up: everything is done, the lock is held.
+            let riders = super::Riders { unlock: true, ..super::Riders::default() };
+            let message = super::Message::Control { seq: 0, riders };
+            if shared.send(host, self.id, rank, &message) == super::Sent::Full {
+                return Poll::Pending;
+            }
+            self.locks -= 1;
+            return self.outcome(None);
+        }
+        let (mut closed, mut trouble) = (false, None);
+        if let Some(id) = self.table.target(&shared.pools, rank) {
+            (closed, trouble) = self.close_target(shared, host, id, Closing::Unlock);
+        }
+        if !closed {
+            return Poll::Pending;
+        }
+        self.locks -= 1;
+        self.outcome(trouble)
+    }
+
+    /// Works towards the end of the epoch at one target; whether it has come, and what went
+    /// wrong.
+    fn close_target<H: Host>(
+        &mut self,
+        shared: &mut Shared,
+        host: &mut H,
+        id: Id,
+        closing: Closing,
+    ) -> (bool, Option<Trouble>) {
+        let eager = shared.limits.issuing == Issuing::Eager;
+        let object = &mut shared.pools.targets[id];
+        if object.closing.is_none() {
+            let unused = object.posted == 0
+                && matches!(object.lock, LockState::Unasked | LockState::Retry(_))
+                && !eager;
+            let nothing = closing == Closing::Unlock && (unused || object.no_check);
+            object.closing = Some(if nothing { Closing::Nothing } else { closing });
+            object.ack_at = match closing {
+                Closing::Unlock => object.posted,
+                _ => object.ack_at,
+            };
+        }
+        if !shared.pools.targets[id].closed() {
+            self.work(shared, host, id);
+        }
+        let object = &shared.pools.targets[id];
+        if !object.closed() {
+            return (false, None);
+        }
+        let rank = object.rank;
+        if object.closing == Some(Closing::Complete) {
+            self.left(rank);
+        }
+        (true, self.drop_target(shared, id))
+    }
+
+    /// The same at all targets; the first thing that went wrong.
+    pub fn close_targets<H: Host>(
+        &mut self,
+        shared: &mut Shared,
+        host: &mut H,
+        closing: impl Fn(u32) -> Closing,
+    ) -> Option<Trouble> {
+        let mut trouble = None;
+        self.each_target(shared, |window, shared, id| {
+            let closing = closing(shared.pools.targets[id].rank);
+            let (_, wrong) = window.close_target(shared, host, id, closing);
+            trouble = trouble.or(wrong);
+        });
+        trouble
+    }
+
+    /// Sends everything for `rank`, and waits until it is done there.
+    pub fn flush<H: Host>(
+        &mut self,
+        shared: &mut Shared,
+        host: &mut H,
+        rank: u32,
+    ) -> Poll<Result<(), Trouble>> {
+        if self.dead.contains(rank) {
+            return Poll::Ready(Err(Trouble::Dead(rank)));
+        }
+        self.flush_one(shared, host, rank);
+        match self.table.target(&shared.pools, rank) {
+            Some(id) if !shared.pools.targets[id].remote_complete() => Poll::Pending,
+            Some(id) => {
+                let trouble = shared.pools.targets[id].trouble.take();
+                self.outcome(trouble)
+            }
+            // Operations without objects are not told apart by target.
+            None => match self.direct_done() {
+                Poll::Ready(trouble) => self.outcome(trouble),
+                Poll::Pending => Poll::Pending,
+            },
+        }
+    }
+
+    fn flush_one<H: Host>(&mut self, shared: &mut Shared, host: &mut H, rank: u32) {
+        if let Some(id) = self.table.target(&shared.pools, rank) {
+            let object = &mut shared.pools.targets[id];
+            if !object.remote_complete() {
+                object.ack_at = object.posted;
+                object.push = true;
+                self.work(shared, host, id);
+            }
+        }
+    }
+
+    /// Sends everything, asking for acknowledgement.
+    pub fn flush_targets<H: Host>(&mut self, shared: &mut Shared, host: &mut H) {
+        self.each_target(shared, |window, shared, id| {
+            let rank = shared.pools.targets[id].rank;
+            window.flush_one(shared, host, rank);
+        });
+    }
+
+    /// Sends everything to everybody, and waits until it is done there.
+    pub fn flush_all<H: Host>(
+        &mut self,
+        shared: &mut Shared,
+        host: &mut H,
+    ) -> Poll<Result<(), Trouble>> {
+        self.flush_targets(shared, host);
+        let mut done = true;
+        self.each_target(shared, |_, shared, id| {
+            done &= shared.pools.targets[id].remote_complete();
+        });
+        let Poll::Ready(mut trouble) = self.direct_done() else { return Poll::Pending };
+        if !done {
+            return Poll::Pending;
+        }
+        self.each_target(shared, |_, shared, id| {
+            trouble = trouble.or(shared.pools.targets[id].trouble.take());
+        });
+        self.outcome(trouble)
+    }
+
+    /// Sends what `rank` is to give data for, and waits for the data. Everything else is copied
+    /// or sent, so that the program may use its memory again.
+    pub fn flush_local<H: Host>(
+        &mut self,
+        shared: &mut Shared,
+        host: &mut H,
+        rank: u32,
+    ) -> Poll<Result<(), Trouble>> {
+        if self.dead.contains(rank) {
+            return Poll::Ready(Err(Trouble::Dead(rank)));
+        }
+        match self.table.target(&shared.pools, rank) {
+            Some(id) if self.fetch(shared, host, id) => Poll::Pending,
+            Some(_) => Poll::Ready(Ok(())),
+            None => self.direct_done().map(|lost| lost.map_or(Ok(()), Err)),
+        }
+    }
+
+    /// The same for all targets.
+    pub fn flush_local_all<H: Host>(
+        &mut self,
+        shared: &mut Shared,
+        host: &mut H,
+    ) -> Poll<Result<(), Trouble>> {
+        let mut waits = false;
+        self.each_target(shared, |window, shared, id| waits |= window.fetch(shared, host, id));
+        match self.direct_done() {
+            Poll::Ready(lost) if !waits => Poll::Ready(lost.map_or(Ok(()), Err)),
+            _ => Poll::Pending,
+        }
+    }
+
+    /// Whether data is still to come from a target; then everything for it goes out.
+    fn fetch<H: Host>(&mut self, shared: &mut Shared, host: &mut H, id: Id) -> bool {
+        let waits = shared.pools.targets[id].tokens > 0;
+        if waits {
+            self.push(shared, host, id);
+        }
+        waits
+    }
+
+    /// Sends everything for a target as soon as that can be.
+    pub fn push<H: Host>(&mut self, shared: &mut Shared, host: &mut H, id: Id) {
+        shared.pools.targets[id].push = true;
+        self.work(shared, host, id);
+    }
+}

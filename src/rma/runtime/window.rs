@@ -1,0 +1,392 @@
+//! One window in the engine: its table, its lock, its epochs.
+
+use super::collective::{Barriers, Reductions};
+use super::everyone::LockAll;
+use super::fence::Fence;
+use super::host::Host;
+use super::message::{Discarded, Fault, Message, RequestId, WindowId};
+use super::pools::Id;
+use super::pscw::{Access, Exposure};
+use super::queries::Queries;
+use super::ranks::Ranks;
+use super::shared::Shared;
+use super::table::{LockState, Table, TargetObject};
+use super::{LockKind, Trouble};
+use std::task::Poll;
+
+/// What kind of epoch an operation belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Regime {
+    None,
+    Fence,
+    Access,
+    Locks,
+    LockAll,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Window {
+    pub id: WindowId,
+    pub me: u32,
+    pub size: u32,
+    pub table: Table,
+    pub queries: Queries,
+    pub fence: Fence,
+    pub barriers: Barriers,
+    pub reductions: Reductions,
+    pub access: Option<Access>,
+    /// Ranks whose exposure epochs are open to this one.
+    pub posts: Ranks,
+    pub exposure: Exposure,
+    /// Locks that the program holds, by `lock`.
+    pub locks: u32,
+    /// A lock on this rank's own part waits for the grant.
+    pub locking_self: bool,
+    pub all: Option<LockAll>,
+    pub dead: Ranks,
+    /// What went wrong and has not been told.
+    pub trouble: Option<Trouble>,
+    /// Operations and bytes in the collective epoch.
+    pub operations: u64,
+    pub bytes: u64,
+    /// There is work that no message will announce.
+    pub again: bool,
+    /// It is on the list of active windows.
+    pub active: bool,
+}
+
+impl Window {
+    pub fn new(id: WindowId, me: u32, size: u32, slots: usize) -> Window {
+        Window {
+            id,
+            me,
+            size,
+            table: Table::new(slots.min(size as usize).max(1)),
+            queries: Queries::new(size),
+            fence: Fence::new(size),
+            barriers: Barriers::new(me, size),
+            reductions: Reductions::new(me, size),
+            access: None,
+            posts: Ranks::new(size),
+            exposure: Exposure::new(size),
+            locks: 0,
+            locking_self: false,
+            all: None,
+            dead: Ranks::new(size),
+            trouble: None,
+            operations: 0,
+            bytes: 0,
+            again: false,
+            active: false,
+        }
+    }
+
+    /// What an operation given now belongs to.
+    pub fn regime(&self) -> Regime {
+        if self.locks > 0 {
+            Regime::Locks
+        } else if self.all.is_some() {
+            Regime::LockAll
+        } else if self.access.is_some() {
+            Regime::Access
+        } else if self.fence.open {
+            Regime::Fence
+        } else {
+            Regime::None
+        }
+    }
+
+    /// The ids of all target objects, one after the other.
+    pub fn each_target(
+        &mut self,
+        shared: &mut Shared,
+        mut visit: impl FnMut(&mut Window, &mut Shared, Id),
+    ) {
+        let mut next = self.table.next_target(&shared.pools, None);
+        while let Some(id) = next {
+            next = self.table.next_target(&shared.pools, Some(id));
+            visit(self, shared, id);
+        }
+    }
+
+    /// The object of `rank`, made if there is none; nothing if there is no room.
+    pub fn target(&mut self, shared: &mut Shared, rank: u32, regime: Regime) -> Option<Id> {
+        if let Some(id) = self.table.target(&shared.pools, rank) {
+            return Some(id);
+        }
+        let lock = match regime {
+            // One that had been cleaned up: the lock is held.
+            Regime::Locks => LockState::Granted,
+            Regime::LockAll => LockState::Unasked,
+            _ => LockState::Collective,
+        };
+        let object = TargetObject::new(self.id, rank, lock, LockKind::Shared);
+        self.add_target(shared, object)
+    }
+
+    pub fn add_target(&mut self, shared: &mut Shared, object: TargetObject) -> Option<Id> {
+        let id = self.table.add_target(&mut shared.pools, object)?;
+        let used = shared.pools.targets.used() as u64;
+        shared.counters.most_targets = shared.counters.most_targets.max(used);
+        Some(id)
+    }
+
+    /// Frees an object; what went wrong with it is kept if nobody else takes it.
+    pub fn drop_target(&mut self, shared: &mut Shared, id: Id) -> Option<Trouble> {
+        let object = self.table.drop_target(&mut shared.pools, id)?;
+        let mut lost = object.pending;
+        lost.append(&mut shared.pools.operations, object.speculated);
+        while let Some(kept) = lost.pop(&mut shared.pools.operations) {
+            shared.pools.operations.give(kept);
+        }
+        shared.outstanding -= object.issued - object.acked;
+        object.trouble
+    }
+
+    /// Gives objects that are to be cleaned up back as soon as they can be.
+    pub fn settle(&mut self, shared: &mut Shared, id: Id) {
+        let object = &shared.pools.targets[id];
+        let held = match object.lock {
+            LockState::Collective | LockState::Granted => true,
+            LockState::Unasked => object.posted == 0 && self.locks == 0,
+            _ => false,
+        };
+        if object.evict && object.closing.is_none() && held && object.remote_complete() {
+            let (rank, lock) = (object.rank, object.lock);
+            shared.counters.clean_ups += 1;
+            if let Some(trouble) = self.drop_target(shared, id) {
+                self.trouble.get_or_insert(trouble);
+            }
+            match (&mut self.all, lock) {
+                (Some(all), LockState::Granted) => all.owns(rank),
+                (Some(all), _) => {
+                    all.lost(rank);
+                    self.again = true;
+                }
+                (None, _) => {}
+            }
+        }
+    }
+
+    /// Sends what can be sent to a target.
+    pub fn work<H: Host>(&mut self, shared: &mut Shared, host: &mut H, id: Id) {
+        if self.pump(shared, host, id) {
+            self.again = true;
+        }
+        self.settle(shared, id);
+    }
+
+    /// All that can be done now without input (paper 001, figure 3.9: progress of a window).
+    pub fn progress<H: Host>(&mut self, shared: &mut Shared, host: &mut H) {
+        self.again = false;
+        if !self.advance_queries(shared, host) {
+            self.again = true;
+        }
+        self.advance_exposure(shared, host);
+        self.advance_opening(shared, host);
+        self.advance_everyone(shared, host);
+        self.each_target(shared, |window, shared, id| window.work(shared, host, id));
+    }
+
+    /// A reply has arrived; false if it makes no sense.
+    pub fn handle_reply<H: Host>(
+        &mut self,
+        shared: &mut Shared,
+        host: &mut H,
+        from: u32,
+        message: &Message<'_>,
+    ) -> bool {
+        match *message {
+            Message::Answer { seq, acked, request, result } => {
+                self.answer(shared, host, from, (seq, acked, request), result)
+            }
+            Message::Granted { recovered } => self.granted(shared, host, from, recovered),
+            Message::Discarded(what) => self.discarded(shared, host, from, what),
+            Message::Barrier { instance, round } => {
+                let known = self.barriers.arrive(instance, round);
+                self.advance_opening(shared, host);
+                known
+            }
+            Message::Reduce { instance, round, counts } => {
+                self.reductions.arrive(instance, round, counts)
+            }
+            Message::Post => self.posted(shared, host, from),
+            _ => false,
+        }
+    }
+
+    fn answer<H: Host>(
+        &mut self,
+        shared: &mut Shared,
+        host: &mut H,
+        from: u32,
+        (seq, acked, request): (u64, bool, Option<RequestId>),
+        result: Result<&[u8], Fault>,
+    ) -> bool {
+        let mut known = true;
+        let mut trouble = result.err().map(|fault| Trouble::Remote(from, fault));
+        if let Some(request) = request {
+            match shared.pools.answered(request, self.id, from) {
+                Some(waiting) => match (result, trouble.take()) {
+                    (_, Some(trouble)) => host.failed(waiting.token, trouble),
+                    (Ok(data), None) => host.data(waiting.token, data),
+                    (Err(_), None) => {}
+                },
+                None => known = false,
+            }
+        }
+        if seq == 0 {
+            if let (Some(trouble), None) = (trouble, self.trouble) {
+                self.trouble = Some(trouble);
+            }
+            let all = self.all.as_mut().filter(|all| all.under_way > 0);
+            if let (true, Some(all)) = (acked, all) {
+                all.under_way -= 1;
+                shared.outstanding -= 1;
+            }
+            return known;
+        }
+        let Some(id) = self.table.target(&shared.pools, from) else {
+            // Late word of an operation whose completion nobody waits for.
+            if let (Some(trouble), None) = (trouble, self.trouble) {
+                self.trouble = Some(trouble);
+            }
+            return known;
+        };
+        let object = &mut shared.pools.targets[id];
+        object.trouble = object.trouble.or(trouble);
+        if request.is_some() && known {
+            object.tokens = object.tokens.saturating_sub(1);
+        }
+        if acked && seq > object.acked && seq <= object.issued {
+            shared.outstanding -= seq - object.acked;
+            object.acked = seq;
+            if object.lock == LockState::Single {
+                self.single_done(shared, id);
+            }
+        }
+        self.work(shared, host, id);
+        known
+    }
+
+    fn granted<H: Host>(
+        &mut self,
+        shared: &mut Shared,
+        host: &mut H,
+        from: u32,
+        recovered: Option<u32>,
+    ) -> bool {
+        let Some(id) = self.table.target(&shared.pools, from) else {
+            return self.all.as_mut().is_some_and(|all| all.granted(from));
+        };
+        let object = &mut shared.pools.targets[id];
+        if object.lock != LockState::Asked {
+            return false;
+        }
+        object.lock = LockState::Granted;
+        object.recovered = recovered;
+        // Those that were discarded are back among the pending ones: the rest is done or queued.
+        let mut done = std::mem::replace(&mut object.speculated, super::pools::List::EMPTY);
+        while let Some(kept) = done.pop(&mut shared.pools.operations) {
+            shared.pools.operations.give(kept);
+        }
+        self.work(shared, host, id);
+        true
+    }
+
+    fn discarded<H: Host>(
+        &mut self,
+        shared: &mut Shared,
+        host: &mut H,
+        from: u32,
+        what: Discarded,
+    ) -> bool {
+        let Some(id) = self.table.target(&shared.pools, from) else {
+            let retry = shared.tick + 1;
+            self.again = true;
+            return self.all.as_mut().is_some_and(|all| all.discarded(from, retry));
+        };
+        if !self.take_back(shared, id, what) {
+            return false;
+        }
+        self.work(shared, host, id);
+        true
+    }
+
+    /// The first rank known to be dead.
+    pub fn first_dead(&self) -> Option<Trouble> {
+        self.dead.first(0).map(Trouble::Dead)
+    }
+
+    /// `trouble`, or what else went wrong.
+    pub fn outcome(&mut self, trouble: Option<Trouble>) -> Poll<Result<(), Trouble>> {
+        match trouble.or_else(|| self.trouble.take()) {
+            Some(trouble) => Poll::Ready(Err(trouble)),
+            None => Poll::Ready(Ok(())),
+        }
+    }
+
+    /// A member is dead: its locks are released, what was for it fails, waits for it end.
+    pub fn bury<H: Host>(&mut self, shared: &mut Shared, host: &mut H, rank: u32) {
+        if !self.dead.insert(rank) {
+            return;
+        }
+        self.bury_origin(shared, rank);
+        self.fail(shared, host, Some(rank));
+        if let Some(all) = &mut self.all {
+            all.bury(rank);
+        }
+        self.bury_exposure(rank);
+        if self.fence.open {
+            // No fence of this team can end any more, so what waits for one is in the way.
+            self.fail(shared, host, None);
+        }
+        self.again = true;
+    }
+
+    /// Fails what is under way to `rank`, or what is under way to all in a fence epoch.
+    fn fail<H: Host>(&mut self, shared: &mut Shared, host: &mut H, rank: Option<u32>) {
+        let trouble = rank.map(Trouble::Dead).or(self.first_dead());
+        let Some(trouble) = trouble else { return };
+        let mut lost = Vec::new();
+        let collective = self.access.is_none();
+        self.each_target(shared, |window, shared, id| {
+            let object = &shared.pools.targets[id];
+            let of_fence = object.lock == LockState::Collective && collective;
+            if rank.map_or(of_fence, |rank| rank == object.rank) {
+                lost.push(object.rank);
+                let pools = &shared.pools;
+                let kept = object.pending.ids(&pools.operations);
+                // Those that were sent have a request, which is abandoned below.
+                for kept in kept.filter(|kept| pools.operations[*kept].request.is_none()) {
+                    if let Some(token) = pools.operations[kept].token {
+                        host.failed(token, trouble);
+                    }
+                }
+                window.drop_target(shared, id);
+            }
+        });
+        lost.extend(rank);
+        lost.sort_unstable();
+        lost.dedup();
+        for target in lost {
+            for request in shared.pools.abandon(self.id, Some(target)) {
+                host.failed(request.token, trouble);
+            }
+        }
+    }
+
+    /// The window goes: everything it has in the pools goes back.
+    pub fn clear<H: Host>(&mut self, shared: &mut Shared, host: &mut H) {
+        self.each_target(shared, |window, shared, id| {
+            window.drop_target(shared, id);
+        });
+        self.drop_origins(shared);
+        for request in shared.pools.abandon(self.id, None) {
+            host.failed(request.token, Trouble::Misuse("the window was freed"));
+        }
+        shared.outstanding -= self.all.as_ref().map_or(0, |all| all.under_way);
+        shared.forget(self.id);
+    }
+}
