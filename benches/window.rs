@@ -47,7 +47,8 @@ fn active_messages(c: &mut Criterion) {
         })
         .expect("a free index");
     for (name, concurrent_am) in [("serialised", false), ("concurrent", true)] {
-        let epoch = window.lock_all_with(Assertions { concurrent_am }).expect("an epoch");
+        let assertions = Assertions { concurrent_am, ..Assertions::default() };
+        let epoch = window.lock_all_with(assertions).expect("an epoch");
         let mut output = [0];
         c.bench_function(&format!("am/{name}"), |b| {
             b.iter(|| epoch.am(&handler, ME, 0..1, black_box(&[1]), &mut output));

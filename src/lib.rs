@@ -33,8 +33,8 @@ pub use {
     am::{Call, Handler},
     layout::{Datum, Kind, Layout, Located, Numeric, Op, Order, Shape},
     rma::{
-        Assertions, Compare, Element, Epoch, FenceEpoch, LockAllEpoch, Request, SignalOp, View,
-        Window,
+        AccessEpoch, Assertions, Compare, Element, Epoch, ExposureEpoch, FenceEpoch, LockAllEpoch,
+        LockEpoch, LockKind, Request, SignalOp, Unguarded, View, Window,
     },
     world::{Job, Team},
 };

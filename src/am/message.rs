@@ -38,6 +38,7 @@ impl<T: Datum> Epoch<'_, T> {
         if handler.window != window.id() {
             return Err(foreign(handler.index));
         }
+        self.admit("an active message", target)?;
         let len = persistent.len();
         let first = window.locate("an active message", target, persistent.start, len)?;
         window.check_alive(target, "an active message")?;

@@ -92,6 +92,16 @@ mod imp {
         fence(Ordering::SeqCst);
     }
 
+    /// A full fence right behind a read-modify-write of this thread: on x86-64 that was one
+    /// already.
+    #[inline(always)]
+    pub fn fence_after_rmw() {
+        #[cfg(all(target_arch = "x86_64", not(miri)))]
+        compiler_fence(Ordering::SeqCst);
+        #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+        fence(Ordering::SeqCst);
+    }
+
     /// The waker's side: orders an earlier store before a later load, as seen by a thread that
     /// executed [`heavy_fence`]. Costs nothing but a predictable branch with asymmetric fences.
     #[inline(always)]
@@ -154,6 +164,10 @@ mod imp {
     }
     /// See the real one.
     pub fn full_fence() {
+        fence(Ordering::SeqCst);
+    }
+    /// See the real one.
+    pub fn fence_after_rmw() {
         fence(Ordering::SeqCst);
     }
     /// See the real one.

@@ -115,6 +115,11 @@ impl Team {
         self.limit.map_or(Deadline::NEVER, Deadline::after)
     }
 
+    /// Whether the team's collectives have ended.
+    pub(crate) fn is_broken(&self) -> bool {
+        self.member.intact("a look").is_err()
+    }
+
     /// The slot of a rank. Computed for the whole job's team, else read from the shared table.
     #[inline]
     pub fn slot_of(&self, rank: Rank) -> Result<Slot> {

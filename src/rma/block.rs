@@ -5,7 +5,7 @@
 //! everywhere     set        members that hold a lock on every part (see `bits`)
 //! Part           x n        one record per member:
 //!   PartInfo      64 B        where the part lies, its size and displacement unit, presence
-//!   PassiveLine   64 B        its passive-target lock
+//!   PartLock      64 B        its passive-target lock (see `shm::lock::part`)
 //!   PartLine      64 B        active-message lock, poison
 //!   ActiveLine    64 B        where its owner waits for posts and completions, and for signals
 //!   readers       set         who holds its lock shared
@@ -15,13 +15,15 @@
 //! ```
 //! Sets are rounded up to a line. Everything is indexed by rank in the window's team.
 
-use super::bits::{Bits, words};
-use crate::base::Offset;
 use crate::base::sync::{AtomicU32, AtomicU64, Ordering};
+use crate::base::{Offset, Rank, Slot};
 use crate::coll::Team;
 use crate::shm::bias::Bias;
+use crate::shm::bits::{Bits, words};
 use crate::shm::lock::QueueLock;
+use crate::shm::lock::part::{PartLock, Parts};
 use crate::shm::map::{PAGE, round_up};
+use crate::shm::node::Node;
 use crate::shm::park::WaitCell;
 use crate::shm::region::SharedLayout;
 use std::ptr::NonNull;
@@ -44,7 +46,9 @@ pub(crate) struct WindowHeader {
     /// Not 0 once a member gave up making the window: who has not joined by then never will.
     pub(super) failed: AtomicU32,
     _pad0: AtomicU32,
-    _pad1: [AtomicU64; 3],
+    /// Where those wait who wait for `everywhere` to become empty.
+    vacated: WaitCell,
+    _pad1: [AtomicU64; 2],
     /// How elements are updated at present (see `accumulate`). Read by every accumulate, seldom
     /// written.
     pub accumulate: Bias,
@@ -104,20 +108,6 @@ impl PartInfo {
     }
 }
 
-/// The passive-target lock of a part.
-#[repr(C, align(64))]
-pub(crate) struct PassiveLine {
-    /// Held by whoever holds the part exclusively or waits for its readers to go; passed through
-    /// by readers that found it taken.
-    pub gate: QueueLock,
-    /// Rank + 1 of whoever holds the part exclusively.
-    pub exclusive: AtomicU32,
-    _pad0: AtomicU32,
-    /// Where the holder of the gate waits for the readers to go.
-    pub drained: WaitCell,
-    _pad1: [AtomicU64; 5],
-}
-
 /// What is shared about the active messages on one member's part.
 #[repr(C, align(64))]
 pub(crate) struct PartLine {
@@ -150,8 +140,6 @@ pub(crate) struct Stripe {
 unsafe impl SharedLayout for WindowHeader {}
 // SAFETY: repr(C) of atomics.
 unsafe impl SharedLayout for PartInfo {}
-// SAFETY: repr(C) of atomics (locks and cells are some).
-unsafe impl SharedLayout for PassiveLine {}
 // SAFETY: repr(C) of atomics (the lock is one).
 unsafe impl SharedLayout for PartLine {}
 // SAFETY: repr(C) of atomics (the cells are some).
@@ -164,9 +152,6 @@ const _: () = {
     assert!(size_of::<WindowHeader>() == 128);
     assert!(offset_of!(WindowHeader, accumulate) == 64);
     assert!(size_of::<PartInfo>() == 64);
-    assert!(size_of::<PassiveLine>() == 64);
-    assert!(offset_of!(PassiveLine, exclusive) == 8);
-    assert!(offset_of!(PassiveLine, drained) == 16);
     assert!(size_of::<PartLine>() == 64);
     assert!(offset_of!(PartLine, poison) == 8);
     assert!(size_of::<ActiveLine>() == 64);
@@ -176,6 +161,8 @@ const _: () = {
 /// Offsets in a block for a team of some size.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Plan {
+    /// Words of a set, and the bytes it takes.
+    words: usize,
     set: usize,
     parts: usize,
     part: usize,
@@ -183,7 +170,7 @@ pub(super) struct Plan {
 }
 
 const PASSIVE: usize = size_of::<PartInfo>();
-const AM: usize = PASSIVE + size_of::<PassiveLine>();
+const AM: usize = PASSIVE + size_of::<PartLock>();
 const ACTIVE: usize = AM + size_of::<PartLine>();
 const SETS: usize = ACTIVE + size_of::<ActiveLine>();
 
@@ -200,11 +187,12 @@ pub(crate) enum Set {
 
 impl Plan {
     pub(super) fn new(size: u32) -> Plan {
-        let set = (words(size) * 8).next_multiple_of(64);
+        let words = words(size);
+        let set = (words * 8).next_multiple_of(64);
         let parts = size_of::<WindowHeader>() + set;
         let part = SETS + 3 * set + STRIPES * size_of::<Stripe>();
         let bytes = round_up((parts + part * size as usize) as u64, PAGE);
-        Plan { set, parts, part, bytes }
+        Plan { words, set, parts, part, bytes }
     }
 }
 
@@ -252,7 +240,7 @@ impl WindowBlock {
     #[inline]
     pub fn everywhere(&self) -> Bits<'_> {
         // SAFETY: the set follows the header inside the block that `kind::life` checked.
-        unsafe { Bits::new(self.base.add(size_of::<WindowHeader>()).cast(), self.plan.set / 8) }
+        unsafe { Bits::new(self.base.add(size_of::<WindowHeader>()).cast(), self.plan.words) }
     }
 
     /// A record in a member's part; ranks beyond the team fold onto rank 0.
@@ -282,7 +270,7 @@ impl WindowBlock {
 
     /// The passive-target lock of a member's part.
     #[inline]
-    pub fn passive(&self, rank: u32) -> &PassiveLine {
+    pub fn passive(&self, rank: u32) -> &PartLock {
         // SAFETY: as the layout says.
         unsafe { self.record(rank, PASSIVE) }
     }
@@ -308,7 +296,7 @@ impl WindowBlock {
         // SAFETY: as the layout says; the set has plan.set bytes.
         unsafe {
             let first: &AtomicWord = self.record(rank, at);
-            Bits::new(NonNull::from(&first.0), self.plan.set / 8)
+            Bits::new(NonNull::from(&first.0), self.plan.words)
         }
     }
 
@@ -343,6 +331,41 @@ impl Stripes {
         let at = self.step * rank as usize + index % STRIPES * size_of::<Stripe>();
         // SAFETY: rank < parts, so it is one of the block's stripes.
         unsafe { self.first.byte_add(at).as_ref() }
+    }
+}
+
+impl Parts for WindowBlock {
+    type Env = Node;
+    #[inline]
+    fn env(&self) -> &Node {
+        self.team.node()
+    }
+    #[inline]
+    fn me(&self) -> u32 {
+        self.team.rank().0
+    }
+    #[inline]
+    fn size(&self) -> u32 {
+        self.team.size()
+    }
+    fn slot_of(&self, member: u32) -> Option<Slot> {
+        self.team.slot_of(Rank(member)).ok()
+    }
+    #[inline]
+    fn lock_of(&self, part: u32) -> &PartLock {
+        self.passive(part)
+    }
+    #[inline]
+    fn readers(&self, part: u32) -> Bits<'_> {
+        self.set(part, Set::Readers)
+    }
+    #[inline]
+    fn everywhere(&self) -> Bits<'_> {
+        WindowBlock::everywhere(self)
+    }
+    #[inline]
+    fn vacated(&self) -> &WaitCell {
+        &self.header().vacated
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::accumulate::Domain;
 use super::block::WindowBlock;
+use super::epoch::state::State;
 use super::info::Info;
 use super::kind::{Flavour, Parts};
 use super::remote::{OwnPart, Remote};
@@ -30,6 +31,8 @@ pub(crate) struct Core {
     pub away: bool,
     /// Through what the parts are reached that are away; none if no part is for any member.
     remote: Option<Arc<dyn Remote>>,
+    /// This process's epochs.
+    pub epochs: State,
     /// Handlers registered on this window, by index; what they are is the room above's business.
     handlers: RwLock<HashMap<u32, Arc<dyn Any + Send + Sync>>>,
 }
@@ -68,8 +71,8 @@ impl Core {
     pub(super) fn new(of: Ingredients) -> Core {
         let Ingredients { block, info, flavour, parts, own, packets, away, remote } = of;
         let domain = Domain::new(&block, &info);
-        let handlers = RwLock::default();
-        Core { block, info, domain, flavour, parts, own, packets, away, remote, handlers }
+        let (epochs, handlers) = (State::default(), RwLock::default());
+        Core { block, info, domain, flavour, parts, own, packets, away, remote, epochs, handlers }
     }
 
     /// Whether some member reaches some part by packets: then epochs must wait for those too. The

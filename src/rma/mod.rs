@@ -2,7 +2,6 @@
 //! itself, directly on the target's memory.
 
 pub mod accumulate;
-mod bits;
 mod block;
 mod core;
 pub mod directory;
@@ -19,7 +18,10 @@ pub mod view;
 pub mod window;
 
 pub use accumulate::Element;
-pub use epoch::{Assertions, Epoch, FenceEpoch, LockAllEpoch};
+pub use epoch::{
+    AccessEpoch, Assertions, Epoch, ExposureEpoch, FenceEpoch, LockAllEpoch, LockEpoch, LockKind,
+    Unguarded,
+};
 pub use info::Info;
 pub use kind::{Attributes, Flavour, Model, WindowBuilder};
 pub use request::Request;

@@ -244,6 +244,12 @@ impl<T: Datum> Window<T> {
         self.core.block.team.node()
     }
 
+    /// An error unless `target` is a member.
+    #[inline]
+    pub(crate) fn check_rank(&self, what: &'static str, target: Rank) -> Result<()> {
+        if target.0 < self.simple { Ok(()) } else { self.core.check_target(what, target) }
+    }
+
     /// An error if `target` is known to be dead. One load while nobody in the job has died.
     #[inline]
     pub(crate) fn check_alive(&self, target: Rank, during: &'static str) -> Result<()> {

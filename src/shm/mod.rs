@@ -4,6 +4,7 @@
 #[cfg(not(loom))]
 pub mod alloc;
 pub mod bias;
+pub(crate) mod bits;
 #[cfg(not(loom))]
 pub mod copy;
 mod crash;

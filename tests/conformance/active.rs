@@ -80,7 +80,7 @@ fn concurrent(job: &Job) -> Result<()> {
         }
         call.output[0] = 1;
     })?;
-    let asserted = Assertions { concurrent_am: true };
+    let asserted = Assertions { concurrent_am: true, ..Assertions::default() };
     let epoch = window.lock_all_with(asserted)?;
     let mut out = [0];
     epoch.am(&meet, Rank(0), 0..1, &[], &mut out)?;

@@ -1,55 +1,128 @@
 //! Fence epochs: collective phases.
 
-use super::{Assertions, Epoch};
-use crate::base::Result;
-use crate::base::sync::full_fence;
+use super::super::core::Core;
+use super::state::{FENCE, GUARDED, NONE, OFFERED, misuse};
+use super::{Assertions, Epoch, Scope};
+use crate::base::{Result, reentry};
 use crate::layout::Datum;
 use crate::rma::Window;
+use crate::shm::lock::part;
 use std::ops::Deref;
 
 /// A sequence of fence phases. Dereferences to [`Epoch`].
 #[derive(Debug)]
 pub struct FenceEpoch<'w, T: Datum> {
     epoch: Epoch<'w, T>,
-    open: bool,
+}
+
+impl Core {
+    /// Ends the operations of a phase, everybody's.
+    fn fence_all(&self, assertions: Assertions) -> Result<()> {
+        if let Some(engine) = self.engine() {
+            return engine.fence(assertions);
+        }
+        if !assertions.no_precede {
+            self.complete_operations(None)?;
+        }
+        self.block.team.barrier()
+    }
+
+    /// A fence that ends what fence epoch there is. What it leaves is `after`, or nothing if it
+    /// asserts that nothing follows, or fails.
+    pub(super) fn fence(
+        &self,
+        what: &'static str,
+        from: &[u32],
+        assertions: Assertions,
+        after: u32,
+    ) -> Result<()> {
+        reentry::refuse_inside(what)?;
+        let holds = || part::holds_any(&*self.block);
+        let change = self.epochs.open(what, from, FENCE, false, holds)?;
+        let fenced = self.fence_all(assertions);
+        match &fenced {
+            Ok(()) => change.settle(if assertions.no_succeed { NONE } else { after }),
+            // There will be no fence any more that could end it.
+            Err(_) if self.block.team.is_broken() => change.settle(NONE),
+            // As it was.
+            Err(_) => drop(change),
+        }
+        fenced
+    }
 }
 
 impl<T: Datum> Window<T> {
     /// Opens a fence epoch. Collective: a barrier.
+    ///
+    /// # Errors
+    /// [`crate::Error::Misuse`] while another epoch of this window is open in this process;
+    /// [`crate::Error::RankDied`] and [`crate::Error::TimedOut`], after which the team of the
+    /// window synchronises no more (see [`crate::Team`]), but locks still work.
     pub fn fence(&self) -> Result<FenceEpoch<'_, T>> {
         self.fence_with(Assertions::default())
     }
 
-    /// As [`Window::fence`], with assertions.
+    /// As [`Window::fence`], with assertions. With [`Assertions::no_succeed`] it is only a
+    /// synchronisation: the epoch returned has ended.
     pub fn fence_with(&self, assertions: Assertions) -> Result<FenceEpoch<'_, T>> {
-        full_fence();
-        self.team().barrier()?;
-        Ok(FenceEpoch { epoch: Epoch { window: self, assertions }, open: true })
+        self.core().fence("Window::fence", &[NONE, OFFERED], assertions, FENCE | GUARDED)?;
+        let scope = if assertions.no_succeed { Scope::Closed } else { Scope::All };
+        Ok(FenceEpoch { epoch: Epoch { window: self, assertions, scope } })
     }
 }
 
 impl<T: Datum> FenceEpoch<'_, T> {
     /// Ends this phase and begins the next: every operation of every member in this phase is
-    /// complete when it returns. Collective: a barrier.
+    /// complete when it returns. Collective: a full fence and a barrier.
+    ///
+    /// # Errors
+    /// As [`Window::fence`]. If the team synchronises no more, the epoch has ended.
     #[expect(clippy::should_implement_trait, reason = "the next phase, not the next item")]
     pub fn next(&mut self) -> Result<()> {
-        full_fence();
-        self.epoch.window.team().barrier()
+        self.next_with(Assertions { no_precede: false, ..self.epoch.assertions })
     }
 
-    /// Ends the epoch. Collective: a barrier.
-    pub fn end(mut self) -> Result<()> {
-        self.open = false;
-        self.next()
+    /// As [`FenceEpoch::next`], with assertions, which hold for the next phase then.
+    pub fn next_with(&mut self, assertions: Assertions) -> Result<()> {
+        const WHAT: &str = "FenceEpoch::next";
+        if matches!(self.epoch.scope, Scope::Closed) {
+            return Err(misuse(WHAT, "the epoch has ended; open a new one by Window::fence"));
+        }
+        let open = FENCE | GUARDED;
+        let core = self.epoch.window.core();
+        let fenced = core.fence(WHAT, &[open], assertions, open);
+        // Whatever is the reason that it ended.
+        if core.epochs.access() == NONE {
+            self.epoch.scope = Scope::Closed;
+        }
+        self.epoch.assertions = assertions;
+        fenced
+    }
+
+    /// Ends the epoch. Collective: a full fence and a barrier.
+    pub fn end(self) -> Result<()> {
+        self.end_with(Assertions::default())
+    }
+
+    /// As [`FenceEpoch::end`], with assertions; that nothing follows is implied.
+    pub fn end_with(mut self, assertions: Assertions) -> Result<()> {
+        self.next_with(Assertions { no_succeed: true, ..assertions })
     }
 }
 
 impl<T: Datum> Drop for FenceEpoch<'_, T> {
     fn drop(&mut self) {
-        // An error (a dead member) also shows in the next collective of the team. While this
-        // thread unwinds, waiting for the others could only hang them.
-        if self.open && !std::thread::panicking() {
-            let _ = self.next();
+        if matches!(self.epoch.scope, Scope::Closed) {
+            return;
+        }
+        // While the thread panics, waiting for the others could only hang them. Otherwise, an
+        // error (a dead member) also shows in the next collective of the team.
+        if !std::thread::panicking() {
+            let _ = self.next_with(Assertions { no_succeed: true, ..Assertions::default() });
+        }
+        let core = self.epoch.window.core();
+        if let Ok(change) = core.epochs.change("FenceEpoch::drop", &[FENCE | GUARDED], NONE) {
+            change.settle(NONE);
         }
     }
 }

@@ -1,29 +1,36 @@
-//! Lock-all epochs: access to every part, synchronised by nobody.
+//! Lock-all epochs: access to every part, shared with everybody but exclusive locks.
 
-use super::{Assertions, Epoch};
-use crate::base::sync::full_fence;
+use super::{Assertions, Epoch, Scope};
 use crate::base::{Rank, Result};
 use crate::layout::Datum;
 use crate::rma::Window;
 use std::ops::Deref;
 
-/// Access to every rank's part without synchronising with anybody. Dereferences to [`Epoch`].
+/// Shared locks of all parts. Dereferences to [`Epoch`].
 #[derive(Debug)]
 pub struct LockAllEpoch<'w, T: Datum> {
     epoch: Epoch<'w, T>,
+    open: bool,
 }
 
 impl<T: Datum> Window<T> {
-    /// Opens a lock-all epoch. Costs nothing in the node: shared locks exclude only exclusive
-    /// ones, of which this version has none.
+    /// Locks all parts, shared. Waits until nobody holds one exclusively.
+    ///
+    /// Cost if nobody does: one atomic read-modify-write, a look at every part's lock, and one
+    /// read-modify-write to unlock.
+    ///
+    /// # Errors
+    /// As [`Window::lock`]; [`crate::Error::Misuse`] also while this rank holds any lock of the
+    /// window, [`Window::lock_all`]'s among them: threads share the epoch.
     pub fn lock_all(&self) -> Result<LockAllEpoch<'_, T>> {
         self.lock_all_with(Assertions::default())
     }
 
-    /// As [`Window::lock_all`], with assertions.
+    /// As [`Window::lock_all`], with assertions. With [`Assertions::no_check`] nothing is taken.
     pub fn lock_all_with(&self, assertions: Assertions) -> Result<LockAllEpoch<'_, T>> {
-        full_fence();
-        Ok(LockAllEpoch { epoch: Epoch { window: self, assertions } })
+        self.core().lock_all("Window::lock_all", assertions, true)?;
+        let epoch = Epoch { window: self, assertions, scope: Scope::All };
+        Ok(LockAllEpoch { epoch, open: true })
     }
 }
 
@@ -37,29 +44,55 @@ impl<T: Datum> LockAllEpoch<'_, T> {
     /// will look at it.
     #[inline]
     pub fn flush(&self, target: Rank) -> Result<()> {
+        self.epoch.window.check_rank("LockAllEpoch::flush", target)?;
         // Looked at first: behind the fence the load would have to wait for it.
         let alive = self.epoch.window.check_alive(target, "a flush");
-        full_fence();
-        alive
+        self.epoch.window.core().complete_operations(Some(target)).and(alive)
+    }
+
+    /// Completes this rank's operations on `target` here: the memory they read and write may be
+    /// used again.
+    #[inline]
+    pub fn flush_local(&self, target: Rank) -> Result<()> {
+        self.epoch.window.core().flush("LockAllEpoch::flush_local", Some(target), true)
     }
 
     /// Completes this rank's operations on every rank. Cost: a full fence. Does not look for dead
     /// targets.
     #[inline]
     pub fn flush_all(&self) -> Result<()> {
-        full_fence();
-        Ok(())
+        self.epoch.window.core().flush("LockAllEpoch::flush_all", None, false)
+    }
+
+    /// As [`LockAllEpoch::flush_local`], for every rank.
+    #[inline]
+    pub fn flush_local_all(&self) -> Result<()> {
+        self.epoch.window.core().flush("LockAllEpoch::flush_local_all", None, true)
+    }
+
+    /// See [`Window::sync`].
+    #[inline]
+    pub fn sync(&self) {
+        self.epoch.window.sync();
     }
 
     /// Completes all operations and closes the epoch.
-    pub fn unlock_all(self) -> Result<()> {
-        self.flush_all()
+    pub fn unlock_all(mut self) -> Result<()> {
+        self.close()
+    }
+
+    fn close(&mut self) -> Result<()> {
+        self.open = false;
+        self.epoch.window.core().unlock_all("LockAllEpoch::unlock_all", true)
     }
 }
 
 impl<T: Datum> Drop for LockAllEpoch<'_, T> {
     fn drop(&mut self) {
-        full_fence();
+        if self.open {
+            // An error also shows in later uses of the window.
+            let _ = self.close();
+        }
     }
 }
 

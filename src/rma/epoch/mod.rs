@@ -1,27 +1,95 @@
-//! Epochs as guards: an operation exists only on an open epoch, and closing the epoch is what
-//! dropping its guard does.
+//! Epochs: when a process may access the parts of a window, and when its operations are complete.
 //!
-//! *Fence* epochs are collective: operations of one phase are complete everywhere before any of
-//! the next begins. *Lock-all* epochs are not: the origin completes its own operations with
-//! `flush`. In the node an operation has happened at the target when it returns, up to the
-//! processor's store buffer; `flush` is the fence that empties that.
+//! | epoch | opened, closed by | access to | synchronises |
+//! |---|---|---|---|
+//! | fence | [`Window::fence`], `next`, `end` | every part | everybody with everybody |
+//! | start, post | [`Window::start`], `complete`; [`Window::post`], `wait` or `test` | the group's parts | origins with targets |
+//! | lock | [`Window::lock`], `unlock` | one part | nobody; excludes other locks |
+//! | lock-all | [`Window::lock_all`], `unlock_all` | every part | nobody; excludes exclusive locks |
+//!
+//! Each is a guard: operations exist only on one, and dropping it closes it. The same is to be had
+//! without guards, for programs whose epochs do not nest like scopes: [`Window::unguarded`].
+//! Which epochs can be open together stands in `state`; what must not be is [`Error::Misuse`], and
+//! leaves everything as it was.
+//!
+//! In the node an operation has happened at the target when it returns, up to the processor's
+//! store buffer; completing it (flush, and closing the epoch) is the fence that empties that.
+//!
+//! Several threads of a rank share an epoch by sharing its guard. One that opens or closes an epoch
+//! while another does so is refused.
 
+mod active;
+mod complete;
+mod exposure;
 mod fence;
+mod lock;
 mod lock_all;
+mod passive;
+mod start;
+pub(crate) mod state;
+mod unguarded;
 
+pub use exposure::ExposureEpoch;
 pub use fence::FenceEpoch;
+pub use lock::LockEpoch;
 pub use lock_all::LockAllEpoch;
+pub use start::AccessEpoch;
+pub use unguarded::Unguarded;
 
+use super::core::Core;
 use super::window::Window;
+use crate::base::sync::full_fence;
+use crate::base::{Error, Rank, Result};
 use crate::layout::Datum;
+use state::misuse;
+use std::sync::Arc;
 
-/// What the caller asserts when it opens an epoch. Wrong assertions give wrong results, not
-/// undefined behaviour.
+/// What the caller asserts when it opens or closes an epoch. Wrong assertions give wrong results,
+/// not undefined behaviour.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Assertions {
     /// Active messages of this epoch may run at the same time as others on the same target
     /// (`MPIX_MODE_CONCURRENT_AM` of paper 001 §6.4.5): no lock is taken for them.
     pub concurrent_am: bool,
+    /// Fence, post: the own part was not changed by local stores since the last synchronisation
+    /// (`MPI_MODE_NOSTORE`). Windows are unified memory, so there is nothing to save.
+    pub no_store: bool,
+    /// Fence, post: the own part will not be changed by others' puts and accumulates
+    /// (`MPI_MODE_NOPUT`). As above.
+    pub no_put: bool,
+    /// Fence: this process has no operations to complete (`MPI_MODE_NOPRECEDE`): only a barrier
+    /// is left. All members must assert it, or none.
+    pub no_precede: bool,
+    /// Fence: no operations follow until the next synchronisation (`MPI_MODE_NOSUCCEED`): the
+    /// fence opens no epoch. All members must assert it, or none.
+    pub no_succeed: bool,
+    /// Lock, lock-all: nobody holds or wants a lock that conflicts; start: all targets have called
+    /// post already, with the same assertion (`MPI_MODE_NOCHECK`): nothing is waited for.
+    pub no_check: bool,
+}
+
+/// How a part is locked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum LockKind {
+    /// Together with others that lock it shared.
+    Shared,
+    /// Alone.
+    Exclusive,
+}
+
+/// Which targets an epoch covers.
+#[derive(Clone, Debug)]
+pub(super) enum Scope {
+    /// All.
+    All,
+    /// One; whether it is locked exclusively.
+    One(Rank, LockKind),
+    /// These, in order.
+    Group(Arc<[Rank]>),
+    /// This one as long as an epoch covers it that was opened without a guard.
+    Unguarded(Rank),
+    /// None any more.
+    Closed,
 }
 
 /// An open epoch: where the operations are.
@@ -29,6 +97,7 @@ pub struct Assertions {
 pub struct Epoch<'w, T> {
     pub(super) window: &'w Window<T>,
     assertions: Assertions,
+    scope: Scope,
 }
 
 impl<'w, T: Datum> Epoch<'w, T> {
@@ -42,5 +111,96 @@ impl<'w, T: Datum> Epoch<'w, T> {
     #[inline]
     pub fn assertions(&self) -> Assertions {
         self.assertions
+    }
+
+    /// An error unless the epoch covers `target`. One predictable branch where it covers all.
+    #[inline(always)]
+    pub(crate) fn admit(&self, what: &'static str, target: Rank) -> Result<()> {
+        match self.scope {
+            Scope::All => Ok(()),
+            Scope::One(only, _) if only == target => Ok(()),
+            _ => self.look(what, target),
+        }
+    }
+
+    /// Whether the target is locked exclusively: no other rank's locks are held meanwhile. Owners
+    /// may still use views of their parts, and threads of this rank share the epoch.
+    #[inline]
+    pub fn is_exclusive(&self) -> bool {
+        match self.scope {
+            Scope::One(_, kind) => kind == LockKind::Exclusive,
+            Scope::Unguarded(target) => {
+                self.window.core().held(target) == Some(LockKind::Exclusive)
+            }
+            _ => false,
+        }
+    }
+
+    fn look(&self, what: &'static str, target: Rank) -> Result<()> {
+        let covered = match &self.scope {
+            Scope::All => true,
+            Scope::One(only, _) => *only == target,
+            Scope::Group(targets) => targets.binary_search(&target).is_ok(),
+            Scope::Unguarded(only) => *only == target && self.window.core().covers(target),
+            Scope::Closed => false,
+        };
+        if covered { Ok(()) } else { Err(self.outside(what, target)) }
+    }
+
+    #[cold]
+    fn outside(&self, what: &'static str, target: Rank) -> Error {
+        if target.0 >= self.window.team().size() {
+            return not_a_rank(what, target, self.window.team().size());
+        }
+        let why = match &self.scope {
+            Scope::Unguarded(only) if *only == target => {
+                "the epoch has been closed; open one that covers the target first".into()
+            }
+            Scope::Closed => "the epoch has ended; open a new one for further operations".into(),
+            Scope::One(only, _) | Scope::Unguarded(only) => {
+                format!("this epoch covers rank {only} only, not rank {target}")
+            }
+            _ => format!("rank {target} is not in the group that the epoch was opened for"),
+        };
+        misuse(what, why)
+    }
+}
+
+#[cold]
+fn not_a_rank(what: &'static str, target: Rank, size: u32) -> Error {
+    Error::invalid(what, format!("target {target} is not a rank of a team of {size}"))
+}
+
+impl<T: Datum> Window<T> {
+    /// Orders this thread's accesses to the window, local and remote, before those that follow.
+    /// The public and the private copy are one (`MPI_WIN_UNIFIED`), so this is a full fence.
+    #[inline]
+    pub fn sync(&self) {
+        full_fence();
+    }
+}
+
+impl Core {
+    /// An error unless `target` is a member.
+    #[inline]
+    pub(crate) fn check_target(&self, what: &'static str, target: Rank) -> Result<()> {
+        let size = self.block.team.size();
+        if target.0 < size { Ok(()) } else { Err(not_a_rank(what, target, size)) }
+    }
+
+    /// The members of a group, in order.
+    fn check_group(&self, what: &'static str, group: &[Rank]) -> Result<Arc<[Rank]>> {
+        let mut sorted = group.to_vec();
+        sorted.sort_unstable();
+        if let Some(last) = sorted.last() {
+            self.check_target(what, *last)?;
+        }
+        if let Some(twice) = sorted.windows(2).find(|pair| pair[0] == pair[1]) {
+            return Err(Error::invalid(
+                what,
+                format!("rank {} is in the group twice; name each rank once", twice[0]),
+            ));
+        }
+        Ok(sorted.into())
     }
 }

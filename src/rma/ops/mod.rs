@@ -28,6 +28,7 @@ impl<T: Datum> Epoch<'_, T> {
     /// read-modify-write, no copy but the one, no system call.
     #[inline]
     pub fn put(&self, target: Rank, start: usize, values: &[T]) -> Result<()> {
+        self.admit("put", target)?;
         let to = match self.window.place("put", target, start, values.len())? {
             Place::Here(to) => to,
             Place::Away(at) => {
@@ -45,6 +46,7 @@ impl<T: Datum> Epoch<'_, T> {
     /// Cost: the loads.
     #[inline]
     pub fn get(&self, target: Rank, start: usize, into: &mut [T]) -> Result<()> {
+        self.admit("get", target)?;
         let from = match self.window.place("get", target, start, into.len())? {
             Place::Here(from) => from,
             Place::Away(at) => {
@@ -68,6 +70,7 @@ impl<T: Element> Epoch<'_, T> {
     #[inline]
     pub fn accumulate(&self, target: Rank, start: usize, op: Op, values: &[T]) -> Result<()> {
         check_op::<T>(op)?;
+        self.admit("accumulate", target)?;
         let at = match self.window.place("accumulate", target, start, values.len())? {
             Place::Here(at) => at,
             Place::Away(at) => {
@@ -126,6 +129,7 @@ impl<T: Element> Epoch<'_, T> {
     #[inline]
     pub fn fetch_and_op(&self, target: Rank, index: usize, op: Op, value: T) -> Result<T> {
         check_op::<T>(op)?;
+        self.admit("fetch_and_op", target)?;
         let at = match self.window.place("fetch_and_op", target, index, 1)? {
             Place::Here(at) => at,
             Place::Away(at) => {
@@ -146,6 +150,7 @@ impl<T: Element> Epoch<'_, T> {
     /// returns what was there.
     #[inline]
     pub fn compare_and_swap(&self, target: Rank, index: usize, expected: T, new: T) -> Result<T> {
+        self.admit("compare_and_swap", target)?;
         let at = match self.window.place("compare_and_swap", target, index, 1)? {
             Place::Here(at) => at,
             Place::Away(at) => {

@@ -55,6 +55,7 @@
 #[cfg(not(loom))]
 mod env;
 mod node;
+pub(crate) mod part;
 mod queue;
 mod word;
 
@@ -223,6 +224,29 @@ impl QueueLock {
     #[inline]
     pub fn release<E: LockEnv>(&self, env: &E, held: Held) -> Result<()> {
         self.hand_on(env, held.node)
+    }
+
+    /// Gives the lock to the next in line, without what taking it returned: this process must
+    /// hold it, which is checked.
+    #[inline]
+    pub(crate) fn release_own<E: LockEnv>(&self, env: &E) -> Result<()> {
+        match self.load().owner().parts() {
+            Some((slot, node)) if slot == env.slot() => self.hand_on(env, node),
+            _ => Err(queue::damaged("this process holds it, but it does not say so".into())),
+        }
+    }
+
+    /// Whether nobody holds the lock or waits for it. Acquires what the last holder released.
+    #[inline]
+    pub(crate) fn is_free(&self) -> bool {
+        self.load() == Word::FREE
+    }
+
+    /// Whether a thread of this process holds the lock.
+    pub(crate) fn is_own<E: LockEnv>(&self, env: &E) -> Result<bool> {
+        let owner = self.load().owner();
+        let own = owner.parts().is_some_and(|(slot, _)| slot == env.slot());
+        Ok(own && self.gone(env, owner, false)?.is_none())
     }
 
     /// The process that holds the lock at this moment, for messages.

@@ -52,7 +52,8 @@ impl Messages {
 
 impl Side for Messages {
     fn lead(&mut self, count: u64, meter: &mut Meter) -> Result<()> {
-        let assertions = Assertions { concurrent_am: self.mode == Mode::Concurrent };
+        let assertions =
+            Assertions { concurrent_am: self.mode == Mode::Concurrent, ..Assertions::default() };
         let epoch = self.window.lock_all_with(assertions)?;
         let handler = &self.handler;
         let mut output = [0];

@@ -77,7 +77,7 @@ impl Index {
 
     /// Looks up all words; positions in ascending order.
     fn search(&self, words: &[Word], found: &mut Found) -> Result<()> {
-        let assertions = Assertions { concurrent_am: true };
+        let assertions = Assertions { concurrent_am: true, ..Assertions::default() };
         let epoch = self.window.lock_all_with(assertions)?;
         let mut batches = vec![Batch::default(); self.ranks as usize];
         for (query, word) in words.iter().enumerate() {

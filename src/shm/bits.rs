@@ -1,4 +1,4 @@
-//! A set of members of a team in shared memory: one bit per rank.
+//! A set of members of a group in shared memory: one bit per member.
 //!
 //! A bit says who: whoever waits for a set to become empty can ask whether the members that keep
 //! it from that still live, which a count could not tell.
@@ -12,7 +12,7 @@ pub(crate) const fn words(size: u32) -> usize {
     (size as usize).div_ceil(64)
 }
 
-/// A set in a window's block.
+/// A set in shared memory.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bits<'b> {
     first: NonNull<AtomicU64>,
@@ -53,6 +53,18 @@ impl<'b> Bits<'b> {
     #[inline]
     pub fn contains(&self, rank: u32) -> bool {
         self.word(rank as usize / 64).load(Ordering::Acquire) & 1u64 << (rank % 64) != 0
+    }
+
+    /// Whether all members that `bits` says are in a word of the set.
+    #[inline]
+    pub fn has(&self, word: usize, bits: u64) -> bool {
+        self.word(word).load(Ordering::Acquire) & bits == bits
+    }
+
+    /// Takes the members that `bits` says out of a word of the set. One read-modify-write.
+    #[inline]
+    pub fn take(&self, word: usize, bits: u64) {
+        self.word(word).fetch_and(!bits, Ordering::SeqCst);
     }
 
     /// Whether nobody is.

@@ -1,0 +1,104 @@
+//! Completing operations: what closing an epoch, and a flush in its midst, do with the operations
+//! issued so far.
+
+use super::super::core::Core;
+use super::super::remote::Remote;
+use super::state::{START, misuse};
+use crate::base::sync::{Ordering, full_fence};
+use crate::base::{Rank, Result};
+use crate::shm::segment::STATE_DEAD;
+
+impl Core {
+    /// Completes this process's operations on `target` (on all targets for `None`) there.
+    #[inline]
+    pub(super) fn complete_operations(&self, target: Option<Rank>) -> Result<()> {
+        full_fence();
+        self.complete_away(target)
+    }
+
+    /// Completes those that are not direct, which a fence does not.
+    #[inline]
+    pub(super) fn complete_away(&self, target: Option<Rank>) -> Result<()> {
+        self.remote().map_or(Ok(()), |remote| remote.flush(target))
+    }
+
+    /// Completes them here: the memory that they read and write is the caller's again.
+    #[inline]
+    pub(super) fn complete_locally(&self, target: Option<Rank>) -> Result<()> {
+        self.remote().map_or(Ok(()), |remote| remote.flush_local(target))
+    }
+
+    /// What synchronises the window, if it is not its shared block. Direct operations are complete
+    /// when this returns.
+    #[inline]
+    pub(super) fn engine(&self) -> Option<&dyn Remote> {
+        let engine = self.remote().filter(|remote| remote.synchronises())?;
+        full_fence();
+        Some(&**engine)
+    }
+
+    /// An error if `target` is known to be dead: its memory is still there, but nobody will look
+    /// at it. One load while nobody in the job has died.
+    #[inline]
+    pub(super) fn check_alive(&self, target: Rank, during: &'static str) -> Result<()> {
+        if self.block.team.node().header().deaths.load(Ordering::Relaxed) == 0 {
+            return Ok(());
+        }
+        self.look_for(target, during)
+    }
+
+    #[cold]
+    fn look_for(&self, target: Rank, during: &'static str) -> Result<()> {
+        let team = &self.block.team;
+        let slot = team.slot_of(target)?;
+        // One that left in good order has only stopped looking at its memory.
+        let state = team.node().rank_slot(slot).state.load(Ordering::Acquire);
+        if state == STATE_DEAD { Err(team.node().died(slot, during)) } else { Ok(()) }
+    }
+
+    /// Flushes from a passive-target epoch.
+    pub(super) fn flush(
+        &self,
+        what: &'static str,
+        target: Option<Rank>,
+        local: bool,
+    ) -> Result<()> {
+        if let Some(target) = target {
+            self.check_target(what, target)?;
+            if !local {
+                // Looked at first: behind the fence the load would have to wait for it.
+                let alive = self.check_alive(target, what);
+                return self.complete_operations(Some(target)).and(alive);
+            }
+        }
+        if local { self.complete_locally(target) } else { self.complete_operations(target) }
+    }
+
+    /// Whether an epoch opened by this process covers `target`.
+    pub(super) fn covers(&self, target: Rank) -> bool {
+        let access = self.epochs.access() & !super::state::GUARDED;
+        match access {
+            super::state::LOCK_ALL | super::state::FENCE => true,
+            START => self.epochs.groups().started.binary_search(&target).is_ok(),
+            super::state::OFFERED => self.epochs.accept(),
+            _ => self.held(target).is_some(),
+        }
+    }
+
+    /// An error unless a passive-target epoch of this process covers `target` (anything, for
+    /// `None`).
+    pub(super) fn check_passive(&self, what: &'static str, target: Option<Rank>) -> Result<()> {
+        let covered = match self.epochs.access() & !super::state::GUARDED {
+            super::state::LOCK_ALL => true,
+            super::state::NONE | super::state::OFFERED => match target {
+                Some(target) => self.held(target).is_some(),
+                None => self.holds_any()?,
+            },
+            _ => false,
+        };
+        if covered {
+            return Ok(());
+        }
+        Err(misuse(what, "no lock of this rank covers the target; only locks can be flushed"))
+    }
+}

@@ -1,0 +1,133 @@
+//! Lock epochs: access to one part, shared with others that lock it shared, or alone.
+
+use super::passive::Grant;
+use super::{Assertions, Epoch, LockKind, Scope};
+use crate::base::{Rank, Result};
+use crate::layout::Datum;
+use crate::rma::Window;
+use std::ops::Deref;
+
+/// A held lock of one part. Dereferences to [`Epoch`].
+///
+/// Dropping it unlocks the part, also while the thread panics; an exclusive lock counts as lost
+/// then (see [`LockEpoch::recovered_from`]).
+#[derive(Debug)]
+pub struct LockEpoch<'w, T: Datum> {
+    epoch: Epoch<'w, T>,
+    target: Rank,
+    kind: LockKind,
+    grant: Grant,
+    open: bool,
+}
+
+impl<T: Datum> Window<T> {
+    /// Locks `target`'s part. Waits in line until the lock is granted: exclusive locks exclude all
+    /// other locks of the part, by [`Window::lock_all`] too; shared ones only exclusive ones. First
+    /// come, first served; a rank takes the locks of several parts in the order in which all do.
+    ///
+    /// Cost if nobody else wants the part: one atomic read-modify-write, and one to unlock.
+    ///
+    /// # Errors
+    /// [`crate::Error::Misuse`] if an epoch that excludes locks is open, this rank has locked the
+    /// part already, or the window was made with `no_locks`; [`crate::Error::TimedOut`] names who
+    /// holds the lock. The death of holders and waiters is none: see
+    /// [`LockEpoch::recovered_from`].
+    #[inline]
+    pub fn lock(&self, target: Rank, kind: LockKind) -> Result<LockEpoch<'_, T>> {
+        self.lock_with(target, kind, Assertions::default())
+    }
+
+    /// As [`Window::lock`], with assertions. With [`Assertions::no_check`] nothing is taken.
+    #[inline]
+    pub fn lock_with(
+        &self,
+        target: Rank,
+        kind: LockKind,
+        assertions: Assertions,
+    ) -> Result<LockEpoch<'_, T>> {
+        let grant = self.core().lock("Window::lock", target, kind, assertions)?;
+        let epoch = Epoch { window: self, assertions, scope: Scope::One(target, kind) };
+        Ok(LockEpoch { epoch, target, kind, grant, open: true })
+    }
+}
+
+impl<T: Datum> LockEpoch<'_, T> {
+    /// Whose part is locked.
+    pub fn target(&self) -> Rank {
+        self.target
+    }
+
+    /// How it is locked.
+    pub fn kind(&self) -> LockKind {
+        self.kind
+    }
+
+    /// The rank that was lost while it held this part exclusively: it died, or panicked. What it
+    /// was changing may be half-changed, so look at the data, and repair them under an exclusive
+    /// lock. All who are granted the lock are told, up to and including the first that is granted it
+    /// exclusively; after that the part counts as sound.
+    ///
+    /// Where locks are taken by packets this waits for the grant, and errors show at the next
+    /// flush.
+    pub fn recovered_from(&self) -> Option<Rank> {
+        let core = self.epoch.window.core();
+        core.recovered_from(self.target, self.grant).ok().flatten()
+    }
+
+    /// Completes this rank's operations on the target, there. Cost: a full fence.
+    ///
+    /// # Errors
+    /// [`crate::Error::RankDied`] if the target is dead. Its memory is still there, but nobody
+    /// will look at it.
+    #[inline]
+    pub fn flush(&self) -> Result<()> {
+        self.epoch.window.core().flush("LockEpoch::flush", Some(self.target), false)
+    }
+
+    /// Completes this rank's operations on the target here: the memory they read and write may be
+    /// used again. In the node they are complete in that sense already.
+    #[inline]
+    pub fn flush_local(&self) -> Result<()> {
+        self.epoch.window.core().flush("LockEpoch::flush_local", Some(self.target), true)
+    }
+
+    /// Completes the operations and unlocks the part.
+    ///
+    /// # Errors
+    /// As [`LockEpoch::flush`]; the part is unlocked then too.
+    #[inline]
+    pub fn unlock(mut self) -> Result<()> {
+        self.close()
+    }
+
+    #[inline]
+    fn close(&mut self) -> Result<()> {
+        self.open = false;
+        let core = self.epoch.window.core();
+        core.unlock("LockEpoch::unlock", self.target, self.kind, self.grant.hold)
+    }
+}
+
+impl<T: Datum> Drop for LockEpoch<'_, T> {
+    #[inline]
+    fn drop(&mut self) {
+        if !self.open {
+            return;
+        }
+        if std::thread::panicking() {
+            let core = self.epoch.window.core();
+            core.abandon_lock(self.target, self.kind, self.grant.hold);
+        } else {
+            // An error also shows in later uses of the lock or the target.
+            let _ = self.close();
+        }
+    }
+}
+
+impl<'w, T: Datum> Deref for LockEpoch<'w, T> {
+    type Target = Epoch<'w, T>;
+    #[inline(always)]
+    fn deref(&self) -> &Epoch<'w, T> {
+        &self.epoch
+    }
+}

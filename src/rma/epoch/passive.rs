@@ -1,0 +1,263 @@
+//! Passive-target synchronisation without element types: taking and giving back the locks of
+//! `shm::lock::part` within the rules of `state`.
+
+use super::super::core::Core;
+use super::super::remote::Locking;
+use super::state::{GUARDED, LOCK_ALL, NONE, OFFERED, misuse};
+use super::{Assertions, LockKind};
+use crate::base::{Rank, Result, reentry};
+use crate::shm::lock::part::{self, Parts, Taken};
+
+/// How a granted lock is given back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Hold {
+    /// Through the window's block.
+    Block,
+    /// Nothing was taken.
+    Asserted,
+    /// Through what synchronises the window instead of its block.
+    Engine,
+}
+
+/// A granted lock.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Grant {
+    pub hold: Hold,
+    pub recovered: Option<Rank>,
+}
+
+const NESTED: &str = "this rank holds a lock on the target already, or another of its threads is \
+                      taking one; unlock it first, or share the epoch between the threads";
+const NOT_LOCKED: &str = "this rank holds no lock on the target; lock it first";
+const NO_LOCKS: &str =
+    "the window was made with the hint no_locks; make it without to lock its parts";
+
+impl Core {
+    /// Locks a part.
+    #[inline]
+    pub(super) fn lock(
+        &self,
+        what: &'static str,
+        target: Rank,
+        kind: LockKind,
+        assertions: Assertions,
+    ) -> Result<Grant> {
+        reentry::refuse_inside(what)?;
+        self.check_target(what, target)?;
+        let own = target == self.block.team.rank();
+        if self.info.no_locks {
+            return Err(misuse(what, NO_LOCKS));
+        }
+        self.epochs.may_lock(what, own)?;
+        if self.epochs.listed(target.0).is_some() {
+            return Err(misuse(what, NESTED));
+        }
+        if let Some(engine) = self.engine() {
+            let exclusive = kind == LockKind::Exclusive;
+            self.epochs.note_unlisted(what, own)?;
+            self.epochs.list(target.0, kind);
+            engine
+                .lock(target, Locking { exclusive, no_check: assertions.no_check })
+                .inspect_err(|_| _ = self.epochs.unlist(target.0))?;
+            return Ok(Grant { hold: Hold::Engine, recovered: None });
+        }
+        if assertions.no_check {
+            if self.held(target).is_some() {
+                return Err(misuse(what, NESTED));
+            }
+            self.epochs.note_unlisted(what, own)?;
+            return Ok(Grant { hold: Hold::Asserted, recovered: None });
+        }
+        let deadline = self.block.team.deadline();
+        let taken = match kind {
+            LockKind::Exclusive => part::lock_exclusive(&*self.block, target.0, deadline)?,
+            LockKind::Shared => part::lock_shared(&*self.block, target.0, deadline)?,
+        };
+        let Taken::Granted { lost } = taken else { return Err(misuse(what, NESTED)) };
+        if let Err(error) = self.epochs.note_lock(what, own) {
+            self.unlock_block(target, kind, true)?;
+            return Err(error);
+        }
+        // A rank beyond the team is nothing that a member wrote.
+        let recovered = lost.filter(|&rank| rank < self.block.team.size()).map(Rank);
+        Ok(Grant { hold: Hold::Block, recovered })
+    }
+
+    /// Completes the operations on a part and unlocks it, as the grant says.
+    #[inline]
+    pub(super) fn unlock(
+        &self,
+        what: &'static str,
+        target: Rank,
+        kind: LockKind,
+        hold: Hold,
+    ) -> Result<()> {
+        let alive = self.check_alive(target, what);
+        let done = match hold {
+            // Direct operations are complete by the read-modify-write that gives the lock back.
+            Hold::Block => {
+                let done = self.complete_away(Some(target));
+                self.unlock_block(target, kind, true)?;
+                done
+            }
+            Hold::Asserted => {
+                let done = self.complete_operations(Some(target));
+                self.epochs.drop_unlisted();
+                done
+            }
+            Hold::Engine => self.unlock_engine(target),
+        };
+        done.and(alive)
+    }
+
+    /// Gives a lock of the block back. `sound`: see [`part::unlock_exclusive`].
+    #[inline]
+    pub(super) fn unlock_block(&self, target: Rank, kind: LockKind, sound: bool) -> Result<()> {
+        let block = &*self.block;
+        match kind {
+            LockKind::Exclusive if block.lock_of(target.0).is_exclusive_of(block.me()) => {
+                part::unlock_exclusive(block, target.0, sound)
+            }
+            LockKind::Shared if part::unlock_shared(block, target.0) => Ok(()),
+            _ => Err(misuse("unlock", NOT_LOCKED)),
+        }
+    }
+
+    /// Gives a lock back from a thread that panics. Waits for nobody.
+    pub(super) fn abandon_lock(&self, target: Rank, kind: LockKind, hold: Hold) {
+        match hold {
+            // It fails only if a peer overwrote the lock; later uses say so too.
+            Hold::Block => drop(self.unlock_block(target, kind, false)),
+            Hold::Asserted => self.epochs.drop_unlisted(),
+            // Not without the answer, or nobody would ever get the lock.
+            Hold::Engine => drop(self.unlock_engine(target)),
+        }
+    }
+
+    fn unlock_engine(&self, target: Rank) -> Result<()> {
+        let done = self.engine().map_or(Ok(()), |engine| engine.unlock(target));
+        self.epochs.unlist(target.0);
+        done
+    }
+
+    /// Who was lost while it held a part exclusively that this process has locked since.
+    pub(super) fn recovered_from(&self, target: Rank, grant: Grant) -> Result<Option<Rank>> {
+        match (grant.hold, self.remote()) {
+            (Hold::Engine, Some(engine)) => engine.recovered_from(target),
+            _ => Ok(grant.recovered),
+        }
+    }
+
+    /// Locks a part for a caller that keeps no guard.
+    pub(super) fn lock_listed(
+        &self,
+        what: &'static str,
+        target: Rank,
+        kind: LockKind,
+        assertions: Assertions,
+    ) -> Result<()> {
+        let grant = self.lock(what, target, kind, assertions)?;
+        if grant.hold == Hold::Asserted {
+            self.epochs.list(target.0, kind);
+        }
+        if let Some(rank) = grant.recovered {
+            self.epochs.groups().recovered.push((target.0, rank));
+        }
+        Ok(())
+    }
+
+    /// As [`Core::recovered_from`], for a lock without a guard.
+    pub(super) fn recovered_listed(
+        &self,
+        what: &'static str,
+        target: Rank,
+    ) -> Result<Option<Rank>> {
+        self.check_target(what, target)?;
+        if self.held(target).is_none() {
+            return Err(misuse(what, NOT_LOCKED));
+        }
+        if let Some(engine) = self.engine() {
+            return engine.recovered_from(target);
+        }
+        let groups = self.epochs.groups();
+        Ok(groups.recovered.iter().find(|(part, _)| *part == target.0).map(|(_, rank)| *rank))
+    }
+
+    /// As [`Core::unlock`], finding out how the part is held.
+    pub(super) fn unlock_found(&self, what: &'static str, target: Rank) -> Result<()> {
+        self.check_target(what, target)?;
+        if self.held(target).is_none() {
+            return Err(misuse(what, NOT_LOCKED));
+        }
+        let alive = self.check_alive(target, what);
+        self.epochs.groups().recovered.retain(|(part, _)| *part != target.0);
+        if self.engine().is_some() {
+            return self.unlock_engine(target).and(alive);
+        }
+        let done = self.complete_operations(Some(target));
+        let given_back = self.epochs.unlist(target.0)
+            || part::try_unlock_exclusive(&*self.block, target.0)?
+            || part::unlock_shared(&*self.block, target.0);
+        if given_back { done.and(alive) } else { Err(misuse(what, NOT_LOCKED)) }
+    }
+
+    /// How this process holds the lock of a part; not through [`Core::lock_all`].
+    pub(super) fn held(&self, target: Rank) -> Option<LockKind> {
+        let block = &*self.block;
+        if let Some(kind) = self.epochs.listed(target.0) {
+            return Some(kind);
+        }
+        if block.lock_of(target.0).is_exclusive_of(block.me()) {
+            return Some(LockKind::Exclusive);
+        }
+        block.readers(target.0).contains(block.me()).then_some(LockKind::Shared)
+    }
+
+    /// Whether this process holds the lock of any part.
+    pub(super) fn holds_any(&self) -> Result<bool> {
+        Ok(!self.epochs.groups().ledger.is_empty() || part::holds_any(&*self.block)?)
+    }
+
+    /// Locks all parts, shared. The word of the state says afterwards whether by a guard.
+    pub(super) fn lock_all(
+        &self,
+        what: &'static str,
+        assertions: Assertions,
+        guarded: bool,
+    ) -> Result<()> {
+        reentry::refuse_inside(what)?;
+        if self.info.no_locks {
+            return Err(misuse(what, NO_LOCKS));
+        }
+        let block = &*self.block;
+        let change =
+            self.epochs.open(what, &[NONE, OFFERED], LOCK_ALL, false, || part::holds_any(block))?;
+        if let Some(engine) = self.engine() {
+            engine.lock_all(assertions.no_check)?;
+        } else if !assertions.no_check {
+            let taken = part::lock_all(block, block.team.deadline())?;
+            if taken == Taken::Already {
+                return Err(misuse(what, NESTED));
+            }
+        }
+        change.settle(if guarded { LOCK_ALL | GUARDED } else { LOCK_ALL });
+        Ok(())
+    }
+
+    /// Completes all operations and unlocks all parts.
+    pub(super) fn unlock_all(&self, what: &'static str, guarded: bool) -> Result<()> {
+        let from = if guarded { LOCK_ALL | GUARDED } else { LOCK_ALL };
+        let change = self.epochs.change(what, &[from], NONE)?;
+        let done = match self.engine() {
+            Some(engine) => engine.unlock_all(),
+            None => {
+                let done = self.complete_operations(None);
+                // Not there if nothing was taken.
+                part::unlock_all(&*self.block);
+                done
+            }
+        };
+        change.settle(NONE);
+        done
+    }
+}
