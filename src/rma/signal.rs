@@ -89,6 +89,8 @@ impl<T: Datum> Epoch<'_, T> {
         value: u64,
     ) -> Result<()> {
         const WHAT: &str = "put_signal";
+        self.admit(WHAT, target)?;
+        signal.admit(WHAT, target)?;
         let (data, words) = (self.window, signal.window);
         let word = words.place(WHAT, target, index, 1)?;
         let same = Arc::as_ptr(data.core()) == Arc::as_ptr(words.core());

@@ -14,6 +14,7 @@
 mod active;
 mod collective;
 mod generated;
+mod operations;
 mod sweep;
 mod window;
 
@@ -40,7 +41,8 @@ const WAYS: [&str; 1] = ["direct"];
 
 /// All cases for a way: with the first way, those too that choose for themselves.
 fn cases(way: &str) -> Vec<Case> {
-    let written = [collective::CASES, window::CASES, active::CASES].into_iter().flatten();
+    let written =
+        [collective::CASES, window::CASES, operations::CASES, active::CASES].into_iter().flatten();
     let mut all: Vec<Case> =
         written.map(|&(name, run)| Case { name: name.to_owned(), run: Box::new(run) }).collect();
     if way == WAYS[0] {

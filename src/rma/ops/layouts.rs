@@ -33,6 +33,7 @@ impl<T: Datum> Epoch<'_, T> {
         here: Shape<'_>,
     ) -> Result<()> {
         const WHAT: &str = "put_layout";
+        self.admit(WHAT, target)?;
         let origin = within(WHAT, Memory::of(values), here)?;
         let operands = Operands { origin, ..Operands::send::<T>(Action::Put, None, &[]) };
         self.window.shaped(WHAT, (target, start, there), operands)
@@ -51,6 +52,7 @@ impl<T: Datum> Epoch<'_, T> {
         here: Shape<'_>,
     ) -> Result<()> {
         const WHAT: &str = "get_layout";
+        self.admit(WHAT, target)?;
         let landing = Landing::Here(within(WHAT, Memory::of_mut(into), here)?);
         let operands = Operands { landing, ..Operands::send::<T>(Action::Get, None, &[]) };
         self.window.shaped(WHAT, (target, start, there), operands)
@@ -79,6 +81,7 @@ impl<T: Element> Epoch<'_, T> {
     ) -> Result<()> {
         const WHAT: &str = "accumulate_layout";
         check_op::<T>(op)?;
+        self.admit(WHAT, target)?;
         let origin = within(WHAT, Memory::of(values), here)?;
         let send = Operands::send::<T>(Action::Accumulate(op), Some(T::KIND), &[]);
         self.window.shaped(WHAT, (target, start, there), Operands { origin, ..send })
@@ -102,6 +105,7 @@ impl<T: Element> Epoch<'_, T> {
     ) -> Result<()> {
         const WHAT: &str = "get_accumulate_layout";
         check_op::<T>(op)?;
+        self.admit(WHAT, target)?;
         let origin = if op == Op::NoOp && values.is_empty() {
             Memory::NONE
         } else {

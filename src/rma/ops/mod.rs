@@ -100,6 +100,7 @@ impl<T: Element> Epoch<'_, T> {
     ) -> Result<()> {
         const WHAT: &str = "get_accumulate";
         check_op::<T>(op)?;
+        self.admit(WHAT, target)?;
         let reads_only = op == Op::NoOp && values.is_empty();
         if !reads_only && values.len() != result.len() {
             let (values, results) = (values.len(), result.len());

@@ -28,6 +28,7 @@ impl<T: Datum> Epoch<'_, T> {
     /// As for [`Epoch::get`]; [`Error::OutOfMemory`] if there is no room for the elements.
     pub fn get_request(&self, target: Rank, start: usize, count: usize) -> Result<Request<Vec<T>>> {
         const WHAT: &str = "get_request";
+        self.admit(WHAT, target)?;
         // Before anything is allocated: a wrong count would ask for too much.
         let place = self.window.place(WHAT, target, start, count)?;
         if let Place::Away(at) = place {
@@ -81,6 +82,7 @@ impl<T: Element> Epoch<'_, T> {
     ) -> Result<Request<Vec<T>>> {
         const WHAT: &str = "get_accumulate_request";
         check_op::<T>(op)?;
+        self.admit(WHAT, target)?;
         if let Place::Away(at) = self.window.place(WHAT, target, start, values.len())? {
             let operands = Operands::send(Action::GetAccumulate(op), Some(T::KIND), values);
             return self.later(WHAT, target, at, operands);
