@@ -60,6 +60,9 @@ settings! {
     RMA_OPERATIONS = "HITHER_RMA_OPERATIONS", "1024", "objects";
     /// Packet windows: operations sent and not yet answered, over all windows of a process.
     RMA_OUTSTANDING = "HITHER_RMA_OUTSTANDING", "1024", "operations";
+    /// Packet windows: operations sent to a target before its lock is known to be granted; 0 to
+    /// wait for the grant.
+    RMA_SPECULATE = "HITHER_RMA_SPECULATE", "1024", "operations";
     /// Packet windows: the largest team whose fence tells each member how many ranks have
     /// operations for it (fewer messages wait, memory grows with the team); larger ones take two
     /// barriers. At most 1024.

@@ -37,7 +37,7 @@ const LOCK_MASK: u8 = 3 << LOCK_SHIFT;
 const ACKED: u8 = 1 << 3;
 /// A fault instead of data.
 const FAULT: u8 = 1 << 4;
-/// `seq` means something where it need not.
+/// `seq` means something where it need not; a lock query is one of a lock-all epoch.
 const SOME: u8 = 1 << 5;
 
 /// A message and where it belongs.
@@ -89,8 +89,9 @@ impl Packet<'_> {
             Message::Control { seq, riders } => {
                 (CONTROL, Head { code: riders.to_bits(), seq: *seq, ..Head::default() }, &[])
             }
-            Message::Lock { kind } => {
-                (LOCK, Head { flags: lock_bits(*kind), ..Head::default() }, &[])
+            Message::Lock { kind, all } => {
+                let flags = lock_bits(*kind) | if *all { SOME } else { 0 };
+                (LOCK, Head { flags, ..Head::default() }, &[])
             }
             Message::Answer { seq, acked, request, result } => {
                 let mut head = Head { seq: *seq, ..Head::default() }.request(*request);
@@ -180,7 +181,7 @@ pub(super) fn decode(kind: u8, bytes: &[u8]) -> Result<Packet<'_>> {
     let (allowed, has_code, has_seq, has_tail) = match kind {
         OPERATION => (REQUEST | LOCK_MASK, true, true, true),
         CONTROL => (0, true, true, false),
-        LOCK => (LOCK_MASK, false, false, false),
+        LOCK => (LOCK_MASK | SOME, false, false, false),
         ANSWER => (REQUEST | ACKED | FAULT, flags & FAULT != 0, true, true),
         GRANTED => (SOME, false, flags & SOME != 0, false),
         DISCARDED => (SOME, false, flags & SOME != 0, false),
@@ -202,7 +203,7 @@ pub(super) fn decode(kind: u8, bytes: &[u8]) -> Result<Packet<'_>> {
             Message::Operation { seq, request, lock: lock()?, riders: riders()?, body: tail }
         }
         CONTROL => Message::Control { seq, riders: riders()? },
-        LOCK => Message::Lock { kind: lock()?.ok_or_else(unexpected)? },
+        LOCK => Message::Lock { kind: lock()?.ok_or_else(unexpected)?, all: flags & SOME != 0 },
         ANSWER => {
             let result = if flags & FAULT == 0 {
                 Ok(tail)
@@ -255,8 +256,8 @@ mod tests {
             operation(None, Some(LockKind::Shared)),
             operation(Some(RequestId(0)), Some(LockKind::Exclusive)),
             Message::Control { seq: 77, riders },
-            Message::Lock { kind: LockKind::Shared },
-            Message::Lock { kind: LockKind::Exclusive },
+            Message::Lock { kind: LockKind::Shared, all: true },
+            Message::Lock { kind: LockKind::Exclusive, all: false },
             Message::Answer { seq: 1, acked: true, request: None, result: Ok(&[]) },
             Message::Answer { seq: 1, acked: false, request, result: Ok(b"data") },
             Message::Answer { seq: 1, acked: false, request, result: Err(fault) },

@@ -131,7 +131,8 @@ impl Engine {
     }
 
     /// Opens a lock epoch with `target`. Ready does not mean that the lock is granted, unless
-    /// the target is this rank; see [`Engine::locked`].
+    /// the target is this rank; see [`Engine::locked`]. While other lock epochs are open, it
+    /// waits for their locks first: several are acquired in the order in which the program asks.
     ///
     /// # Errors
     /// As [`Engine::operate`].
@@ -144,6 +145,9 @@ impl Engine {
         no_check: bool,
     ) -> Answer<()> {
         for _ in 0..2 {
+            if !self.locks_settled(host, id) {
+                break;
+            }
             let Some(window) = self.windows.get_mut(&id) else {
                 return Poll::Ready(Err(NO_WINDOW));
             };

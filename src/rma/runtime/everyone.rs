@@ -118,7 +118,7 @@ impl Window {
         for rank in from..to {
             let skip = all.asked.contains(rank) || self.table.target(&shared.pools, rank).is_some();
             if !skip {
-                let message = Message::Lock { kind: LockKind::Shared };
+                let message = Message::Lock { kind: LockKind::Shared, all: true };
                 if shared.send(host, self.id, rank, &message) != Sent::Yes {
                     self.again = true;
                     return;

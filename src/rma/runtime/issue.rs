@@ -109,12 +109,15 @@ impl Window {
             LockState::Unasked => {
                 let alone = object.posted == 1 && object.pending.len() == 1;
                 let delayed = shared.limits.issuing != Issuing::Eager;
-                let closing = object.closing == Some(Closing::Unlock);
+                // In a lock-all epoch others are held meanwhile: see `Message::Lock`.
+                let closing = object.closing == Some(Closing::Unlock) && self.all.is_none();
                 if alone && delayed && closing && !object.evict { Gate::Single } else { Gate::Ask }
             }
             LockState::Asked => {
                 let delayed = shared.limits.issuing == Issuing::Delayed;
-                let speculate = shared.limits.speculate && !object.no_speculation && !delayed;
+                let speculate = object.speculated.len() < shared.limits.speculate
+                    && !object.no_speculation
+                    && !delayed;
                 if speculate { Gate::Speculate } else { Gate::Shut }
             }
             LockState::Single => Gate::Shut,
@@ -164,7 +167,8 @@ impl Window {
 
     fn ask<H: Host>(&mut self, shared: &mut Shared, host: &mut H, id: Id) -> Step {
         let TargetObject { rank, kind, .. } = shared.pools.targets[id];
-        let sent = shared.send(host, self.id, rank, &Message::Lock { kind });
+        let all = self.all.is_some();
+        let sent = shared.send(host, self.id, rank, &Message::Lock { kind, all });
         if sent == Sent::Yes {
             shared.pools.targets[id].lock = LockState::Asked;
         }

@@ -40,8 +40,8 @@ pub struct Limits {
     pub eager_operations: u64,
     /// Adaptive issuing: this many bytes in an epoch make it eager.
     pub eager_bytes: u64,
-    /// Send operations before the lock is known to be granted.
-    pub speculate: bool,
+    /// Most operations sent to a target before its lock is known to be granted.
+    pub speculate: usize,
     /// Largest team whose fence uses the reduce-scatter.
     pub reduce_teams: u32,
 }
@@ -62,7 +62,7 @@ impl Default for Limits {
             issuing: Issuing::Adaptive,
             eager_operations: 64,
             eager_bytes: 16 << 10,
-            speculate: true,
+            speculate: 1024,
             reduce_teams: 64,
         }
     }
@@ -98,6 +98,7 @@ impl Limits {
             operations: count(&settings::RMA_OPERATIONS, 2)?,
             outstanding: count(&settings::RMA_OUTSTANDING, 1)?,
             issuing,
+            speculate: count(&settings::RMA_SPECULATE, 0)?,
             eager_operations: settings::RMA_EAGER_OPERATIONS.number()?,
             eager_bytes: settings::RMA_EAGER_BYTES.bytes()?,
             reduce_teams: reduce as u32,

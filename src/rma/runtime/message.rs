@@ -111,6 +111,10 @@ pub enum Message<'a> {
     Lock {
         /// Which lock.
         kind: LockKind,
+        /// One of a lock-all epoch: it does not wait behind queries that wait for shared locks
+        /// to be released. Such an epoch takes its locks one by one and keeps them; two of them
+        /// could otherwise wait for each other by way of the exclusive queries in between.
+        all: bool,
     },
     /// What became of an operation.
     Answer {

@@ -48,6 +48,7 @@ impl Window {
             return Ok(Room::NoTarget);
         };
         self.locks += 1;
+        shared.locks += 1;
         if rank == self.me {
             self.locking_self = true;
             return Ok(self.lock_self(shared, host, Some(id)));
@@ -104,7 +105,7 @@ impl Window {
             return Poll::Ready(Err(Trouble::Misuse("no lock epoch is open")));
         }
         if self.dead.contains(rank) {
-            self.locks -= 1;
+            self.unlocked(shared);
             return Poll::Ready(Err(Trouble::Dead(rank)));
         }
         if self.table.target(&shared.pools, rank).is_none() {
@@ -114,7 +115,7 @@ impl Window {
             if shared.send(host, self.id, rank, &message) == super::Sent::Full {
                 return Poll::Pending;
             }
-            self.locks -= 1;
+            self.unlocked(shared);
             return self.outcome(None);
         }
         let (mut closed, mut trouble) = (false, None);
@@ -124,8 +125,13 @@ impl Window {
         if !closed {
             return Poll::Pending;
         }
-        self.locks -= 1;
+        self.unlocked(shared);
         self.outcome(trouble)
+    }
+
+    fn unlocked(&mut self, shared: &mut Shared) {
+        self.locks -= 1;
+        shared.locks -= 1;
     }
 
     /// Works towards the end of the epoch at one target; whether it has come, and what went

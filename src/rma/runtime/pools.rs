@@ -276,11 +276,6 @@ impl Pools {
         Some(RequestId(u64::from(generation) << 32 | u64::from(index)))
     }
 
-    /// Whether another operation may wait for data.
-    pub fn can_request(&self) -> bool {
-        !self.requests.full()
-    }
-
     /// Ends a request; nothing if there is no such one to this target.
     pub fn answered(&mut self, id: RequestId, window: WindowId, target: u32) -> Option<Request> {
         let index = id.0 as u32;

@@ -114,6 +114,26 @@ impl Engine {
         }
     }
 
+    /// Whether all locks of open lock epochs are granted; asks for them.
+    pub(super) fn locks_settled<H: Host>(&mut self, host: &mut H, of: WindowId) -> bool {
+        if self.shared.locks == 0 || self.windows.get(&of).is_some_and(|w| w.locking_self) {
+            return true;
+        }
+        let open = |id: &Id| {
+            let object = &self.shared.pools.targets[*id];
+            let locks = self.windows.get(&object.window).is_some_and(|window| window.locks > 0);
+            locks && !matches!(object.lock, LockState::Collective | LockState::Granted)
+        };
+        let waiting: Vec<Id> = self.shared.pools.targets.ids().filter(open).collect();
+        for id in &waiting {
+            if let Some(object) = self.shared.pools.targets.get(*id) {
+                self.shared.pools.targets[*id].push |= object.closing.is_none();
+                self.work_on(host, *id);
+            }
+        }
+        waiting.is_empty()
+    }
+
     /// Makes room for a target object of window `id`, if not at once.
     pub(super) fn make_target<H: Host>(&mut self, host: &mut H, id: WindowId) {
         // A lock-all epoch that finds no object needs none any more.

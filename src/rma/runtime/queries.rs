@@ -2,7 +2,7 @@
 //! 001 §3.4.2).
 //!
 //! A query that cannot be granted at once takes an *origin object* and waits in order of arrival;
-//! shared ones at the head are granted together, none overtakes. With the origin objects used
+//! shared ones at the head are granted together. None overtakes, but those of lock-all epochs. With the origin objects used
 //! up, a query is discarded and its origin told, which asks again later.
 //!
 //! ```text
@@ -32,6 +32,8 @@ pub(super) struct OriginObject {
     pub origin: u32,
     pub chain: Id,
     kind: LockKind,
+    /// One of a lock-all epoch.
+    all: bool,
     /// It expects no word of the grant, or has got it.
     told: bool,
     /// Its speculative operations are discarded.
@@ -113,11 +115,15 @@ impl Window {
             return Handled::Busy;
         }
         match *message {
-            Message::Lock { kind } => self.lock_query(shared, host, from, kind, None),
+            Message::Lock { kind, all } => {
+                self.lock_query(shared, host, from, (kind, all), None);
+            }
             Message::Operation { seq, request, lock, riders, body } => {
                 let incoming = Incoming { seq, request, riders, body: Some(body) };
                 match lock {
-                    Some(kind) => self.lock_query(shared, host, from, kind, Some(incoming)),
+                    Some(kind) => {
+                        self.lock_query(shared, host, from, (kind, false), Some(incoming))
+                    }
                     None => self.operation(shared, host, from, incoming),
                 }
             }
@@ -140,7 +146,7 @@ impl Window {
         shared: &mut Shared,
         host: &mut H,
         from: u32,
-        kind: LockKind,
+        (kind, all): (LockKind, bool),
         single: Option<Incoming<'_>>,
     ) {
         let queued = self.table.origin(&shared.pools, from).is_some();
@@ -148,7 +154,7 @@ impl Window {
             shared.counters.strays += 1;
             return;
         }
-        if self.queries.waiting.is_empty() && self.queries.free_for(kind) {
+        if (all || self.queries.waiting.is_empty()) && self.queries.free_for(kind) {
             match single {
                 Some(incoming) => self.perform(shared, host, from, incoming),
                 None => {
@@ -159,7 +165,7 @@ impl Window {
             }
             return;
         }
-        if !self.queue(shared, from, kind, single) {
+        if !self.queue(shared, from, (kind, all), single) {
             shared.counters.queries_discarded += 1;
             shared.reply(host, self.id, from, Owed::Discarded(Discarded::Query));
         }
@@ -169,7 +175,7 @@ impl Window {
         &mut self,
         shared: &mut Shared,
         origin: u32,
-        kind: LockKind,
+        (kind, all): (LockKind, bool),
         single: Option<Incoming<'_>>,
     ) -> bool {
         if shared.pools.origins.full() {
@@ -181,7 +187,8 @@ impl Window {
             let Some(id) = hold(shared, incoming) else { return false };
             operations.push(&mut shared.pools.operations, id);
         }
-        let object = OriginObject { origin, chain: NONE, kind, told, dropping: false, operations };
+        let object =
+            OriginObject { origin, chain: NONE, kind, all, told, dropping: false, operations };
         let Some(id) = self.table.add_origin(&mut shared.pools, object) else { return false };
         self.queries.waiting.push(&mut shared.pools.origins, id);
         let used = shared.pools.origins.used() as u64;
@@ -297,6 +304,13 @@ impl Window {
             queries.waiting.pop(&mut shared.pools.origins);
             queries.hold(origin, kind);
             queries.granted.push(&mut shared.pools.origins, id);
+        }
+        if queries.exclusive.is_none() {
+            let mut over = queries.waiting.split(&mut shared.pools.origins, |object| object.all);
+            while let Some(id) = over.pop(&mut shared.pools.origins) {
+                queries.hold(shared.pools.origins[id].origin, LockKind::Shared);
+                queries.granted.push(&mut shared.pools.origins, id);
+            }
         }
     }
 

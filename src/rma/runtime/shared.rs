@@ -23,6 +23,8 @@ pub(super) struct Shared {
     pub counters: Counters,
     /// Operations sent and not known to be done.
     pub outstanding: u64,
+    /// Lock epochs open, over all windows, but lock-all ones.
+    pub locks: u32,
     /// Counts calls of progress: the only clock.
     pub tick: u64,
     /// Data of the answer that is made or owed.
@@ -37,6 +39,7 @@ impl Shared {
             limits,
             counters: Counters::default(),
             outstanding: 0,
+            locks: 0,
             tick: 0,
             answer: Vec::new(),
             stash: None,

@@ -386,6 +386,7 @@ impl Window {
         for request in shared.pools.abandon(self.id, None) {
             host.failed(request.token, Trouble::Misuse("the window was freed"));
         }
+        shared.locks -= self.locks;
         shared.outstanding -= self.all.as_ref().map_or(0, |all| all.under_way);
         shared.forget(self.id);
     }
