@@ -65,8 +65,7 @@ impl<'s> Side<'s> {
 /// Carries `operation` out on the target's memory, in which its displacement lies at `at`.
 ///
 /// # Errors
-/// [`Error::InvalidArgument`] if an update's elements are not aligned at the target, before
-/// anything is changed; what the domain reports.
+/// What the domain reports.
 ///
 /// # Safety
 /// The bytes of the operation's shape around `at` lie in the target's mapped part. Its memories
@@ -84,11 +83,6 @@ pub(super) unsafe fn carry_out(
         Landing::Here(memory) => Side::of(memory)?,
         _ => Side::of(&Memory::NONE)?,
     };
-    if let (Some(kind), Some(shape)) = (operation.kind, operation.shape)
-        && !shape.is_aligned(at.addr(), kind.align())
-    {
-        return Err(misaligned(operation));
-    }
     loop {
         let ahead = there.ahead();
         if ahead == 0 {
@@ -137,14 +131,4 @@ pub(super) unsafe fn carry_out(
 #[inline]
 fn some(bytes: usize) -> Result<usize> {
     if bytes > 0 { Ok(bytes) } else { Err(Error::invalid("an operation", "its sides differ")) }
-}
-
-#[cold]
-fn misaligned(operation: &Operation<'_>) -> Error {
-    let align = operation.kind.map_or(1, |kind| kind.align());
-    let why = format!(
-        "the layout puts elements at the target where they are not at multiples of {align} \
-         bytes; accumulates update whole, aligned elements"
-    );
-    Error::invalid(operation.what, why)
 }

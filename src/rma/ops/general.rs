@@ -15,7 +15,7 @@ impl<T: Datum> Window<T> {
     /// # Errors
     /// Before anything is changed: [`Error::OutOfBounds`] if a byte lies outside of the target's
     /// part; [`Error::InvalidArgument`] if the sides do not have the same number of bytes, or, for
-    /// updates, not elements of the same kind.
+    /// updates, not elements of the same kind, or if those are not aligned at the target.
     pub(super) fn shaped(
         &self,
         what: &'static str,
@@ -27,7 +27,16 @@ impl<T: Datum> Window<T> {
         check_sides(what, &operands)?;
         let (lower, upper) = there.true_bounds()?;
         let span = Span { lower, upper, align: 1 };
-        match self.core().place_span(what, target, start, span)? {
+        let place = self.core().place_span(what, target, start, span)?;
+        let address = match place {
+            Place::Here(at) => at.addr(),
+            // Parts begin where elements may lie; in a dynamic window this is the address.
+            Place::Away(at) => at as usize,
+        };
+        if operands.kind.is_some_and(|kind| !there.is_aligned(address, kind.align())) {
+            return Err(misaligned::<T>(what));
+        }
+        match place {
             Place::Away(at) => self.away(what, target, at, operands).map(drop),
             Place::Here(at) => {
                 let Operands { action, kind, bytes, shape, origin, compare, landing } = operands;
@@ -94,6 +103,16 @@ pub(super) fn within<'m>(
         return Err(Error::invalid(what, why));
     }
     Ok(memory.shaped(shape, shape.size()?))
+}
+
+#[cold]
+fn misaligned<T>(what: &'static str) -> Error {
+    let why = format!(
+        "the layout puts elements at the target where they are not at multiples of {} bytes; \
+         accumulates update whole, aligned elements",
+        align_of::<T>()
+    );
+    Error::invalid(what, why)
 }
 
 #[cold]
