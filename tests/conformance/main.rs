@@ -37,7 +37,7 @@ pub type Written = (&'static str, fn(&Job) -> Result<()>);
 const SIZES: [u32; 4] = [1, 2, 4, 8];
 
 /// The ways in which windows are reached, unless a case says so itself.
-const WAYS: [&str; 2] = ["direct", "packets"];
+const WAYS: [&str; 1] = ["direct"];
 
 /// All cases for a way: with the first way, those too that choose for themselves.
 fn cases(way: &str) -> Vec<Case> {

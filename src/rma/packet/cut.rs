@@ -97,7 +97,8 @@ impl<'o> Cutter<'o> {
         }
         let size = operation.kind.map_or(operation.element, |kind| kind.size());
         let grain = if size <= MOST_UNIT / 2 { size } else { 1 };
-        let whole = |room: usize| room.min(left) / grain * grain;
+        // What is only moved need not end with a whole element.
+        let whole = |room: usize| if left <= room { left } else { room / grain * grain };
         let head = Head {
             action: operation.action,
             kind: operation.kind,
