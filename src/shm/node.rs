@@ -13,14 +13,20 @@ use crate::base::sync::{AtomicBool, AtomicU32, Ordering};
 use crate::base::{Deadline, Error, Offset, Rank, Result, Slot};
 use rustix::fd::{AsFd, OwnedFd};
 use std::any::Any;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 /// Most peers asked about in one check.
 const PROBES: usize = 64;
 
-/// See [`Node::attachment`]: a handful of different types.
+/// What the rooms above keep with an attachment: see [`Node::attachment`] (a handful of different
+/// types) and [`Node::help_while_waiting`].
 #[derive(Default)]
-pub(super) struct Attachments(Mutex<Vec<Arc<dyn Any + Send + Sync>>>);
+pub(super) struct Attachments {
+    all: Mutex<Vec<Arc<dyn Any + Send + Sync>>>,
+    help: OnceLock<Help>,
+}
+
+type Help = Box<dyn Fn(&Node) + Send + Sync>;
 
 impl std::fmt::Debug for Attachments {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -198,6 +204,9 @@ impl Node {
         slots: impl Iterator<Item = Slot> + Clone,
         during: &'static str,
     ) -> Result<()> {
+        if let Some(help) = self.attachments.help.get() {
+            help(self);
+        }
         let mut count = 0;
         let mut left = None;
         for slot in slots.clone() {
@@ -250,7 +259,7 @@ impl Node {
         &self,
         make: impl FnOnce() -> Result<T>,
     ) -> Result<Arc<T>> {
-        let mut all = self.attachments.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.attachments.all.lock().unwrap_or_else(PoisonError::into_inner);
         let found = all.iter().find_map(|one| one.clone().downcast::<T>().ok());
         if let Some(found) = found {
             return Ok(found);
@@ -258,6 +267,12 @@ impl Node {
         let made = Arc::new(make()?);
         all.push(made.clone());
         Ok(made)
+    }
+
+    /// Has `help` called in every wait of this process, before each of its sleeps: for processes
+    /// that make progress in their calls only. It may not block; the first one stays.
+    pub(crate) fn help_while_waiting(&self, help: impl Fn(&Node) + Send + Sync + 'static) {
+        let _ = self.attachments.help.set(Box::new(help));
     }
 
     /// Says that the end of this attachment is meant: peers that wait for this process then get

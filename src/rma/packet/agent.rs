@@ -22,7 +22,7 @@ use crate::shm::node::Node;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
 /// Most messages taken from an inbox in one look.
-const BATCH: usize = 64;
+const BATCH: usize = 256;
 
 /// See the [module](self).
 #[derive(Debug)]
@@ -54,33 +54,48 @@ pub(super) struct State {
 impl Agent {
     /// The agent of the process, made at first use: its inboxes are reserved then.
     pub fn of(node: &Node) -> Result<Arc<Agent>> {
-        node.attachment(|| {
-            let threaded = match settings::PROGRESS.text().as_str() {
-                "thread" => true,
-                "calls" => false,
-                other => {
-                    let why = format!("\"{other}\" is neither thread nor calls");
-                    return Err(Error::invalid(settings::PROGRESS.name, why));
+        let agent = node.attachment(|| Agent::new(node))?;
+        if !agent.threaded {
+            // Whoever waits here for something else is waited for by those whose operations come.
+            let helper = Arc::downgrade(&agent);
+            node.help_while_waiting(move |node| {
+                if let Some(agent) = helper.upgrade()
+                    && let Some(mut state) = agent.try_enter()
+                {
+                    // Damage stays, and is reported by the next call.
+                    let _ = state.look(node);
                 }
-            };
-            let outlets = (Outlet::new(Channel::Requests), Outlet::new(Channel::Replies));
-            let state = State {
-                engine: Engine::new(),
-                world: World::new(outlets.0, outlets.1),
-                requests: Inlet::open(node, Channel::Requests)?,
-                replies: Inlet::open(node, Channel::Replies)?,
-                stuck: None,
-                retry: false,
-                deaths: 0,
-                broken: None,
-            };
-            Ok(Agent {
-                state: Mutex::new(state),
-                drivers: AtomicU32::new(0),
-                looks: AtomicU32::new(0),
-                thread: Mutex::new(None),
-                threaded,
-            })
+            });
+        }
+        Ok(agent)
+    }
+
+    fn new(node: &Node) -> Result<Agent> {
+        let threaded = match settings::PROGRESS.text().as_str() {
+            "thread" => true,
+            "calls" => false,
+            other => {
+                let why = format!("\"{other}\" is neither thread nor calls");
+                return Err(Error::invalid(settings::PROGRESS.name, why));
+            }
+        };
+        let outlets = (Outlet::new(Channel::Requests), Outlet::new(Channel::Replies));
+        let state = State {
+            engine: Engine::new(),
+            world: World::new(outlets.0, outlets.1),
+            requests: Inlet::open(node, Channel::Requests)?,
+            replies: Inlet::open(node, Channel::Replies)?,
+            stuck: None,
+            retry: false,
+            deaths: 0,
+            broken: None,
+        };
+        Ok(Agent {
+            state: Mutex::new(state),
+            drivers: AtomicU32::new(0),
+            looks: AtomicU32::new(0),
+            thread: Mutex::new(None),
+            threaded,
         })
     }
 

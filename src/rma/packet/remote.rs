@@ -75,9 +75,14 @@ impl Packets {
         during: &'static str,
         mut step: impl FnMut(&mut State) -> Poll<Result<R>>,
     ) -> Result<R> {
-        if let Poll::Ready(done) = step(&mut *self.agent.enter()?) {
+        let mut state = self.agent.enter()?;
+        if !self.agent.threaded() {
+            state.look(&self.node)?;
+        }
+        if let Poll::Ready(done) = step(&mut state) {
             return done;
         }
+        drop(state);
         let _driving = self.agent.driving();
         let deadline = self.team.deadline();
         let mut retry = false;

@@ -1,0 +1,98 @@
+//! The packet path under load: floods, targets that are slow, that drop their window and that
+//! die, and memory that stays flat. Ranks are processes; each case is a job of its own, so that
+//! it can have settings of its own. A filter on the command line selects cases by name.
+
+mod work;
+
+use hither::world::{Launcher, Outcome, Output};
+use std::time::{Duration, Instant};
+
+/// First argument of a process that is a rank.
+const RANK: &str = "--rank-of-packets";
+
+/// How a case is run.
+struct Case {
+    name: &'static str,
+    ranks: u32,
+    settings: &'static [(&'static str, &'static str)],
+    /// Ranks that are to end badly.
+    killed: &'static [u32],
+}
+
+const CALLS: (&str, &str) = ("HITHER_PROGRESS", "calls");
+
+const CASES: &[Case] = &[
+    Case { name: "flood_all_to_all", ranks: 2, settings: &[], killed: &[] },
+    Case { name: "flood_all_to_all", ranks: 5, settings: &[], killed: &[] },
+    Case {
+        name: "flood_all_to_all",
+        ranks: 3,
+        settings: &[
+            ("HITHER_RMA_OUTSTANDING", "1"),
+            ("HITHER_RMA_OPERATIONS", "2"),
+            ("HITHER_RMA_TARGETS", "1"),
+            ("HITHER_RMA_ORIGINS", "1"),
+        ],
+        killed: &[],
+    },
+    Case { name: "flood_all_to_all", ranks: 3, settings: &[CALLS], killed: &[] },
+    Case { name: "large_both_ways", ranks: 2, settings: &[], killed: &[] },
+    Case { name: "large_both_ways", ranks: 4, settings: &[CALLS], killed: &[] },
+    Case { name: "many_threads", ranks: 2, settings: &[], killed: &[] },
+    Case { name: "window_dropped_under_fire", ranks: 3, settings: &[], killed: &[] },
+    Case { name: "target_dies_under_fire", ranks: 4, settings: &[], killed: &[1] },
+    Case { name: "windows_come_and_go", ranks: 3, settings: &[], killed: &[] },
+    Case { name: "memory_stays_flat", ranks: 2, settings: &[CALLS], killed: &[] },
+];
+
+fn main() {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    if let [flag, name] = &args[..]
+        && flag == RANK
+    {
+        return work::rank(name);
+    }
+    let filter = args.iter().find(|arg| !arg.starts_with('-')).cloned().unwrap_or_default();
+    let mut failed = 0;
+    for case in CASES.iter().filter(|case| case.name.contains(&filter)) {
+        let began = Instant::now();
+        let outcome = run(case);
+        let ok = (0..case.ranks).all(|rank| {
+            let text = String::from_utf8_lossy(&outcome.stdout[rank as usize]).into_owned();
+            case.killed.contains(&rank) || text.lines().any(|line| line == "well")
+        });
+        let settings: Vec<String> =
+            case.settings.iter().map(|(key, value)| format!(" {key}={value}")).collect();
+        let verdict = if ok { "ok" } else { "FAILED" };
+        let took = began.elapsed();
+        let (name, ranks) = (case.name, case.ranks);
+        println!("test {name} ({ranks} ranks{}) ... {verdict} ({took:.1?})", settings.concat());
+        if !ok {
+            failed += 1;
+            eprintln!("{}", outcome.summary());
+            for rank in 0..case.ranks as usize {
+                eprint!("{}", String::from_utf8_lossy(&outcome.stdout[rank]));
+                eprint!("{}", String::from_utf8_lossy(&outcome.stderr[rank]));
+            }
+        } else if case.name == "memory_stays_flat" {
+            print!("{}", String::from_utf8_lossy(&outcome.stdout[0]).replace("well\n", ""));
+        }
+    }
+    assert_eq!(failed, 0, "cases that failed");
+}
+
+fn run(case: &Case) -> Outcome {
+    let program = std::env::current_exe().expect("the path of this test");
+    let mut launcher = Launcher::new(program)
+        .args([RANK, case.name])
+        .ranks(case.ranks)
+        .survive(!case.killed.is_empty())
+        .output(Output::Capture)
+        .env("HITHER_RMA_MEDIUM", "packets")
+        .env("HITHER_WAIT_TIMEOUT", "120")
+        .timeout(Duration::from_secs(300));
+    for (key, value) in case.settings {
+        launcher = launcher.env(key, value);
+    }
+    launcher.start().and_then(|running| running.wait()).expect("launching")
+}

@@ -1,0 +1,237 @@
+//! What the ranks of the cases do.
+
+use hither::{Error, Job, Op, Rank, Result, Window};
+use std::time::{Duration, Instant};
+
+/// Runs a case as one of its ranks; says so if it went well.
+pub fn rank(name: &str) {
+    let job = Job::init().expect("joining the job");
+    let me = job.rank();
+    let done = match name {
+        "flood_all_to_all" => flood_all_to_all(&job),
+        "large_both_ways" => large_both_ways(&job),
+        "many_threads" => many_threads(&job),
+        "window_dropped_under_fire" => window_dropped_under_fire(&job),
+        "target_dies_under_fire" => target_dies_under_fire(&job),
+        "windows_come_and_go" => windows_come_and_go(&job),
+        "memory_stays_flat" => memory_stays_flat(&job),
+        other => panic!("no case {other}"),
+    };
+    done.unwrap_or_else(|e| panic!("{name}, rank {me}: {e}"));
+    if name != "target_dies_under_fire" {
+        job.finish().expect("leaving the job");
+    }
+    println!("well");
+}
+
+fn others(job: &Job) -> impl Iterator<Item = Rank> + Clone {
+    let me = job.rank();
+    job.team().ranks().filter(move |rank| *rank != me)
+}
+
+/// Everybody sends to everybody as fast as it can, and reads in between.
+fn flood_all_to_all(job: &Job) -> Result<()> {
+    const ROUNDS: u64 = 20_000;
+    let window = Window::<u64>::allocate(job.team(), 64)?;
+    let epoch = window.fence()?;
+    for round in 0..ROUNDS {
+        for target in job.team().ranks() {
+            epoch.accumulate(target, (round % 64) as usize, Op::Sum, &[round])?;
+        }
+        if round % 1000 == 0 {
+            for target in others(job) {
+                let mut seen = [0; 64];
+                epoch.get(target, 0, &mut seen)?;
+                epoch.fetch_and_op(target, 0, Op::NoOp, 0)?;
+            }
+        }
+    }
+    epoch.end()?;
+    let mut sum = 0;
+    for index in 0..64 {
+        sum += window.local().get(index)?;
+    }
+    assert_eq!(sum, u64::from(job.size()) * (0..ROUNDS).sum::<u64>());
+    window.free()
+}
+
+/// Large puts and gets that cross each other.
+fn large_both_ways(job: &Job) -> Result<()> {
+    const LEN: usize = 1 << 17;
+    let window = Window::<u64>::allocate(job.team(), LEN * job.size() as usize)?;
+    let me = u64::from(job.rank().0);
+    let values: Vec<u64> = (0..LEN as u64).map(|i| i << 8 | me).collect();
+    let mut epoch = window.fence()?;
+    for target in job.team().ranks() {
+        epoch.put(target, LEN * job.rank().index(), &values)?;
+    }
+    epoch.next()?;
+    let mut back = vec![0; LEN];
+    for target in job.team().ranks() {
+        for origin in job.team().ranks() {
+            epoch.get(target, LEN * origin.index(), &mut back)?;
+            assert!(back.iter().zip(0u64..).all(|(v, i)| *v == i << 8 | u64::from(origin.0)));
+        }
+    }
+    epoch.end()?;
+    window.free()
+}
+
+/// Many threads of each process wait for answers at the same time.
+fn many_threads(job: &Job) -> Result<()> {
+    let window = Window::<u64>::allocate(job.team(), 8)?;
+    let epoch = window.lock_all()?;
+    std::thread::scope(|scope| {
+        for thread in 0..6 {
+            let (epoch, ranks) = (&epoch, job.team().ranks());
+            scope.spawn(move || {
+                for round in 0..2000u64 {
+                    for target in ranks.clone() {
+                        epoch.fetch_and_op(target, thread, Op::Sum, round).expect("an update");
+                    }
+                }
+                epoch.flush_all().expect("a flush");
+            });
+        }
+    });
+    epoch.unlock_all()?;
+    job.team().barrier()?;
+    let want = u64::from(job.size()) * (0..2000).sum::<u64>();
+    for thread in 0..6 {
+        assert_eq!(window.local().get(thread)?, want);
+    }
+    window.free()
+}
+
+/// Rank 1 drops the window while the others send to it; they get errors and go on.
+fn window_dropped_under_fire(job: &Job) -> Result<()> {
+    let window = Window::<u64>::allocate(job.team(), 16)?;
+    let stays = Window::<u64>::allocate(job.team(), 1)?;
+    if job.rank() == Rank(1) {
+        std::thread::sleep(Duration::from_millis(20));
+        drop(window);
+    } else {
+        let epoch = window.lock_all()?;
+        let began = Instant::now();
+        let error = loop {
+            let posted = (0..100)
+                .try_for_each(|i| epoch.accumulate(Rank(1), i % 16, Op::Sum, &[1]))
+                .and_then(|()| epoch.get(Rank(1), 0, &mut [0; 16]))
+                .and_then(|()| epoch.flush(Rank(1)));
+            if let Err(error) = posted {
+                break error;
+            }
+            assert!(began.elapsed() < Duration::from_secs(60), "no error came");
+        };
+        assert!(matches!(error, Error::Misuse { .. }), "{error}");
+        assert!(error.to_string().contains("dropped"), "{error}");
+        let other = Rank(2 - job.rank().0);
+        epoch.accumulate(other, 0, Op::Sum, &[1])?;
+        epoch.flush(other)?;
+    }
+    let epoch = stays.fence()?;
+    epoch.accumulate(Rank(1), 0, Op::Sum, &[1])?;
+    epoch.end()?;
+    assert!(job.rank() != Rank(1) || stays.local().get(0)? == 3);
+    stays.free()
+}
+
+/// Rank 1 is killed while the others send to it.
+fn target_dies_under_fire(job: &Job) -> Result<()> {
+    let window = Window::<u64>::allocate(job.team(), 1 << 12)?;
+    let epoch = window.lock_all()?;
+    if job.rank() == Rank(1) {
+        std::thread::sleep(Duration::from_millis(30));
+        // SAFETY: ends this process.
+        unsafe { libc::raise(libc::SIGKILL) };
+    }
+    let mut large = vec![0; 1 << 12];
+    let began = Instant::now();
+    let error = loop {
+        let posted = (0..500)
+            .try_for_each(|i| epoch.accumulate(Rank(1), i, Op::Sum, &[1]))
+            .and_then(|()| epoch.get(Rank(1), 0, &mut large))
+            .and_then(|()| epoch.flush(Rank(1)));
+        if let Err(error) = posted {
+            break error;
+        }
+        assert!(began.elapsed() < Duration::from_secs(60), "no error came");
+    };
+    assert!(error.is_death(), "{error}");
+    // The living go on.
+    let other = Rank([2, 1, 3, 0][job.rank().index()]);
+    epoch.accumulate(other, 0, Op::Sum, &[1])?;
+    epoch.flush(other)?;
+    job.team().shrink()?.barrier()
+}
+
+/// The first window starts what the last one ends, many times over.
+fn windows_come_and_go(job: &Job) -> Result<()> {
+    for round in 0..60 {
+        let window = Window::<u32>::allocate(job.team(), 4)?;
+        let second = (round % 3 == 0).then(|| Window::<u32>::allocate(job.team(), 4)).transpose()?;
+        for window in second.iter().chain([&window]) {
+            let epoch = window.fence()?;
+            for target in job.team().ranks() {
+                epoch.accumulate(target, 1, Op::Sum, &[round])?;
+            }
+            epoch.end()?;
+            assert_eq!(window.local().get(1)?, job.size() * round);
+        }
+        drop(window);
+        job.team().barrier()?;
+    }
+    let threads = std::fs::read_dir("/proc/self/task").map_or(1, Iterator::count);
+    assert_eq!(threads, 1, "the progress thread has ended");
+    Ok(())
+}
+
+/// One epoch posts very many operations to a target that is seldom in the library. Neither side's
+/// memory grows with their number: what is under way is bounded by pools and inboxes.
+fn memory_stays_flat(job: &Job) -> Result<()> {
+    let operations: u64 = if cfg!(debug_assertions) { 1_000_000 } else { 10_000_000 };
+    /// More than the pools and both inboxes, far less than the operations would take.
+    const ROOM: u64 = 8 << 20;
+    let window = Window::<u64>::allocate(job.team(), 64)?;
+    let done = Window::<u64>::allocate(job.team(), 1)?;
+    let epoch = window.lock_all()?;
+    if job.rank() == Rank(0) {
+        let mut warm = 0;
+        for i in 0..operations {
+            epoch.accumulate(Rank(1), (i % 64) as usize, Op::Sum, &[1])?;
+            if i == operations / 100 {
+                warm = resident();
+            }
+        }
+        let grown = resident().saturating_sub(warm);
+        epoch.flush(Rank(1))?;
+        println!("     {operations} operations: {grown} bytes more than after 1 % of them");
+        assert!(grown < ROOM, "memory grew by {grown} bytes");
+        let epoch = done.lock_all()?;
+        epoch.put(Rank(1), 0, &[1])?;
+        epoch.flush(Rank(1))?;
+    } else {
+        let before = resident();
+        let began = Instant::now();
+        while done.local().get(0)? == 0 {
+            // Busy elsewhere; a call now and then.
+            std::thread::sleep(Duration::from_micros(200));
+            epoch.flush_all()?;
+            assert!(began.elapsed() < Duration::from_secs(250), "it takes for ever");
+        }
+        let grown = resident().saturating_sub(before);
+        assert!(grown < ROOM, "the target's memory grew by {grown} bytes");
+        let sum: u64 = (0..64).map(|i| window.local().get(i)).sum::<Result<u64>>()?;
+        assert_eq!(sum, operations);
+    }
+    epoch.unlock_all()?;
+    job.team().barrier()
+}
+
+/// Bytes of physical memory at the most so far.
+fn resident() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").expect("this process's status");
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("its peak");
+    let kib: u64 = line.trim().trim_end_matches("kB").trim().parse().expect("a number");
+    kib << 10
+}
