@@ -169,7 +169,8 @@ fn target_dies_under_fire(job: &Job) -> Result<()> {
 fn windows_come_and_go(job: &Job) -> Result<()> {
     for round in 0..60 {
         let window = Window::<u32>::allocate(job.team(), 4)?;
-        let second = (round % 3 == 0).then(|| Window::<u32>::allocate(job.team(), 4)).transpose()?;
+        let second =
+            (round % 3 == 0).then(|| Window::<u32>::allocate(job.team(), 4)).transpose()?;
         for window in second.iter().chain([&window]) {
             let epoch = window.fence()?;
             for target in job.team().ranks() {

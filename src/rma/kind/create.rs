@@ -69,8 +69,9 @@ impl Wish<'_> {
         let packets = self.info.medium == Medium::Packets;
         let filled = self.fill_part(&block, &sizes, contiguous).and_then(|own| {
             // Before any member can send: nobody has the window until all have agreed.
-            let opened =
-                packets.then(|| packet::open(&block, &self.info, Arc::new(own))).transpose()?;
+            let opened = packets
+                .then(|| packet::open(&block, &self.info, Arc::new(own), packets))
+                .transpose()?;
             Ok((own, opened))
         });
         let (own, remote) = team.agree(during, filled)?;

@@ -9,7 +9,6 @@
 //! Everything is behind one lock, held for one look into the inboxes or one call of the engine.
 //! The agent hangs on the [`Node`] and never owns it.
 
-use super::eager::Engine;
 use super::fault;
 use super::thread::Thread;
 use super::wire::{self, Packet};
@@ -17,7 +16,7 @@ use super::world::{Around, Site, World};
 use crate::base::sync::{AtomicU32, Ordering};
 use crate::base::{Error, Rank, Result, Slot, settings};
 use crate::link::service::{Channel, Inlet, Outlet, doorbell};
-use crate::rma::runtime::{Handled, Message, Sent, WindowId};
+use crate::rma::runtime::{Engine, Handled, Limits, Message, Sent, WindowId};
 use crate::shm::node::Node;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
@@ -81,7 +80,7 @@ impl Agent {
         };
         let outlets = (Outlet::new(Channel::Requests), Outlet::new(Channel::Replies));
         let state = State {
-            engine: Engine::new(),
+            engine: Engine::new(Limits::from_settings()?),
             world: World::new(outlets.0, outlets.1),
             requests: Inlet::open(node, Channel::Requests)?,
             replies: Inlet::open(node, Channel::Replies)?,
@@ -151,7 +150,8 @@ impl Agent {
     pub fn remove(&self, node: &Node, id: WindowId) {
         let mut thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        state.engine.remove_window(id);
+        let here = &mut *state;
+        here.engine.remove_window(&mut Around { node, world: &mut here.world }, id);
         let site = state.world.sites.remove(&id);
         let last = state.world.sites.is_empty();
         drop(state);
@@ -372,7 +372,7 @@ fn handle(
             why: format!("rank {from} of the job sent one as rank {} of a window", packet.from),
         });
     };
-    Ok(engine.handle(&mut around, packet.window, rank.0, packet.message))
+    Ok(engine.handle(&mut around, packet.window, rank.0, &packet.message))
 }
 
 /// Sender's rank in answers of a process that does not have the window.

@@ -23,7 +23,6 @@
 mod agent;
 mod body;
 mod cut;
-mod eager;
 mod execute;
 mod fault;
 mod remote;

@@ -13,7 +13,7 @@ use crate::rma::block::WindowBlock;
 use crate::rma::epoch::Assertions;
 use crate::rma::info::Info;
 use crate::rma::remote::{Landing, Locking, Operation, OwnPart, Remote, Ticket};
-use crate::rma::runtime::{Trouble, WindowId};
+use crate::rma::runtime::{Engine, FenceFlags, LockKind, Trouble, WindowId};
 use crate::shm::node::Node;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -29,10 +29,15 @@ struct Packets {
     agent: Arc<Agent>,
     id: WindowId,
     team: Team,
+    /// All parts are reached by packets: then the engine also synchronises. Else epochs are
+    /// synchronised as for mapped memory, which some parts are, and for the engine one epoch on
+    /// all parts is open as long as the window is.
+    synchronises: bool,
 }
 
 /// Opens the packet path of a window. Every member has to, before any of them uses it: a part of
-/// making the window. `own` is this process's part.
+/// making the window. `own` is this process's part; `all` says that every part is reached by
+/// packets, by every member.
 ///
 /// # Errors
 /// [`Error::OutOfMemory`] for the inboxes, [`Error::Os`] for the thread.
@@ -40,6 +45,7 @@ pub(crate) fn open(
     block: &Arc<WindowBlock>,
     info: &Info,
     own: Arc<dyn OwnPart>,
+    all: bool,
 ) -> Result<Arc<dyn Remote>> {
     let team = block.team.clone();
     let node = team.node().clone();
@@ -53,7 +59,11 @@ pub(crate) fn open(
         buried: Default::default(),
     };
     agent.add(&node, id, site)?;
-    Ok(Arc::new(Packets { node, agent, id, team }))
+    let packets = Packets { node, agent, id, team, synchronises: all };
+    if !all {
+        packets.ask("making a window", |e, around, id| e.lock_all(around, id, true))?;
+    }
+    Ok(Arc::new(packets))
 }
 
 impl Packets {
@@ -141,17 +151,25 @@ impl Packets {
     fn ask<R>(
         &self,
         during: &'static str,
-        mut call: impl FnMut(
-            &mut super::eager::Engine,
-            &mut Around<'_>,
-            WindowId,
-        ) -> Poll<Result<R, Trouble>>,
+        mut call: impl FnMut(&mut Engine, &mut Around<'_>, WindowId) -> Poll<Result<R, Trouble>>,
     ) -> Result<R> {
         self.drive(during, |state| {
             let around = &mut Around { node: &self.node, world: &mut state.world };
             let done = call(&mut state.engine, around, self.id);
             done.map_err(|trouble| self.error(during, trouble))
         })
+    }
+
+    /// What is waited for is not to be kept back.
+    fn hurry(&self, target: Rank) -> Result<()> {
+        let mut state = self.agent.enter()?;
+        let here = &mut *state;
+        here.engine.push(
+            &mut Around { node: &self.node, world: &mut here.world },
+            self.id,
+            target.0,
+        );
+        Ok(())
     }
 
     /// Fetches into the caller's memory, a bounded number of units at a time.
@@ -171,7 +189,7 @@ impl Packets {
                 self.issue(operation, &body, Some(token))?;
             }
             let Some(&(token, cut)) = under_way.units.front() else { return Ok(()) };
-            self.push(operation.target)?;
+            self.hurry(operation.target)?;
             let done = self.drive(operation.what, |state| match state.world.take(token) {
                 None => Poll::Pending,
                 Some(Ok(data)) => Poll::Ready(Ok(data)),
@@ -196,7 +214,7 @@ impl Packets {
                 let token = self.agent.enter()?.world.claim_piece(ticket, cut.position, cut.bytes);
                 self.issue(operation, &body, Some(token)).inspect_err(|_| self.forget(token))?;
             }
-            self.push(operation.target)
+            self.hurry(operation.target)
         };
         match issue() {
             Ok(()) => Ok(Ticket(ticket)),
@@ -211,10 +229,6 @@ impl Packets {
         if let Ok(mut state) = self.agent.enter() {
             state.world.forget(token);
         }
-    }
-
-    fn unsupported<R>(&self, what: &'static str) -> Result<R> {
-        Err(Error::Misuse { what, why: "this version synchronises through shared memory".into() })
     }
 }
 
@@ -294,61 +308,81 @@ impl Remote for Packets {
         }
     }
 
-    fn flush_local(&self, _: Option<Rank>) -> Result<()> {
-        // The origin's memory has been read when `post` returns.
-        Ok(())
+    fn flush_local(&self, target: Option<Rank>) -> Result<()> {
+        match target {
+            Some(target) => {
+                self.ask("flush_local", |e, around, id| e.flush_local(around, id, target.0))
+            }
+            None => self.ask("flush_local_all", |e, around, id| e.flush_local_all(around, id)),
+        }
     }
 
     fn push(&self, target: Rank) -> Result<()> {
-        let mut state = self.agent.enter()?;
-        let state = &mut *state;
-        let around = &mut Around { node: &self.node, world: &mut state.world };
-        state.engine.push(around, self.id, target.0);
-        Ok(())
+        self.flush(Some(target))
     }
 
     fn synchronises(&self) -> bool {
-        false
+        self.synchronises
     }
 
-    fn lock(&self, _: Rank, _: Locking) -> Result<()> {
-        self.unsupported("lock")
+    fn lock(&self, target: Rank, locking: Locking) -> Result<()> {
+        let kind = if locking.exclusive { LockKind::Exclusive } else { LockKind::Shared };
+        let no_check = locking.no_check;
+        self.ask("lock", |e, around, id| e.lock(around, id, target.0, kind, no_check))
     }
 
-    fn recovered_from(&self, _: Rank) -> Result<Option<Rank>> {
-        Ok(None)
+    fn recovered_from(&self, target: Rank) -> Result<Option<Rank>> {
+        let lost = self.ask("lock", |e, around, id| e.locked(around, id, target.0))?;
+        Ok(lost.map(Rank))
     }
 
-    fn unlock(&self, _: Rank) -> Result<()> {
-        self.unsupported("unlock")
+    fn unlock(&self, target: Rank) -> Result<()> {
+        self.ask("unlock", |e, around, id| e.unlock(around, id, target.0))
     }
 
-    fn lock_all(&self, _: bool) -> Result<()> {
-        self.unsupported("lock_all")
+    fn lock_all(&self, no_check: bool) -> Result<()> {
+        self.ask("lock_all", |e, around, id| e.lock_all(around, id, no_check))
     }
 
     fn unlock_all(&self) -> Result<()> {
-        self.unsupported("unlock_all")
+        self.ask("unlock_all", |e, around, id| e.unlock_all(around, id))
     }
 
-    fn fence(&self, _: Assertions) -> Result<()> {
-        self.unsupported("fence")
+    fn fence(&self, assertions: Assertions) -> Result<()> {
+        let Assertions { no_precede, no_succeed, .. } = assertions;
+        let flags = FenceFlags { no_precede, no_succeed };
+        self.ask("fence", |e, around, id| e.fence(around, id, flags))
     }
 
-    fn expose(&self, _: &[Rank], _: bool) -> Result<()> {
-        self.unsupported("post")
+    fn expose(&self, origins: &[Rank], no_check: bool) -> Result<()> {
+        let ranks: Vec<u32> = origins.iter().map(|rank| rank.0).collect();
+        self.ask("post", |e, around, id| e.post(around, id, &ranks, no_check))
     }
 
-    fn start(&self, _: &[Rank], _: bool) -> Result<()> {
-        self.unsupported("start")
+    fn start(&self, targets: &[Rank], no_check: bool) -> Result<()> {
+        let ranks: Vec<u32> = targets.iter().map(|rank| rank.0).collect();
+        self.ask("start", |e, _, id| e.start(id, &ranks, no_check))
     }
 
     fn complete(&self) -> Result<()> {
-        self.unsupported("complete")
+        self.ask("complete", |e, around, id| e.complete(around, id))
     }
 
-    fn exposure_over(&self, _: bool) -> Result<bool> {
-        self.unsupported("wait")
+    fn exposure_over(&self, wait: bool) -> Result<bool> {
+        if wait {
+            return self.ask("wait", |e, around, id| e.wait(around, id)).map(|()| true);
+        }
+        let mut state = self.agent.enter()?;
+        let found = state.look(&self.node)?;
+        let here = &mut *state;
+        let around = &mut Around { node: &self.node, world: &mut here.world };
+        let over = here.engine.wait(around, self.id);
+        self.leave(state, found);
+        match over {
+            Poll::Pending => Ok(false),
+            Poll::Ready(Ok(())) => Ok(true),
+            Poll::Ready(Err(trouble)) => Err(self.error("test", trouble)),
+        }
     }
 
     fn close(&self) {
