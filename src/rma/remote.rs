@@ -185,6 +185,9 @@ pub(crate) trait Remote: Debug + Send + Sync {
     /// Waits until all origins have completed; whether they have, if not to wait.
     fn exposure_over(&self, wait: bool) -> Result<bool>;
 
+    /// What this process has done on all such windows, and what it holds: names and values.
+    fn counters(&self) -> Vec<(&'static str, u64)>;
+
     /// The window goes: nothing more is executed on this process's part when it returns. Others
     /// get an answer that says so.
     fn close(&self);

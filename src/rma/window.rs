@@ -214,6 +214,12 @@ impl<T: Datum> Window<T> {
         }
     }
 
+    /// What this process has done so far on all its windows that are reached by packets, and what
+    /// it holds for them: names and values (empty for a window that is not). Takes a lock.
+    pub fn packet_counters(&self) -> Vec<(&'static str, u64)> {
+        self.core.remote().map_or_else(Vec::new, |remote| remote.counters())
+    }
+
     /// The shared control line of a member's part.
     #[inline]
     pub(crate) fn line(&self, target: Rank) -> &PartLine {

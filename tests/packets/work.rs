@@ -205,6 +205,13 @@ fn memory_stays_flat(job: &Job) -> Result<()> {
             }
         }
         let grown = resident().saturating_sub(warm);
+        let counters = window.packet_counters();
+        let value = |name| counters.iter().find(|(n, _)| *n == name).expect("a counter").1;
+        // The defaults of HITHER_RMA_OPERATIONS and HITHER_RMA_OUTSTANDING.
+        assert!(value("most_operations") <= 1024, "{counters:?}");
+        assert!(value("most_outstanding") <= 1024, "{counters:?}");
+        assert!(value("pool_bytes") < 4 << 20, "{counters:?}");
+        assert!(value("blocked") > 0, "the target was not slow: {counters:?}");
         epoch.flush(Rank(1))?;
         println!("     {operations} operations: {grown} bytes more than after 1 % of them");
         assert!(grown < ROOM, "memory grew by {grown} bytes");

@@ -18,6 +18,7 @@ use crate::base::{Error, Rank, Result, Slot, settings};
 use crate::link::service::{Channel, Inlet, Outlet, doorbell};
 use crate::rma::runtime::{Engine, Handled, Limits, Message, Sent, WindowId};
 use crate::shm::node::Node;
+use crate::shm::segment::{INBOX_BYTES, SERVICES};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
 /// Most messages taken from an inbox in one look.
@@ -160,6 +161,23 @@ impl Agent {
         if last && let Some(thread) = thread.take() {
             thread.stop(node);
         }
+    }
+
+    /// Counters of engine and transport, and the bytes they hold.
+    pub fn counters(&self) -> Vec<(&'static str, u64)> {
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = state.engine.counters().each();
+        let (claims, gathered) = state.world.held();
+        all.extend([
+            ("packets_received", state.requests.received() + state.replies.received()),
+            ("packets_sent", state.world.sent()),
+            ("outstanding", state.engine.outstanding()),
+            ("pool_bytes", state.engine.pool_bytes() as u64),
+            ("inbox_bytes", SERVICES as u64 * INBOX_BYTES),
+            ("units_awaited", claims),
+            ("result_bytes", gathered),
+        ]);
+        all
     }
 
     /// Ends the packet path of this process: calls fail from now on.

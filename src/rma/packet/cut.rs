@@ -19,7 +19,7 @@ enum Naming<'o> {
     Contiguous,
     /// Number of copies and wire form, with room for the position after the number.
     Layout(Vec<u8>),
-    Pieces(Cursor<'o>),
+    Pieces(Box<Cursor<'o>>),
 }
 
 /// An operation that is being cut.
@@ -74,7 +74,7 @@ impl<'o> Cutter<'o> {
                 if wire.len() <= MOST_WIRE {
                     Naming::Layout(wire)
                 } else {
-                    Naming::Pieces(Cursor::new(shape)?)
+                    Naming::Pieces(Box::new(Cursor::new(shape)?))
                 }
             }
         };

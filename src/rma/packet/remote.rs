@@ -5,7 +5,7 @@ use super::cut::{Cutter, land};
 use super::thread::RETRY;
 use super::world::{Around, Site, short};
 use super::{MOST_BODY, fault};
-use crate::base::{Deadline, Error, Rank, Result, Slot};
+use crate::base::{Deadline, Error, Rank, Result};
 use crate::coll::Team;
 use crate::link::service::doorbell;
 use crate::rma::accumulate::Domain;
@@ -383,6 +383,10 @@ impl Remote for Packets {
             Poll::Ready(Ok(())) => Ok(true),
             Poll::Ready(Err(trouble)) => Err(self.error("test", trouble)),
         }
+    }
+
+    fn counters(&self) -> Vec<(&'static str, u64)> {
+        self.agent.counters()
     }
 
     fn close(&self) {

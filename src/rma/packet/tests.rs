@@ -142,7 +142,7 @@ fn random_shapes_on_both_sides_move_as_a_plain_copy_does() {
             let at_origin = elements(&here, copies);
             let mut part: Vec<u64> = (0..ROOM as u64).collect();
             let mut want = part.clone();
-            let mut origin: Vec<u64> = (0..ROOM).map(|_| dice.next()).collect();
+            let origin: Vec<u64> = (0..ROOM).map(|_| dice.next()).collect();
             let action = [
                 Action::Put,
                 Action::Get,
@@ -167,7 +167,7 @@ fn random_shapes_on_both_sides_move_as_a_plain_copy_does() {
             let mut op = operation(action, shift as u64 * 8, bytes);
             op.shape = Some(there.times(count));
             if action != Action::Get {
-                op.origin = Memory::of(&mut origin).shaped(shape, bytes);
+                op.origin = Memory::of(&origin).shaped(shape, bytes);
             }
             if matches!(action, Action::Get | Action::GetAccumulate(_)) {
                 op.landing = Landing::Here(Memory::of_mut(&mut result).shaped(shape, bytes));

@@ -145,10 +145,15 @@ impl World {
         self.gatherings.remove(&ticket);
     }
 
-    /// Data on its way: claims and gatherings, for tests.
-    #[cfg(test)]
-    pub fn pending(&self) -> (usize, usize) {
-        (self.claims.len(), self.gatherings.len())
+    /// Units that are awaited, and bytes set aside for results of requests.
+    pub fn held(&self) -> (u64, u64) {
+        let bytes: usize = self.gatherings.values().map(|one| one.bytes.len()).sum();
+        (self.claims.len() as u64, bytes as u64)
+    }
+
+    /// Packets sent.
+    pub fn sent(&self) -> u64 {
+        self.requests.sent() + self.replies.sent()
     }
 
     fn deliver(&mut self, token: u64, data: Result<&[u8], Trouble>) {
