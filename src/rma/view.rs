@@ -1,7 +1,7 @@
 //! Direct access to a run of elements in shared memory: a rank's own part of a window, or the
 //! part that an active message's handler works on.
 
-use super::accumulate::{Domain, Element};
+use super::accumulate::{Element, Updates};
 use crate::base::{Error, Rank, Result};
 use crate::layout::Datum;
 use crate::layout::op::{Op, check_op};
@@ -16,7 +16,7 @@ pub struct View<'w, T> {
     first: *mut T,
     len: usize,
     owner: Rank,
-    domain: &'w Domain,
+    domain: Updates<'w>,
     _window: PhantomData<&'w T>,
 }
 
@@ -34,7 +34,7 @@ impl<'w, T: Datum> View<'w, T> {
         first: *mut T,
         len: usize,
         owner: Rank,
-        domain: &'w Domain,
+        domain: Updates<'w>,
     ) -> View<'w, T> {
         View { first, len, owner, domain, _window: PhantomData }
     }

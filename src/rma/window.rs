@@ -8,7 +8,7 @@
 //! Two additions and a multiplication; nothing is looked up and nothing kept per target. For the
 //! others see `kind`.
 
-use super::accumulate::Domain;
+use super::accumulate::{Near, Updates};
 use super::block::PartLine;
 use super::core::{Core, Own};
 use super::info::Info;
@@ -40,6 +40,8 @@ pub struct Window<T> {
     /// nowhere else: behind a fence every load that depends on another one counts.
     simple: u32,
     identity: bool,
+    /// What updates look at first.
+    near: Near,
     /// Count of the deaths in the job.
     deaths: NonNull<AtomicU32>,
     _elements: PhantomData<T>,
@@ -83,6 +85,7 @@ impl<T: Datum> Window<T> {
             len: core.own.bytes / size_of::<T>().max(1),
             simple: if simple { team.size() } else { 0 },
             identity: team.is_identity(),
+            near: core.domain.near(),
             deaths: NonNull::from(&node.header().deaths),
             core: Arc::new(core),
             _elements: PhantomData,
@@ -240,8 +243,8 @@ impl<T: Datum> Window<T> {
 
     /// What updates of elements go through.
     #[inline(always)]
-    pub(crate) fn domain(&self) -> &Domain {
-        &self.core.domain
+    pub(crate) fn domain(&self) -> Updates<'_> {
+        Updates::new(self.near, &self.core.domain)
     }
 
     /// The attachment to the node.

@@ -125,3 +125,198 @@ impl Bias {
         self.word.compare_exchange(from, to, Ordering::SeqCst, Ordering::Relaxed).is_ok()
     }
 }
+
+#[cfg(all(test, loom))]
+mod models {
+    use super::*;
+    use crate::base::Slot;
+    use crate::base::sync::AtomicBool;
+    use crate::shm::crash::kill_at;
+    use crate::shm::section::{Section, outwait};
+    use loom::sync::Mutex;
+    use loom::thread;
+    use std::sync::Arc;
+
+    /// Two elements of a stripe in the memory that all share, and a thread's word each.
+    struct Place {
+        bias: Bias,
+        lock: Mutex<()>,
+        element: AtomicU64,
+        words: Vec<Section>,
+        dead: Vec<AtomicBool>,
+    }
+
+    impl Place {
+        fn new(threads: usize, way: Way) -> Arc<Place> {
+            Arc::new(Place {
+                bias: Bias { word: AtomicU64::new(way as u64) },
+                lock: Mutex::new(()),
+                element: AtomicU64::new(0),
+                words: (0..threads).map(|_| Section::default()).collect(),
+                dead: (0..threads).map(|_| AtomicBool::new(false)).collect(),
+            })
+        }
+
+        fn native(&self) {
+            self.element.fetch_add(1, Ordering::Relaxed);
+        }
+
+        /// What `Domain` does for one element.
+        fn single(&self, thread: usize) {
+            let word = &self.words[thread];
+            let turn = word.enter();
+            crash::point();
+            let native = self.bias.is_native();
+            if native {
+                crash::point();
+                self.native();
+                crash::point();
+            }
+            word.leave(turn);
+            if !native {
+                self.without_word();
+            }
+        }
+
+        /// What a thread without a word does.
+        fn without_word(&self) {
+            let guard = self.lock.lock().unwrap();
+            self.native();
+            drop(guard);
+        }
+
+        /// What `Domain` does for the elements of a stripe.
+        fn many(&self, thread: usize) {
+            let guard = self.lock.lock().unwrap();
+            let turn = self.words[thread].enter();
+            if self.bias.way() == Way::Locked {
+                let old = self.element.load(Ordering::Relaxed);
+                self.element.store(old + 1, Ordering::Relaxed);
+            } else {
+                self.native();
+            }
+            self.words[thread].leave(turn);
+            drop(guard);
+        }
+
+        fn turn(&self, to: Way) -> bool {
+            let words = self.words.iter().enumerate().map(|(i, word)| (Slot(i as u16), word));
+            let gone = |slot: Slot| self.dead[slot.index()].load(Ordering::Acquire);
+            self.bias.turn(to, || outwait(words.clone(), gone))
+        }
+    }
+
+    /// Runs the roles at the same time; returns what the element holds then.
+    fn cast(way: Way, roles: &[fn(&Place, usize)]) -> (Arc<Place>, u64) {
+        let place = Place::new(roles.len(), way);
+        let threads: Vec<_> = roles
+            .iter()
+            .enumerate()
+            .skip(1)
+            .map(|(i, role)| {
+                let (place, role) = (place.clone(), *role);
+                thread::spawn(move || role(&place, i))
+            })
+            .collect();
+        roles[0](&place, 0);
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        let sum = place.element.load(Ordering::Relaxed);
+        (place, sum)
+    }
+
+    fn model(bound: usize, f: impl Fn() + Send + Sync + 'static) {
+        let mut builder = loom::model::Builder::new();
+        builder.preemption_bound = Some(builder.preemption_bound.unwrap_or(bound).min(bound));
+        builder.max_branches = 20_000;
+        builder.check(f);
+    }
+
+    #[test]
+    fn loom_no_update_is_lost_on_the_way_to_locks() {
+        model(3, || {
+            let many: fn(&Place, usize) = |place, i| {
+                place.turn(Way::Locked);
+                place.many(i);
+            };
+            let single: fn(&Place, usize) = |place, i| {
+                place.single(i);
+                place.single(i);
+            };
+            assert_eq!(cast(Way::Native, &[many, single]).1, 3);
+        });
+    }
+
+    #[test]
+    fn loom_no_update_is_lost_on_the_way_back() {
+        model(3, || {
+            let single: fn(&Place, usize) = |place, i| {
+                place.turn(Way::Native);
+                place.single(i);
+            };
+            let many: fn(&Place, usize) = |place, i| {
+                place.many(i);
+                place.many(i);
+            };
+            assert_eq!(cast(Way::Locked, &[single, many]).1, 3);
+        });
+    }
+
+    #[test]
+    fn loom_no_update_is_lost_when_two_change_the_way_against_each_other() {
+        model(2, || {
+            let many: fn(&Place, usize) = |place, i| {
+                place.turn(Way::Locked);
+                place.many(i);
+            };
+            let single: fn(&Place, usize) = |place, i| {
+                place.turn(Way::Native);
+                place.single(i);
+            };
+            let bare: fn(&Place, usize) = |place, _| place.without_word();
+            assert_eq!(cast(Way::Native, &[many, single, bare]).1, 3);
+            assert_eq!(cast(Way::Locked, &[many, single, bare]).1, 3);
+        });
+    }
+
+    /// A process is killed at every point of an update or of a change in turn. The others lose no
+    /// update, and finish the change.
+    #[test]
+    fn loom_the_dead_keep_nobody_from_changing_the_way() {
+        for n in 1.. {
+            let lived = Arc::new(std::sync::atomic::AtomicBool::new(true));
+            let all = lived.clone();
+            model(2, move || {
+                let place = Place::new(3, Way::Native);
+                let (mortal, other) = (place.clone(), place.clone());
+                let all = all.clone();
+                let mortal = thread::spawn(move || {
+                    let done = kill_at(n, || {
+                        mortal.turn(Way::Locked);
+                        mortal.turn(Way::Native);
+                        mortal.single(0);
+                    });
+                    if done.is_none() {
+                        all.store(false, Ordering::Relaxed);
+                    }
+                    mortal.dead[0].store(true, Ordering::Release);
+                });
+                let other = thread::spawn(move || other.single(1));
+                place.turn(Way::Locked);
+                place.many(2);
+                mortal.join().unwrap();
+                other.join().unwrap();
+                let sum = place.element.load(Ordering::Relaxed);
+                assert!(sum == 2 || sum == 3, "{sum}");
+                // Undisturbed, a change comes about whatever the dead left.
+                assert!(place.turn(Way::Locked));
+                place.many(2);
+                assert!(place.turn(Way::Native));
+                place.single(1);
+                assert_eq!(place.element.load(Ordering::Relaxed), sum + 2);
+            });
+            if lived.load(std::sync::atomic::Ordering::Relaxed) {
+                break;
+            }
+        }
+    }
+}

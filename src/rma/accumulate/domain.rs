@@ -35,7 +35,7 @@ use super::{kernel, pairs};
 use crate::base::sync::{AtomicI32, Ordering};
 use crate::base::{Error, Rank, Result};
 use crate::coll::Team;
-use crate::layout::{Kind, Located, Numeric, Op};
+use crate::layout::{Kind, Located, Op};
 use crate::rma::block::{Stripe, Stripes, WindowBlock};
 use crate::rma::info::{AccumulateOps, Info};
 use crate::shm::bias::{Bias, Way};
@@ -67,10 +67,7 @@ mod cost {
 /// One process's side of a window's atomic domain.
 #[derive(Debug)]
 pub(crate) struct Domain {
-    /// In the window's block.
-    bias: NonNull<Bias>,
-    /// Names the attachment to the node for `section::mine`.
-    key: u64,
+    near: Near,
     /// Replacing may not meet another operation on the same element, so it needs no protection.
     replace_freely: bool,
     /// Address that stripes are counted from, the same byte of the segment in every process.
@@ -83,10 +80,32 @@ pub(crate) struct Domain {
     turn_after: i32,
 }
 
-// SAFETY: `bias` points to an atomic of the window's block, which lives as long as the domain.
+// SAFETY: what its pointers lead to are atomics of the window's block, which lives as long as it.
 unsafe impl Send for Domain {}
 // SAFETY: as above.
 unsafe impl Sync for Domain {}
+
+/// What an update looks at first. Copied to where the update begins: each load that depends on
+/// another one counts, for none can begin before the atomic instruction ahead is done.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Near {
+    /// In the window's block.
+    bias: NonNull<Bias>,
+    /// Names the attachment to the node for `section::mine`.
+    key: u64,
+}
+
+// SAFETY: `bias` points to an atomic of the window's block, which lives as long as it.
+unsafe impl Send for Near {}
+// SAFETY: as above.
+unsafe impl Sync for Near {}
+
+/// Updates of elements whose type is known.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Updates<'w> {
+    near: Near,
+    domain: &'w Domain,
+}
 
 /// How elements of a kind are updated.
 struct Kinds {
@@ -96,49 +115,58 @@ struct Kinds {
     plain: unsafe fn(Run),
 }
 
-const fn narrow<T: Element>() -> Kinds {
-    Kinds { size: size_of::<T>(), native: Some(element::native::<T>), plain: kernel::plain::<T> }
-}
-
-const fn wide<T: Numeric>() -> Kinds {
-    Kinds { size: size_of::<T>(), native: None, plain: pairs::plain::<T> }
+impl Kinds {
+    const fn of<T: Element>() -> Kinds {
+        let native: Option<unsafe fn(Run)> =
+            if T::NATIVE { Some(element::native::<T>) } else { None };
+        Kinds { size: size_of::<T>(), native, plain: kernel::plain::<T> }
+    }
 }
 
 fn kinds(kind: Kind) -> Kinds {
     match kind {
-        Kind::U8 => narrow::<u8>(),
-        Kind::U16 => narrow::<u16>(),
-        Kind::U32 => narrow::<u32>(),
-        Kind::U64 => narrow::<u64>(),
-        Kind::I8 => narrow::<i8>(),
-        Kind::I16 => narrow::<i16>(),
-        Kind::I32 => narrow::<i32>(),
-        Kind::I64 => narrow::<i64>(),
-        Kind::F32 => narrow::<f32>(),
-        Kind::F64 => narrow::<f64>(),
-        Kind::F32Located => narrow::<Located<f32, i32>>(),
-        Kind::I32Located => narrow::<Located<i32, i32>>(),
-        Kind::U32Located => narrow::<Located<u32, i32>>(),
-        Kind::F64Located => wide::<Located<f64, i64>>(),
-        Kind::I64Located => wide::<Located<i64, i64>>(),
-        Kind::U64Located => wide::<Located<u64, i64>>(),
+        Kind::U8 => Kinds::of::<u8>(),
+        Kind::U16 => Kinds::of::<u16>(),
+        Kind::U32 => Kinds::of::<u32>(),
+        Kind::U64 => Kinds::of::<u64>(),
+        Kind::I8 => Kinds::of::<i8>(),
+        Kind::I16 => Kinds::of::<i16>(),
+        Kind::I32 => Kinds::of::<i32>(),
+        Kind::I64 => Kinds::of::<i64>(),
+        Kind::F32 => Kinds::of::<f32>(),
+        Kind::F64 => Kinds::of::<f64>(),
+        Kind::F32Located => Kinds::of::<Located<f32, i32>>(),
+        Kind::I32Located => Kinds::of::<Located<i32, i32>>(),
+        Kind::U32Located => Kinds::of::<Located<u32, i32>>(),
+        Kind::F64Located => Kinds::of::<Located<f64, i64>>(),
+        Kind::I64Located => Kinds::of::<Located<i64, i64>>(),
+        Kind::U64Located => Kinds::of::<Located<u64, i64>>(),
     }
 }
 
-impl Domain {
-    /// The domain of the window whose block this is. It must not outlive the block.
-    pub fn new(block: &WindowBlock, info: &Info) -> Domain {
-        let node = block.team.node();
-        Domain {
-            bias: NonNull::from(&block.header().accumulate),
-            key: node.section_key(),
-            replace_freely: info.accumulate_ops == AccumulateOps::SameOp,
-            base: node.mapping().base().addr().get(),
-            stripes: block.stripes(),
-            team: block.team.clone(),
-            balance: AtomicI32::new(0),
-            turn_after: node.turn_after() as i32,
-        }
+impl Near {
+    #[inline(always)]
+    fn bias(&self) -> &Bias {
+        // SAFETY: in the window's block, which outlives the domain.
+        unsafe { self.bias.as_ref() }
+    }
+
+    /// Runs a native update if that is the way at present and this thread has a word to say so.
+    #[inline(always)]
+    fn natively<R>(&self, domain: &Domain, update: impl FnOnce() -> R) -> Option<R> {
+        let section = section::mine(self.key, || &**domain.team.node())?;
+        let turn = section.enter();
+        let done = if self.bias().is_native() { Some(update()) } else { None };
+        section.leave(turn);
+        done
+    }
+}
+
+impl<'w> Updates<'w> {
+    /// Those of a domain, whose [`Domain::near`] is `near`.
+    #[inline(always)]
+    pub fn new(near: Near, domain: &'w Domain) -> Updates<'w> {
+        Updates { near, domain }
     }
 
     /// Atomically replaces `*at` by `*at OP value`; returns what was there.
@@ -160,24 +188,29 @@ impl Domain {
         op: Op,
         value: T,
     ) -> Result<T> {
+        check_aligned::<T>(at)?;
+        if !T::NATIVE {
+            // SAFETY: the caller's.
+            return unsafe { self.domain.fetch_op_locked(part, at, op, value) };
+        }
         if op == Op::NoOp {
             // Whole in any case.
             // SAFETY: the caller's.
             return Ok(unsafe { T::load(at) });
         }
         // SAFETY: the caller's.
-        let update = || unsafe { T::fetch_op(at, op, value) };
-        match self.natively(update) {
+        match self.near.natively(self.domain, || unsafe { T::fetch_op(at, op, value) }) {
             Some(old) => Ok(old),
-            None => self.under_lock(part, at.addr(), update),
+            // SAFETY: the caller's.
+            None => unsafe { self.domain.fetch_op_locked(part, at, op, value) },
         }
     }
 
     /// Atomically replaces `*at` by `new` if its bits equal `expected`'s; returns what was there.
-    /// Cost and errors as for [`Domain::fetch_op`].
+    /// Cost and errors as for [`Updates::fetch_op`].
     ///
     /// # Safety
-    /// As for [`Domain::fetch_op`].
+    /// As for [`Updates::fetch_op`].
     #[inline(always)]
     pub unsafe fn compare_swap<T: Element>(
         &self,
@@ -186,24 +219,29 @@ impl Domain {
         expected: T,
         new: T,
     ) -> Result<T> {
+        check_aligned::<T>(at)?;
+        if !T::NATIVE {
+            // SAFETY: the caller's.
+            return unsafe { self.domain.compare_swap_locked(part, at, expected, new) };
+        }
         // SAFETY: the caller's.
-        let update = || unsafe { T::compare_swap(at, expected, new) };
-        match self.natively(update) {
+        match self.near.natively(self.domain, || unsafe { T::compare_swap(at, expected, new) }) {
             Some(old) => Ok(old),
-            None => self.under_lock(part, at.addr(), update),
+            // SAFETY: the caller's.
+            None => unsafe { self.domain.compare_swap_locked(part, at, expected, new) },
         }
     }
 
     /// `at[i] = at[i] OP values[i]`, each element atomically.
     ///
-    /// Cost: as for [`Domain::fetch_op`] per element while few elements at a time are what the
+    /// Cost: as for [`Updates::fetch_op`] per element while few elements at a time are what the
     /// window sees; else one lock per 16 KiB and plain vector instructions within.
     ///
     /// # Errors
-    /// As for [`Domain::fetch_op`]; some of the elements are updated then.
+    /// As for [`Updates::fetch_op`]; some of the elements are updated then.
     ///
     /// # Safety
-    /// As for [`Domain::fetch_op`], for `values.len()` elements.
+    /// As for [`Updates::fetch_op`], for `values.len()` elements.
     #[inline(always)]
     pub unsafe fn accumulate<T: Element>(
         &self,
@@ -212,8 +250,11 @@ impl Domain {
         op: Op,
         values: &[T],
     ) -> Result<()> {
-        if let [value] = values {
-            let done = self.natively(|| {
+        check_aligned::<T>(at)?;
+        if let [value] = values
+            && T::NATIVE
+        {
+            let done = self.near.natively(self.domain, move || {
                 // SAFETY: the caller's.
                 unsafe {
                     match op {
@@ -229,17 +270,47 @@ impl Domain {
         let from = values.as_ptr().cast();
         let run = Run { op, at: at.cast(), from, count: values.len(), result: None };
         // SAFETY: the caller's.
-        unsafe { self.run(part, &const { narrow::<T>() }, run) }
+        unsafe { self.domain.run(part, &const { Kinds::of::<T>() }, run) }
+    }
+}
+
+impl std::ops::Deref for Updates<'_> {
+    type Target = Domain;
+    #[inline(always)]
+    fn deref(&self) -> &Domain {
+        self.domain
+    }
+}
+
+impl Domain {
+    /// The domain of the window whose block this is. It must not outlive the block.
+    pub fn new(block: &WindowBlock, info: &Info) -> Domain {
+        let node = block.team.node();
+        Domain {
+            near: Near { bias: NonNull::from(&block.header().accumulate), key: node.section_key() },
+            replace_freely: info.accumulate_ops == AccumulateOps::SameOp,
+            base: node.mapping().base().addr().get(),
+            stripes: block.stripes(),
+            team: block.team.clone(),
+            balance: AtomicI32::new(0),
+            turn_after: node.turn_after() as i32,
+        }
     }
 
-    /// As [`Domain::accumulate`], of elements of a kind known at run time: `count` of them from
+    /// What updates look at first, to be kept where they begin.
+    #[inline]
+    pub fn near(&self) -> Near {
+        self.near
+    }
+
+    /// As [`Updates::accumulate`], of elements of a kind known at run time: `count` of them from
     /// `from`, which need not be aligned. What was there goes to `result`, if given, which need
     /// not be aligned either and may be `from`. The caller has checked that `op` applies to
     /// `kind`.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if `at` is not aligned for such elements; as for
-    /// [`Domain::accumulate`].
+    /// [`Updates::accumulate`].
     ///
     /// # Safety
     /// `at` begins `count` elements of `part`'s memory in this window, mapped here; `from` and
@@ -255,12 +326,12 @@ impl Domain {
         from: *const u8,
         result: Option<*mut u8>,
     ) -> Result<()> {
-        check_aligned(kind, at)?;
+        check_kind_aligned(kind, at)?;
         // SAFETY: the caller's.
         unsafe { self.run(part, &kinds(kind), Run { op, at, from, count, result }) }
     }
 
-    /// As [`Domain::compare_swap`], of an element of a kind known at run time; what was there goes
+    /// As [`Updates::compare_swap`], of an element of a kind known at run time; what was there goes
     /// to `result`. The private operands need not be aligned.
     ///
     /// # Errors
@@ -277,14 +348,19 @@ impl Domain {
         new: *const u8,
         result: *mut u8,
     ) -> Result<()> {
-        check_aligned(kind, at)?;
+        check_kind_aligned(kind, at)?;
         macro_rules! by {
             ($t:ty) => {{
                 let (expected, new) = (expected.cast::<$t>(), new.cast::<$t>());
                 // SAFETY: the caller's.
                 unsafe {
                     let (expected, new) = (expected.read_unaligned(), new.read_unaligned());
-                    let old = self.compare_swap::<$t>(part, at.cast(), expected, new)?;
+                    let old = Updates::new(self.near, self).compare_swap::<$t>(
+                        part,
+                        at.cast(),
+                        expected,
+                        new,
+                    )?;
                     result.cast::<$t>().write_unaligned(old);
                 }
             }};
@@ -295,44 +371,63 @@ impl Domain {
             2 => by!(u16),
             4 => by!(u32),
             8 => by!(u64),
-            _ => {
-                let stripe = self.stripe(part, at.addr());
-                let guard = self.lock_for_pairs(stripe)?;
-                // SAFETY: the caller's; the lock is held.
-                unsafe { pairs::compare_swap(at, expected, new, result) };
-                drop(guard);
-            }
+            _ => by!(Located<u64, i64>),
         }
         Ok(())
     }
 
-    #[inline(always)]
-    fn bias(&self) -> &Bias {
-        // SAFETY: in the window's block, which outlives the domain.
-        unsafe { self.bias.as_ref() }
+    // By value: operands whose addresses are taken would go to memory before every native update.
+
+    /// # Safety
+    /// As for [`Updates::fetch_op`].
+    #[cold]
+    #[inline(never)]
+    unsafe fn fetch_op_locked<T: Element>(
+        &self,
+        part: Rank,
+        at: *mut T,
+        op: Op,
+        value: T,
+    ) -> Result<T> {
+        // SAFETY: the caller's.
+        self.under_lock(part, at.addr(), T::NATIVE, || unsafe { T::fetch_op(at, op, value) })
     }
 
-    /// Runs a native update if that is the way at present and this thread has a word to say so.
-    #[inline(always)]
-    fn natively<R>(&self, update: impl FnOnce() -> R) -> Option<R> {
-        let section = section::mine(self.key, || &**self.team.node())?;
-        let turn = section.enter();
-        let done = if self.bias().is_native() { Some(update()) } else { None };
-        section.leave(turn);
-        done
+    /// # Safety
+    /// As for [`Updates::compare_swap`].
+    #[cold]
+    #[inline(never)]
+    unsafe fn compare_swap_locked<T: Element>(
+        &self,
+        part: Rank,
+        at: *mut T,
+        expected: T,
+        new: T,
+    ) -> Result<T> {
+        // SAFETY: the caller's.
+        self.under_lock(part, at.addr(), T::NATIVE, || unsafe {
+            T::compare_swap(at, expected, new)
+        })
     }
 
     /// Runs the update of one element while holding the lock of the stripe at `addr`.
-    #[cold]
-    fn under_lock<R>(&self, part: Rank, addr: usize, update: impl FnOnce() -> R) -> Result<R> {
+    fn under_lock<R>(
+        &self,
+        part: Rank,
+        addr: usize,
+        native: bool,
+        update: impl FnOnce() -> R,
+    ) -> Result<R> {
         let stripe = self.stripe(part, addr);
         let (guard, loss) = match self.try_lock(stripe) {
             Some(guard) => (guard, cost::LOCK - cost::NATIVE as i32),
-            None => (self.lock(stripe)?, cost::CONTENDED),
+            None => (self.lock(stripe, native)?, cost::CONTENDED),
         };
         let result = update();
         drop(guard);
-        self.weigh(-loss);
+        if native {
+            self.weigh(-loss);
+        }
         Ok(result)
     }
 
@@ -356,18 +451,14 @@ impl Domain {
         stripe.lock.lock_if_free(&**self.team.node())
     }
 
-    /// Waits for a lock. That its last holder died changes nothing: it left whole elements.
+    /// Waits for a lock. That its last holder died changes nothing if it left whole elements.
     #[cold]
-    fn lock<'a>(&'a self, stripe: &'a Stripe) -> Result<LockGuard<'a, Node>> {
-        stripe.lock.lock(&**self.team.node(), self.team.deadline())
-    }
-
-    /// As [`Domain::lock`], for elements that are not stored whole everywhere.
-    fn lock_for_pairs<'a>(&'a self, stripe: &'a Stripe) -> Result<LockGuard<'a, Node>> {
-        let guard = self.lock(stripe)?;
+    fn lock<'a>(&'a self, stripe: &'a Stripe, native: bool) -> Result<LockGuard<'a, Node>> {
+        let node = &**self.team.node();
+        let guard = stripe.lock.lock(node, self.team.deadline())?;
         match guard.previous_holder_died() {
-            Some(slot) if !pairs::WHOLE => {
-                Err(self.team.node().died(slot, "an accumulate on pairs, which may be torn now"))
+            Some(slot) if !native && !pairs::WHOLE => {
+                Err(node.died(slot, "an accumulate on pairs, one of which may be torn"))
             }
             _ => Ok(guard),
         }
@@ -385,11 +476,11 @@ impl Domain {
                 update();
                 return Ok(());
             }
-            if run.count <= FEW && self.natively(update).is_some() {
+            if run.count <= FEW && self.near.natively(self, update).is_some() {
                 return Ok(());
             }
             if run.count == 1 {
-                return self.under_lock(part, run.at.addr(), update);
+                return self.under_lock(part, run.at.addr(), true, update);
             }
             // What the native way costs more than the other one.
             let loss = match (run.op, run.result) {
@@ -456,14 +547,14 @@ impl Domain {
         wait: bool,
     ) -> Result<bool> {
         if let Some(native) = kinds.native {
-            while run.count > 0 && self.bias().is_native() {
+            while run.count > 0 && self.near.bias().is_native() {
                 let now = run.count.min(SECTION);
                 // SAFETY: now <= run.count, twice.
                 let (part, rest) = unsafe {
                     (run.slice(kinds.size, 0, now), run.slice(kinds.size, now, run.count - now))
                 };
                 // SAFETY: the caller's.
-                if self.natively(|| unsafe { native(part) }).is_none() {
+                if self.near.natively(self, || unsafe { native(part) }).is_none() {
                     break;
                 }
                 run = rest;
@@ -476,8 +567,7 @@ impl Domain {
         let guard = match self.try_lock(stripe) {
             Some(guard) => guard,
             None if !wait => return Ok(false),
-            None if kinds.native.is_none() => self.lock_for_pairs(stripe)?,
-            None => self.lock(stripe)?,
+            None => self.lock(stripe, kinds.native.is_some())?,
         };
         // SAFETY: the caller's; the lock is held.
         unsafe { self.locked(kinds, run) };
@@ -495,9 +585,9 @@ impl Domain {
             unsafe { (kinds.plain)(run) };
             return;
         };
-        if let Some(section) = section::mine(self.key, || &**self.team.node()) {
+        if let Some(section) = section::mine(self.near.key, || &**self.team.node()) {
             let turn = section.enter();
-            let alone = self.bias().way() == Way::Locked;
+            let alone = self.near.bias().way() == Way::Locked;
             if alone {
                 // SAFETY: the caller's; everybody else's updates need the lock.
                 unsafe { (kinds.plain)(run) };
@@ -514,7 +604,7 @@ impl Domain {
     /// Adds to the balance what native updates lose (or locks, if negative), and changes the way
     /// once it is enough.
     fn weigh(&self, loss: i32) {
-        let way = self.bias().way();
+        let way = self.near.bias().way();
         let balance = self.balance.load(Ordering::Relaxed).saturating_add(loss);
         // What speaks for the present way cannot be saved up.
         let balance = match way {
@@ -528,7 +618,7 @@ impl Domain {
             && way != to;
         self.balance.store(if enough { 0 } else { balance }, Ordering::Relaxed);
         if enough {
-            self.bias().turn(to, || self.outwait());
+            self.near.bias().turn(to, || self.outwait());
         }
     }
 
@@ -550,16 +640,28 @@ fn gain(count: usize) -> i32 {
     i32::try_from(ns).unwrap_or(i32::MAX)
 }
 
-fn check_aligned(kind: Kind, at: *mut u8) -> Result<()> {
-    // Pairs of 8-byte halves are updated under locks, which ask for no more than their halves do.
-    let align = kind.size().min(8);
-    if at.addr().is_multiple_of(align) {
+/// An error if an element of that type at `at` cannot be updated whole. Costs nothing for types
+/// whose alignment is their size: the caller has seen to that.
+#[inline(always)]
+fn check_aligned<T: Element>(at: *mut T) -> Result<()> {
+    if align_of::<T>() == T::KIND.align() {
         return Ok(());
     }
+    check_kind_aligned(T::KIND, at.cast())
+}
+
+fn check_kind_aligned(kind: Kind, at: *mut u8) -> Result<()> {
+    // Of pairs under a lock no more is asked than of their halves.
+    let align = kind.align();
+    if at.addr().is_multiple_of(align) { Ok(()) } else { Err(misaligned(kind, align)) }
+}
+
+#[cold]
+fn misaligned(kind: Kind, align: usize) -> Error {
     let why = format!(
         "an element of {} bytes lies at an address that is no multiple of {align}; only aligned \
          elements are updated whole",
         kind.size()
     );
-    Err(Error::invalid("the target of an accumulate", why))
+    Error::invalid("the target of an accumulate", why)
 }

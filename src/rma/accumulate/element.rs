@@ -11,20 +11,25 @@ use crate::base::sync::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering::Rel
 use crate::layout::Located;
 use crate::layout::op::{Numeric, Op};
 
-mod sealed {
+pub(super) mod sealed {
     pub trait Sealed {}
 }
 
-/// An element that the processor can update atomically: integers of 8 to 64 bits, `f32`, `f64`,
-/// and values with an index of 8 bytes together.
+/// An element that windows update: integers of 8 to 64 bits, `f32`, `f64`, and values with an
+/// index ([`Located`]).
 pub trait Element: Numeric + sealed::Sealed {
+    /// Whether the processor updates it atomically: all but values of 8 bytes with an index. The
+    /// methods are atomic only then; others need the lock of the window's domain.
+    const NATIVE: bool = true;
+
     /// Atomically replaces `*at` by `*at OP value` and returns what was there.
     ///
     /// Cost: one lock-prefixed instruction for integer `Sum`, `BitAnd`, `BitOr`, `BitXor` and
     /// any `Replace`; a load for `NoOp`; a compare-and-swap loop for the rest.
     ///
     /// # Safety
-    /// `at` is aligned and lies in live memory that is accessed only atomically.
+    /// `at` is a multiple of the size (of 8, if that is less) and lies in live memory that is
+    /// accessed only atomically.
     unsafe fn fetch_op(at: *mut Self, op: Op, value: Self) -> Self;
 
     /// Atomically replaces `*at` by `new` if its bits equal `expected`'s; returns what was there.

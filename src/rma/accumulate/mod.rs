@@ -7,5 +7,5 @@ mod pairs;
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 mod simd;
 
-pub(crate) use domain::Domain;
+pub(crate) use domain::{Domain, Near, Updates};
 pub use element::Element;

@@ -55,7 +55,7 @@ impl<T: Datum> Window<T> {
                 };
                 // SAFETY: `place_span` checked the bounds of the shape; whoever made the memories
                 // those of theirs (`within`); the sizes are equal.
-                unsafe { carry_out(self.domain(), &operation, at) }
+                unsafe { carry_out(&self.domain(), &operation, at) }
             }
         }
     }
