@@ -80,6 +80,7 @@ impl<T: Element> Epoch<'_, T> {
         here: Shape<'_>,
     ) -> Result<()> {
         const WHAT: &str = "accumulate_layout";
+        self.admit(WHAT, target)?;
         check_op::<T>(op)?;
         self.admit(WHAT, target)?;
         let origin = within(WHAT, Memory::of(values), here)?;
@@ -104,6 +105,7 @@ impl<T: Element> Epoch<'_, T> {
         into_shape: Shape<'_>,
     ) -> Result<()> {
         const WHAT: &str = "get_accumulate_layout";
+        self.admit(WHAT, target)?;
         check_op::<T>(op)?;
         self.admit(WHAT, target)?;
         let origin = if op == Op::NoOp && values.is_empty() {

@@ -99,6 +99,7 @@ impl<T: Element> Epoch<'_, T> {
         result: &mut [T],
     ) -> Result<()> {
         const WHAT: &str = "get_accumulate";
+        self.admit(WHAT, target)?;
         check_op::<T>(op)?;
         self.admit(WHAT, target)?;
         let reads_only = op == Op::NoOp && values.is_empty();

@@ -81,6 +81,7 @@ impl<T: Element> Epoch<'_, T> {
         values: &[T],
     ) -> Result<Request<Vec<T>>> {
         const WHAT: &str = "get_accumulate_request";
+        self.admit(WHAT, target)?;
         check_op::<T>(op)?;
         self.admit(WHAT, target)?;
         if let Place::Away(at) = self.window.place(WHAT, target, start, values.len())? {
