@@ -16,6 +16,7 @@ mod collective;
 mod generated;
 mod operations;
 mod sweep;
+mod synchronisation;
 mod window;
 
 use hither::{Job, Result};
@@ -41,8 +42,10 @@ const WAYS: [&str; 1] = ["direct"];
 
 /// All cases for a way: with the first way, those too that choose for themselves.
 fn cases(way: &str) -> Vec<Case> {
-    let written =
-        [collective::CASES, window::CASES, operations::CASES, active::CASES].into_iter().flatten();
+    let written = [collective::CASES, window::CASES, operations::CASES, active::CASES]
+        .into_iter()
+        .flatten()
+        .chain(synchronisation::cases());
     let mut all: Vec<Case> =
         written.map(|&(name, run)| Case { name: name.to_owned(), run: Box::new(run) }).collect();
     if way == WAYS[0] {

@@ -54,8 +54,7 @@ impl Core {
         }
         if let Some(engine) = self.engine() {
             let exclusive = kind == LockKind::Exclusive;
-            self.epochs.note_unlisted(what, own)?;
-            self.epochs.list(target.0, kind);
+            self.epochs.list(what, target.0, kind, own)?;
             engine
                 .lock(target, Locking { exclusive, no_check: assertions.no_check })
                 .inspect_err(|_| _ = self.epochs.unlist(target.0))?;
@@ -65,7 +64,7 @@ impl Core {
             if self.held(target).is_some() {
                 return Err(misuse(what, NESTED));
             }
-            self.epochs.note_unlisted(what, own)?;
+            self.epochs.list(what, target.0, kind, own)?;
             return Ok(Grant { hold: Hold::Asserted, recovered: None });
         }
         let deadline = self.block.team.deadline();
@@ -102,7 +101,7 @@ impl Core {
             }
             Hold::Asserted => {
                 let done = self.complete_operations(Some(target));
-                self.epochs.drop_unlisted();
+                self.epochs.unlist(target.0);
                 done
             }
             Hold::Engine => self.unlock_engine(target),
@@ -128,7 +127,7 @@ impl Core {
         match hold {
             // It fails only if a peer overwrote the lock; later uses say so too.
             Hold::Block => drop(self.unlock_block(target, kind, false)),
-            Hold::Asserted => self.epochs.drop_unlisted(),
+            Hold::Asserted => _ = self.epochs.unlist(target.0),
             // Not without the answer, or nobody would ever get the lock.
             Hold::Engine => drop(self.unlock_engine(target)),
         }
@@ -157,9 +156,6 @@ impl Core {
         assertions: Assertions,
     ) -> Result<()> {
         let grant = self.lock(what, target, kind, assertions)?;
-        if grant.hold == Hold::Asserted {
-            self.epochs.list(target.0, kind);
-        }
         if let Some(rank) = grant.recovered {
             self.epochs.groups().recovered.push((target.0, rank));
         }

@@ -58,7 +58,7 @@ pub(crate) struct State {
     access: AtomicU32,
     exposure: AtomicU32,
     locked: AtomicBool,
-    /// Locks that the window's block does not know.
+    /// Locks that the window's block does not know: as many as the ledger has.
     unlisted: AtomicU32,
     /// How often a test has found nothing.
     looks: AtomicU32,
@@ -72,7 +72,7 @@ pub(super) struct Groups {
     pub started: Arc<[Rank]>,
     /// Origins of the exposure epoch opened by `post`.
     pub posted: Arc<[Rank]>,
-    /// Locks that the block does not know, as far as no guard does.
+    /// Locks that the block does not know.
     pub ledger: Vec<(u32, LockKind)>,
     /// Parts locked without a guard, and who was lost while it held them.
     pub recovered: Vec<(u32, Rank)>,
@@ -184,22 +184,14 @@ impl State {
         Ok(())
     }
 
-    /// Counts a lock that the block does not know; on an error it is not counted.
-    pub fn note_unlisted(&self, what: &'static str, own: bool) -> Result<()> {
+    /// Puts a lock that the block does not know on the ledger; on an error it is not there.
+    pub fn list(&self, what: &'static str, target: u32, kind: LockKind, own: bool) -> Result<()> {
+        self.groups().ledger.push((target, kind));
         self.unlisted.fetch_add(1, Ordering::SeqCst);
-        self.may_lock(what, own).inspect_err(|_| self.drop_unlisted())?;
+        fence_after_rmw();
+        self.may_lock(what, own).inspect_err(|_| _ = self.unlist(target))?;
         self.decline();
         Ok(())
-    }
-
-    /// Forgets a lock that was counted.
-    pub fn drop_unlisted(&self) {
-        self.unlisted.fetch_sub(1, Ordering::SeqCst);
-    }
-
-    /// Puts a lock that was counted on the ledger.
-    pub fn list(&self, target: u32, kind: LockKind) {
-        self.groups().ledger.push((target, kind));
     }
 
     /// Takes a lock off the ledger and the count; false if it is not there.
@@ -210,7 +202,7 @@ impl State {
         };
         groups.ledger.swap_remove(at);
         drop(groups);
-        self.drop_unlisted();
+        self.unlisted.fetch_sub(1, Ordering::SeqCst);
         true
     }
 

@@ -1,0 +1,254 @@
+//! Fences, and the synchronisation of groups by start and post.
+
+use super::{EXCLUSIVE, SHARED, add_one, next, none, previous, refused, until, word};
+use crate::Written;
+use hither::{Assertions, Error, Job, Op, Rank, Result, Window};
+use std::time::Duration;
+
+pub const CASES: &[Written] = &[
+    ("dropped_guards_close_their_epochs", dropped_guards),
+    ("fence_assertions", fence_assertions),
+    ("start_post_in_a_ring", ring),
+    ("start_post_in_pairs", pairs),
+    ("start_post_one_and_all", one_and_all),
+    ("start_post_empty_groups", empty_groups),
+    ("start_post_polled_by_test", polled),
+    ("start_post_without_check", unchecked),
+    ("start_post_groups_are_validated", bad_groups),
+    ("exposure_goes_on_after_a_deadline", exposure_deadline),
+];
+
+fn fence_assertions(job: &Job) -> Result<()> {
+    let window = Window::<u64>::allocate(job.team(), 1)?;
+    let first = Assertions { no_precede: true, no_store: true, ..none() };
+    let reading = Assertions { no_put: true, no_store: true, ..none() };
+    let last = Assertions { no_succeed: true, no_put: true, ..none() };
+    for round in 1..30u64 {
+        let mut epoch = window.fence_with(first)?;
+        epoch.put(next(job), 0, &[round])?;
+        epoch.next_with(reading)?;
+        assert_eq!(epoch.assertions(), reading);
+        let mut far = [0];
+        epoch.get(previous(job), 0, &mut far)?;
+        assert_eq!((far[0], window.local().get(0)?), (round, round));
+        epoch.next_with(last)?;
+        refused(epoch.put(next(job), 0, &[0]));
+        refused(epoch.next());
+        drop(epoch);
+        // It is still a barrier.
+        window.local().set(0, round + 1000)?;
+        let ended = window.fence_with(Assertions { no_precede: true, ..last })?;
+        refused(ended.get(next(job), 0, &mut far));
+        refused(ended.end());
+        let epoch = window.lock_all()?;
+        assert_eq!(word(&epoch, next(job), 0)?, round + 1000);
+        epoch.unlock_all()?;
+        job.team().barrier()?;
+    }
+    Ok(())
+}
+
+fn ring(job: &Job) -> Result<()> {
+    let window = Window::<u64>::allocate(job.team(), 2)?;
+    for round in 1..100u64 {
+        let exposure = window.post(&[previous(job)])?;
+        let access = window.start(&[next(job)])?;
+        access.put(next(job), 0, &[round, round * 2])?;
+        access.complete()?;
+        exposure.wait()?;
+        let mut mine = [0; 2];
+        window.local().read(0, &mut mine)?;
+        assert_eq!(mine, [round, round * 2]);
+    }
+    job.team().barrier()
+}
+
+/// Each rank with the one whose number differs in the last bit, in one direction at a time.
+fn pairs(job: &Job) -> Result<()> {
+    let window = Window::<u64>::allocate(job.team(), 1)?;
+    let partner = Rank(job.rank().0 ^ 1);
+    if partner.0 < job.size() {
+        for round in 1..60u64 {
+            for first in [0, 1] {
+                if job.rank().0 % 2 == first {
+                    let access = window.start(&[partner])?;
+                    access.accumulate(partner, 0, Op::Sum, &[round])?;
+                    access.complete()?;
+                } else {
+                    let before = window.local().get(0)?;
+                    window.post(&[partner])?.wait()?;
+                    assert_eq!(window.local().get(0)?, before + round);
+                }
+            }
+        }
+    }
+    job.team().barrier()
+}
+
+fn one_and_all(job: &Job) -> Result<()> {
+    let size = job.size() as usize;
+    let window = Window::<u64>::allocate(job.team(), size)?;
+    // In an order of each one's own: groups are sets.
+    let mut everybody: Vec<Rank> = job.team().ranks().collect();
+    everybody.rotate_left(job.rank().index());
+    for round in 1..20u64 {
+        // All to all, oneself among them.
+        let exposure = window.post(&everybody)?;
+        let access = window.start(&everybody)?;
+        for &target in &everybody {
+            access.put(target, job.rank().index(), &[round * 100 + u64::from(job.rank().0)])?;
+        }
+        access.complete()?;
+        exposure.wait()?;
+        for rank in 0..size {
+            assert_eq!(window.local().get(rank)?, round * 100 + rank as u64);
+        }
+        // All to one.
+        let root = Rank((round % u64::from(job.size())) as u32);
+        let exposure = (job.rank() == root).then(|| window.post(&everybody)).transpose()?;
+        let access = window.start(&[root])?;
+        access.put(root, job.rank().index(), &[round])?;
+        access.complete()?;
+        if let Some(exposure) = exposure {
+            exposure.wait()?;
+            for rank in 0..size {
+                assert_eq!(window.local().get(rank)?, round);
+            }
+        }
+        job.team().barrier()?;
+    }
+    Ok(())
+}
+
+fn empty_groups(job: &Job) -> Result<()> {
+    let window = Window::<u64>::allocate(job.team(), 1)?;
+    for _ in 0..20 {
+        let mut exposure = window.post(&[])?;
+        let access = window.start(&[])?;
+        refused(access.put(next(job), 0, &[1]));
+        access.complete()?;
+        assert!(exposure.test()?);
+        window.post(&[])?.wait()?;
+    }
+    assert_eq!(window.local().get(0)?, 0);
+    job.team().barrier()
+}
+
+fn polled(job: &Job) -> Result<()> {
+    let window = Window::<u64>::allocate(job.team(), 1)?;
+    for round in 1..40u64 {
+        let mut exposure = window.post(&[previous(job)])?;
+        // Nobody starts before this barrier.
+        assert!(!exposure.test()?);
+        job.team().barrier()?;
+        let access = window.start(&[next(job)])?;
+        access.put(next(job), 0, &[round])?;
+        access.complete()?;
+        until("the origin completes", || exposure.test())?;
+        assert!(exposure.test()?, "it stays over");
+        assert_eq!(window.local().get(0)?, round);
+        exposure.wait()?;
+        job.team().barrier()?;
+    }
+    Ok(())
+}
+
+fn unchecked(job: &Job) -> Result<()> {
+    let window = Window::<u64>::allocate(job.team(), 1)?;
+    let asserted = Assertions { no_check: true, ..none() };
+    for round in 1..30u64 {
+        let exposure = window.post_with(&[previous(job)], asserted)?;
+        job.team().barrier()?;
+        let access = window.start_with(&[next(job)], asserted)?;
+        access.put(next(job), 0, &[round])?;
+        access.complete()?;
+        exposure.wait()?;
+        assert_eq!(window.local().get(0)?, round);
+        // As if it had not been.
+        let exposure = window.post(&[previous(job)])?;
+        window.start(&[next(job)])?.complete()?;
+        exposure.wait()?;
+        // Locks that nobody wants at the same time: each rank its own target.
+        let epoch = window.lock_with(next(job), EXCLUSIVE, asserted)?;
+        add_one(&epoch, next(job), 0)?;
+        epoch.unlock()?;
+        job.team().barrier()?;
+        assert_eq!(window.local().get(0)?, round + 1);
+        let epoch = window.lock_all_with(asserted)?;
+        assert_eq!(word(&epoch, next(job), 0)?, round + 1);
+        epoch.unlock_all()?;
+        job.team().barrier()?;
+    }
+    Ok(())
+}
+
+fn bad_groups(job: &Job) -> Result<()> {
+    let window = Window::<u64>::allocate(job.team(), 1)?;
+    let invalid = |error: Option<Error>| {
+        assert!(matches!(error, Some(Error::InvalidArgument { .. })), "{error:?}");
+    };
+    for group in [vec![Rank(job.size())], vec![Rank(0), Rank(0)], vec![Rank(u32::MAX), Rank(0)]] {
+        invalid(window.start(&group).err());
+        invalid(window.post(&group).err());
+        invalid(window.unguarded().start(&group, none()).err());
+        invalid(window.unguarded().post(&group, none()).err());
+    }
+    for target in [Rank(job.size()), Rank(u32::MAX)] {
+        invalid(window.lock(target, SHARED).err());
+        invalid(window.unguarded().lock(target, EXCLUSIVE, none()).err());
+        invalid(window.unguarded().unlock(target).err());
+        invalid(window.unguarded().epoch(target).err());
+    }
+    // Nothing is open.
+    window.fence()?.end()
+}
+
+fn exposure_deadline(job: &Job) -> Result<()> {
+    let hasty = job.team().with_deadline(Duration::from_millis(30));
+    let window = Window::<u64>::allocate(&hasty, 1)?;
+    let mut late = window.post(&[previous(job)])?.wait();
+    assert!(matches!(late, Err(Error::TimedOut { .. })), "{late:?}");
+    refused(window.post(&[previous(job)]));
+    let loose = window.unguarded();
+    assert!(!loose.test()?);
+    job.team().barrier()?;
+    let access = window.start(&[next(job)])?;
+    access.put(next(job), 0, &[7])?;
+    access.complete()?;
+    until("the origin completes", || {
+        late = loose.wait();
+        Ok(!matches!(late, Err(Error::TimedOut { .. })))
+    })?;
+    late?;
+    assert_eq!(window.local().get(0)?, 7);
+    refused(loose.wait());
+    job.team().barrier()?;
+    // A start that was given up leaves nothing behind, and keeps posts that come.
+    let early = window.start(&[next(job)]);
+    assert!(matches!(early, Err(Error::TimedOut { .. })), "{early:?}");
+    job.team().barrier()?;
+    let exposure = window.post(&[previous(job)])?;
+    job.team().barrier()?;
+    window.start(&[next(job)])?.complete()?;
+    job.team().barrier()?;
+    exposure.wait()?;
+    job.team().barrier()
+}
+
+fn dropped_guards(job: &Job) -> Result<()> {
+    let window = Window::<u64>::allocate(job.team(), 1)?;
+    for _ in 0..10 {
+        for kind in [EXCLUSIVE, SHARED] {
+            let epoch = window.lock(next(job), kind)?;
+            epoch.accumulate(next(job), 0, Op::Sum, &[1])?;
+            drop(epoch);
+        }
+        window.lock_all()?.accumulate(next(job), 0, Op::Sum, &[1])?;
+        let exposure = window.post(&[previous(job)])?;
+        window.start(&[next(job)])?.accumulate(next(job), 0, Op::Sum, &[1])?;
+        drop(exposure);
+        window.fence()?.accumulate(next(job), 0, Op::Sum, &[1])?;
+    }
+    assert_eq!(window.local().get(0)?, 50);
+    job.team().barrier()
+}
