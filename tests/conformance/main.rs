@@ -38,14 +38,18 @@ pub type Written = (&'static str, fn(&Job) -> Result<()>);
 const SIZES: [u32; 4] = [1, 2, 4, 8];
 
 /// The ways in which windows are reached, unless a case says so itself.
-const WAYS: [&str; 1] = ["direct"];
+const WAYS: [&str; 2] = ["direct", "packets"];
+
+/// Cases about memory that is mapped, by nature.
+const MAPPED: [&str; 3] = ["same_address_everywhere", "barrier_orders_stores", "threads_of_a_rank"];
 
 /// All cases for a way: with the first way, those too that choose for themselves.
 fn cases(way: &str) -> Vec<Case> {
-    let written = [collective::CASES, window::CASES, operations::CASES, active::CASES]
-        .into_iter()
-        .flatten()
-        .chain(synchronisation::cases());
+    let active = if way == WAYS[0] { active::CASES } else { active::BY_PACKETS };
+    let written =
+        [collective::CASES, window::CASES, operations::CASES, active].into_iter().flatten();
+    let written = written.chain(synchronisation::cases());
+    let written = written.filter(|(name, _)| way == WAYS[0] || !MAPPED.contains(name));
     let mut all: Vec<Case> =
         written.map(|&(name, run)| Case { name: name.to_owned(), run: Box::new(run) }).collect();
     if way == WAYS[0] {

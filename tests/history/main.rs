@@ -13,6 +13,7 @@ mod program;
 #[path = "../support/random.rs"]
 mod random;
 mod round;
+mod sections;
 mod selftest;
 
 use hither::world::{Launcher, Output};
@@ -22,7 +23,7 @@ use std::time::{Duration, Instant};
 
 /// First argument of a process that is a rank.
 const RANK: &str = "--rank-of-history";
-const WAYS: [&str; 1] = ["direct"];
+const WAYS: [&str; 2] = ["direct", "packets"];
 
 fn value_of(args: &[String], name: &str) -> Option<String> {
     let at = args.iter().position(|arg| arg == name)?;
@@ -73,7 +74,8 @@ fn main() {
 fn racy(seed: u64) -> usize {
     let rounds = |job: Job| -> Result<usize> {
         let refused = (seed..seed + 60).filter(|&seed| {
-            let round = Round { racy: true, ..Round::new(seed, WAYS[0], job.size()) };
+            let round =
+                Round { racy: true, sections: false, ..Round::new(seed, WAYS[0], job.size()) };
             round::play(&job, &round).is_err()
         });
         let refused = refused.count();

@@ -135,7 +135,11 @@ impl<T: Word> Player<'_, T> {
         };
         let ended = if saw.is_some() { self.clock.tick()? } else { u64::MAX };
         let word = self.round.word(target, word);
-        self.events.push(Event { origin: me.0, call, ended, word, what, saw });
+        // Packets do not come in between what an owner does to its own memory: to the checker
+        // that is somebody else.
+        let apart = local.is_some() && saw.is_some() && self.round.way == "packets";
+        let origin = me.0 + if apart { self.job.size() } else { 0 };
+        self.events.push(Event { origin, call, ended, word, what, saw });
         Ok(())
     }
 

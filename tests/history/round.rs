@@ -1,8 +1,11 @@
 //! A round: what a seed decides for all ranks, and what is done with their events.
 
 use super::check::{Event, Verdict, judge};
+use super::program::{self, Word};
 use super::random::Random;
-use super::{program, program::Word};
+use super::sections;
+use hither::rma::Info;
+use hither::rma::info::Medium;
 use hither::{Error, Job, Op, Rank, Result, Window};
 use std::collections::BTreeMap;
 
@@ -12,6 +15,8 @@ pub struct Round {
     pub seed: u64,
     pub way: &'static str,
     pub elements: &'static str,
+    /// Sections under locks instead of atomic operations.
+    pub sections: bool,
     /// Ranks whose parts are used.
     pub targets: u32,
     /// Words watched in each part.
@@ -29,17 +34,19 @@ impl Round {
         let mut random = Random::new(seed);
         let mut pick = |names: &[&'static str]| names[random.below(names.len() as u64) as usize];
         let elements = pick(&["u32", "i32", "u64", "i64", "f32", "f64"]);
+        let sections = random.below(3) == 0;
         let targets = 1 + random.below(2) as u32;
-        let words = 1 + random.below(3) as u32;
+        let words = if sections { 2 } else { 1 + random.below(3) as u32 };
         // So that the checker has enough to do, and not too much.
         let operations = (10 + random.below(30)).min(240 / u64::from(ranks));
         let batch = [1, 2, 4, 8][random.below(4) as usize];
-        Round { seed, way, elements, targets, words, operations, batch, racy: false }
+        Round { seed, way, elements, sections, targets, words, operations, batch, racy: false }
     }
 
     /// The window on which the program runs.
     pub fn window<T: Word>(&self, job: &Job, len: usize) -> Result<Window<T>> {
-        Window::allocate(job.team(), len)
+        let medium = if self.way == "packets" { Medium::Packets } else { Medium::Auto };
+        Window::builder(job.team()).info(Info { medium, ..Info::default() }).allocate(len)
     }
 
     /// The number of a word among all parts'.
@@ -66,12 +73,12 @@ impl Clock {
 pub fn play(job: &Job, round: &Round) -> Result<()> {
     let clock = Clock::new(job)?;
     let mine = match round.elements {
-        "u32" => program::run::<u32>(job, round, &clock),
-        "i32" => program::run::<i32>(job, round, &clock),
-        "u64" => program::run::<u64>(job, round, &clock),
-        "i64" => program::run::<i64>(job, round, &clock),
-        "f32" => program::run::<f32>(job, round, &clock),
-        _ => program::run::<f64>(job, round, &clock),
+        "u32" => run::<u32>(job, round, &clock),
+        "i32" => run::<i32>(job, round, &clock),
+        "u64" => run::<u64>(job, round, &clock),
+        "i64" => run::<i64>(job, round, &clock),
+        "f32" => run::<f32>(job, round, &clock),
+        _ => run::<f64>(job, round, &clock),
     }?;
     let events = gather(job, &mine)?;
     let mut good = [1u32];
@@ -86,6 +93,14 @@ pub fn play(job: &Job, round: &Round) -> Result<()> {
         return Err(Error::invalid("a history", "nothing explains it, as intended"));
     }
     Err(Error::Misuse { what: "a history", why: format!("nothing explains it; {round:?}") })
+}
+
+fn run<T: Word>(job: &Job, round: &Round, clock: &Clock) -> Result<Vec<Event>> {
+    if round.sections {
+        sections::run::<T>(job, round, clock)
+    } else {
+        program::run::<T>(job, round, clock)
+    }
 }
 
 /// The events of all ranks.

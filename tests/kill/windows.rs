@@ -1,7 +1,7 @@
 //! Workloads on windows, with points at which a rank holds something or is inside something.
 
 use super::fuse::at;
-use hither::{Op, Rank, Result, Team, Window};
+use hither::{LockKind, Op, Rank, Result, Team, Window};
 
 /// A workload on windows.
 pub struct Work {
@@ -16,6 +16,17 @@ pub const WORKS: &[Work] = &[
     Work { name: "active", points: &["inside a handler"], run: active },
     Work { name: "windows", points: &["before creating", "with a window"], run: windows },
     Work { name: "atomics", points: &["in a lock_all epoch"], run: atomics },
+    Work {
+        name: "locks",
+        points: &[
+            "holding an exclusive lock",
+            "half through a change",
+            "holding a shared lock",
+            "holding all locks",
+            "holding locks of all parts",
+        ],
+        run: locks,
+    },
     Work { name: "large", points: &["between large accumulates"], run: large },
 ];
 
@@ -116,4 +127,69 @@ fn large(team: &Team, rounds: u32) -> Result<()> {
     }
     epoch.unlock_all()?;
     team.barrier()
+}
+
+/// Two words that change together under exclusive locks.
+fn locks(team: &Team, rounds: u32) -> Result<()> {
+    let window = Window::<u64>::allocate(team, 4)?;
+    for round in 0..rounds {
+        let target = Rank(round.wrapping_mul(7).wrapping_add(team.rank().0) % team.size());
+        match round % 4 {
+            0 | 1 => {
+                let epoch = window.lock(target, LockKind::Exclusive)?;
+                at("holding an exclusive lock");
+                let mut words = [0; 2];
+                epoch.get(target, 0, &mut words)?;
+                if words[0] != words[1] {
+                    // Only where somebody was lost in the middle, and only until it is repaired.
+                    let lost = epoch.recovered_from();
+                    assert!(lost.is_some(), "half a change and nobody lost: {words:?}");
+                    epoch.put(target, 1, &[words[0]])?;
+                }
+                epoch.put(target, 0, &[words[0] + 1])?;
+                epoch.flush_local()?;
+                at("half through a change");
+                epoch.put(target, 1, &[words[0] + 1])?;
+                // The target's death is its business.
+                unless_dead(epoch.unlock())?;
+            }
+            2 => {
+                let epoch = window.lock(target, LockKind::Shared)?;
+                at("holding a shared lock");
+                let mut words = [0; 2];
+                epoch.get(target, 0, &mut words)?;
+                let lost = epoch.recovered_from();
+                assert!(words[0] == words[1] || lost.is_some(), "half a change: {words:?}");
+                epoch.accumulate(target, 2, Op::Sum, &[1])?;
+                unless_dead(epoch.unlock())?;
+            }
+            _ if round % 8 == 3 => {
+                let epoch = window.lock_all()?;
+                at("holding all locks");
+                epoch.accumulate(target, 2, Op::Sum, &[1])?;
+                unless_dead(epoch.unlock_all())?;
+            }
+            _ => {
+                let locks: Result<Vec<_>> =
+                    team.ranks().map(|rank| window.lock(rank, LockKind::Shared)).collect();
+                let locks = locks?;
+                at("holding locks of all parts");
+                for epoch in locks {
+                    unless_dead(epoch.unlock())?;
+                }
+            }
+        }
+        if round % 32 == 31 {
+            team.barrier()?;
+        }
+    }
+    team.barrier()
+}
+
+/// Takes the death of a target for success: whoever depends on it learns it otherwise.
+fn unless_dead(result: Result<()>) -> Result<()> {
+    match result {
+        Err(error) if error.is_death() => Ok(()),
+        other => other,
+    }
 }

@@ -21,7 +21,7 @@ use watch::Watch;
 /// First argument of a process that is a rank.
 const RANK: &str = "--rank-of-stress";
 /// Ways in which windows are reached.
-pub const WAYS: [&str; 1] = ["direct"];
+pub const WAYS: [&str; 2] = ["direct", "packets"];
 
 fn value_of(args: &[String], name: &str) -> Option<String> {
     let at = args.iter().position(|arg| arg == name)?;

@@ -3,7 +3,9 @@
 
 use super::random::Random;
 use super::watch::Watch;
-use hither::{Datum, Job, Op, Rank, Result, Team, Window};
+use hither::rma::Info;
+use hither::rma::info::Medium;
+use hither::{Datum, Job, LockKind, Op, Rank, Result, Team, Window};
 
 /// What a phase has.
 pub struct Stage<'s> {
@@ -18,6 +20,8 @@ pub const PHASES: &[(&str, Phase)] = &[
     ("fences", fences),
     ("counters under lock_all", counters),
     ("a lock by compare_and_swap", cas_lock),
+    ("locks", locks),
+    ("groups", groups),
     ("active messages", messages),
     ("windows come and go", come_and_go),
     ("windows of parts of the team", halves),
@@ -31,8 +35,8 @@ impl Stage<'_> {
 
     fn window<T: Datum>(&self, team: &Team, len: usize) -> Result<Window<T>> {
         self.watch.step("allocating a window");
-        let _ = self.way;
-        Window::allocate(team, len)
+        let medium = if self.way == "packets" { Medium::Packets } else { Medium::Auto };
+        Window::builder(team).info(Info { medium, ..Info::default() }).allocate(len)
     }
 
     /// Random numbers of this rank.
@@ -144,7 +148,8 @@ fn cas_lock(stage: &Stage<'_>, seed: u64) -> Result<()> {
 
 fn messages(stage: &Stage<'_>, seed: u64) -> Result<()> {
     let mut random = stage.random(seed);
-    let window = stage.window::<u64>(stage.team(), 1)?;
+    // On mapped memory whatever the way of the others.
+    let window = Window::<u64>::allocate(stage.team(), 1)?;
     stage.watch.step("registering a handler");
     let add = window.register::<u64, u64>(1, |call| {
         let old = call.persistent.get(0).unwrap_or(0);
@@ -243,4 +248,85 @@ fn sizes(stage: &Stage<'_>, seed: u64) -> Result<()> {
     let there = stage.sum(mine.iter().sum::<i64>() as u64)?;
     assert_eq!(there, stage.sum(added)?);
     Ok(())
+}
+
+/// Pairs of words that are changed together under exclusive locks, looked at under shared ones.
+fn locks(stage: &Stage<'_>, seed: u64) -> Result<()> {
+    let mut random = stage.random(seed);
+    let window = stage.window::<u64>(stage.team(), 3)?;
+    let mut changed = 0;
+    for _ in 0..random.below(60) {
+        let target = stage.any(&mut random);
+        let mut words = [0; 2];
+        match random.below(4) {
+            0 | 1 => {
+                stage.watch.step("an exclusive lock");
+                let epoch = window.lock(target, LockKind::Exclusive)?;
+                epoch.get(target, 0, &mut words)?;
+                assert_eq!(words[0], words[1], "half a change seen under an exclusive lock");
+                epoch.put(target, 0, &[words[0] + 1])?;
+                if random.below(3) == 0 {
+                    std::thread::yield_now();
+                }
+                epoch.put(target, 1, &[words[1] + 1])?;
+                stage.watch.step("unlocking");
+                epoch.unlock()?;
+                changed += 1;
+            }
+            2 => {
+                stage.watch.step("a shared lock");
+                let epoch = window.lock(target, LockKind::Shared)?;
+                epoch.get(target, 0, &mut words)?;
+                assert_eq!(words[0], words[1], "half a change seen under a shared lock");
+                epoch.accumulate(target, 2, Op::Sum, &[1])?;
+                epoch.unlock()?;
+            }
+            _ => {
+                stage.watch.step("lock_all");
+                let epoch = window.lock_all()?;
+                epoch.get(target, 0, &mut words)?;
+                assert_eq!(words[0], words[1], "half a change seen under lock_all");
+                stage.watch.step("unlock_all");
+                epoch.unlock_all()?;
+            }
+        }
+    }
+    stage.barrier()?;
+    let there = stage.sum(window.local().get(1)?)?;
+    assert_eq!(there, stage.sum(changed)?);
+    Ok(())
+}
+
+/// Rings of different widths, round after round without a barrier.
+fn groups(stage: &Stage<'_>, seed: u64) -> Result<()> {
+    let mut common = Random::new(seed);
+    let (me, size) = (stage.job.rank().0, stage.job.size());
+    let width = 1 + common.below(3).min(u64::from(size) - 1) as u32;
+    let targets: Vec<Rank> = (1..=width).map(|by| Rank((me + by) % size)).collect();
+    let origins: Vec<Rank> = (1..=width).map(|by| Rank((me + size - by) % size)).collect();
+    let window = stage.window::<u64>(stage.team(), size as usize)?;
+    for round in 1..=1 + common.below(15) {
+        stage.watch.step("post");
+        let mut exposure = window.post(&origins)?;
+        stage.watch.step("start");
+        let epoch = window.start(&targets)?;
+        for &target in &targets {
+            epoch.put(target, me as usize, &[round])?;
+        }
+        stage.watch.step("complete");
+        epoch.complete()?;
+        stage.watch.step("wait for the origins");
+        if round % 2 == 0 {
+            exposure.wait()?;
+        } else {
+            while !exposure.test()? {
+                std::thread::yield_now();
+            }
+        }
+        for origin in &origins {
+            let got = window.local().get(origin.index())?;
+            assert_eq!(got, round, "what rank {origin} put");
+        }
+    }
+    stage.barrier()
 }

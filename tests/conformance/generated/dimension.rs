@@ -47,6 +47,9 @@ dimension! {
         I64 = "i64",
         F32 = "f32",
         F64 = "f64",
+        F32Located = "f32_located",
+        I32Located = "i32_located",
+        U32Located = "u32_located",
     }
 }
 
@@ -55,8 +58,19 @@ dimension! {
     Sync {
         Fence = "fence",
         FenceNext = "fence_next",
+        FenceDropped = "fence_dropped",
+        Groups = "groups",
+        GroupsTested = "groups_tested",
+        GroupsInTurn = "groups_in_turn",
+        LockShared = "lock_shared",
+        LockExclusive = "lock_exclusive",
+        LocksHeld = "locks_held",
         LockAll = "lock_all",
         LockAllFlush = "lock_all_flush",
+        FreeFence = "unguarded_fence",
+        FreeGroups = "unguarded_groups",
+        FreeLock = "unguarded_lock",
+        FreeLockAll = "unguarded_lock_all",
     }
 }
 
@@ -69,9 +83,24 @@ dimension! {
 }
 
 dimension! {
+    /// What differs between the parts.
+    Parts {
+        Same = "same",
+        Sizes = "sizes",
+        Unit = "unit",
+        Units = "units",
+    }
+}
+
+dimension! {
     /// What is asserted or promised beyond what always holds.
     Promise {
         None = "plain",
+        NoCheck = "no_check",
+        Edges = "no_precede_no_succeed",
+        NoLocks = "no_locks",
+        SameHints = "same_hints",
+        Unordered = "unordered",
     }
 }
 
@@ -79,6 +108,23 @@ dimension! {
     /// How the parts are reached.
     Way {
         Direct = "direct",
+        Packets = "packets",
+    }
+}
+
+impl Sync {
+    /// Whether it needs the locks of the window.
+    pub fn locks(self) -> bool {
+        matches!(
+            self,
+            Sync::LockShared
+                | Sync::LockExclusive
+                | Sync::LocksHeld
+                | Sync::LockAll
+                | Sync::LockAllFlush
+                | Sync::FreeLock
+                | Sync::FreeLockAll
+        )
     }
 }
 
@@ -90,12 +136,13 @@ pub struct Case {
     pub elements: Elements,
     pub sync: Sync,
     pub shape: Shape,
+    pub parts: Parts,
     pub promise: Promise,
     pub way: Way,
 }
 
 /// Number of dimensions.
-pub const DIMENSIONS: usize = 7;
+pub const DIMENSIONS: usize = 8;
 
 impl Case {
     /// Values per dimension.
@@ -105,6 +152,7 @@ impl Case {
         Elements::ALL.len(),
         Sync::ALL.len(),
         Shape::ALL.len(),
+        Parts::ALL.len(),
         Promise::ALL.len(),
         Way::ALL.len(),
     ];
@@ -117,19 +165,21 @@ impl Case {
             elements: Elements::ALL[at[2]],
             sync: Sync::ALL[at[3]],
             shape: Shape::ALL[at[4]],
-            promise: Promise::ALL[at[5]],
-            way: Way::ALL[at[6]],
+            parts: Parts::ALL[at[5]],
+            promise: Promise::ALL[at[6]],
+            way: Way::ALL[at[7]],
         }
     }
 
     pub fn name(&self) -> String {
         format!(
-            "gen/{}/{}/{}/{}/{}/{}/{}",
+            "gen/{}/{}/{}/{}/{}/{}/{}/{}",
             self.memory.name(),
             self.operation.name(),
             self.elements.name(),
             self.sync.name(),
             self.shape.name(),
+            self.parts.name(),
             self.promise.name(),
             self.way.name(),
         )
@@ -138,6 +188,16 @@ impl Case {
     /// Whether the values go together.
     pub fn valid(&self) -> bool {
         let single = matches!(self.operation, Operation::FetchAndOp | Operation::CompareAndSwap);
-        !(single && self.shape != Shape::Contiguous)
+        let fence = matches!(
+            self.sync,
+            Sync::Fence | Sync::FenceNext | Sync::FenceDropped | Sync::FreeFence
+        );
+        let promised = match self.promise {
+            Promise::None | Promise::SameHints | Promise::Unordered => true,
+            Promise::NoCheck => !fence,
+            Promise::Edges => fence,
+            Promise::NoLocks => !self.sync.locks(),
+        };
+        promised && !(single && self.shape != Shape::Contiguous)
     }
 }

@@ -2,23 +2,26 @@
 //! `plan` for which of them there are, `script` for what a case does.
 
 mod access;
+mod build;
 mod dimension;
+mod misuse;
 mod plan;
 mod script;
 mod shape;
 mod value;
 
+use build::Built;
 use dimension::{Case, Elements};
-use hither::{Epoch, Job, Rank, Result, Window};
+use hither::{Epoch, Job, Located, Rank, Result};
 use script::{Do, Plan, Step};
 use value::Value;
 
 /// The cases, with their names.
 pub fn cases() -> Vec<super::Case> {
-    plan::cases()
+    let planned = plan::cases()
         .into_iter()
-        .map(|case| super::Case { name: case.name(), run: Box::new(move |job| run(&case, job)) })
-        .collect()
+        .map(|case| super::Case { name: case.name(), run: Box::new(move |job| run(&case, job)) });
+    planned.chain(misuse::cases()).collect()
 }
 
 fn run(case: &Case, job: &Job) -> Result<()> {
@@ -33,26 +36,29 @@ fn run(case: &Case, job: &Job) -> Result<()> {
         Elements::I64 => run_as::<i64>(case, job),
         Elements::F32 => run_as::<f32>(case, job),
         Elements::F64 => run_as::<f64>(case, job),
+        Elements::F32Located => run_as::<Located<f32, i32>>(case, job),
+        Elements::I32Located => run_as::<Located<i32, i32>>(case, job),
+        Elements::U32Located => run_as::<Located<u32, i32>>(case, job),
     }
 }
 
 fn run_as<T: Value>(case: &Case, job: &Job) -> Result<()> {
     let (me, ranks) = (job.rank().0, job.size());
     let plan = Plan::new::<T>(case, ranks);
-    let window = Window::<T>::allocate(job.team(), plan.len)?;
+    let built = Built::<T>::new(case, job, plan.len)?;
     let before = |target: u32| (0..plan.len).map(move |i| script::initial::<T>(target, i));
-    window.local().write(0, &before(me).collect::<Vec<_>>())?;
+    built.write(&before(me).collect::<Vec<_>>())?;
     job.team().barrier()?;
 
-    access::access(case, job, &window, &mut |epoch, target| {
+    access::access(case, job, &built.window, &mut |epoch, target| {
         let mut model: Vec<T> = before(target.0).collect();
         for step in script::own::<T>(case, ranks, me, target.0) {
             let want = script::model(&mut model, &step);
-            let got = issue(epoch, target, &step)?;
+            let got = issue(&built, epoch, target, &step)?;
             assert_eq!(got, want, "{}: what {step:?} on {target} gave back", case.name());
         }
         for step in script::common::<T>(case, ranks, me) {
-            issue(epoch, target, &step)?;
+            issue(&built, epoch, target, &step)?;
         }
         Ok(())
     })?;
@@ -65,8 +71,7 @@ fn run_as<T: Value>(case: &Case, job: &Job) -> Result<()> {
             script::model(&mut want, step);
         }
     }
-    let mut got = want.clone();
-    window.local().read(0, &mut got)?;
+    let got = built.read(plan.len)?;
     if let Some(at) = (0..plan.len).find(|&i| got[i] != want[i]) {
         let (origin, within) = (at / plan.region, at % plan.region);
         panic!(
@@ -83,8 +88,13 @@ fn run_as<T: Value>(case: &Case, job: &Job) -> Result<()> {
 }
 
 /// Carries a step out for real; returns what it gave back.
-fn issue<T: Value>(epoch: &Epoch<'_, T>, target: Rank, step: &Step<T>) -> Result<Vec<T>> {
-    let start = step.start + step.places[0];
+fn issue<T: Value>(
+    built: &Built<T>,
+    epoch: &Epoch<'_, T>,
+    target: Rank,
+    step: &Step<T>,
+) -> Result<Vec<T>> {
+    let start = built.start(target, step.start + step.places[0]);
     let values = &step.values;
     match step.what {
         Do::Put => epoch.put(target, start, values).map(|()| Vec::new()),

@@ -9,7 +9,7 @@
 //! | origin 0: block block ...| origin 1: ... | ... | common |
 //! ```
 
-use super::dimension::{Case, Operation, Shape};
+use super::dimension::{Case, Operation, Promise, Shape};
 use super::value::Value;
 use hither::Op;
 
@@ -90,6 +90,7 @@ pub fn own<T: Value>(case: &Case, ranks: u32, origin: u32, target: u32) -> Vec<S
         places: places.clone(),
         values: values(number),
     };
+    let ordered = case.promise != Promise::Unordered;
     let mut steps = Vec::new();
     match case.operation {
         Operation::Put => steps.extend((0..2).map(|block| step(Do::Put, block, block))),
@@ -99,14 +100,18 @@ pub fn own<T: Value>(case: &Case, ranks: u32, origin: u32, target: u32) -> Vec<S
             for (block, &op) in all.iter().enumerate() {
                 steps.push(step(Do::Accumulate(op), block, block));
                 // One after the other on the same elements: the order is kept.
-                steps.push(step(Do::Accumulate(op), all.len(), block));
+                if ordered {
+                    steps.push(step(Do::Accumulate(op), all.len(), block));
+                }
             }
         }
         Operation::FetchAndOp => {
             let all = operations::<T>(case);
             for (block, &op) in all.iter().enumerate() {
                 steps.push(single(step(Do::FetchAndOp(op), block, block)));
-                steps.push(single(step(Do::FetchAndOp(op), all.len(), block)));
+                if ordered {
+                    steps.push(single(step(Do::FetchAndOp(op), all.len(), block)));
+                }
             }
         }
         Operation::CompareAndSwap => {

@@ -14,8 +14,8 @@ impl Shape {
     /// The elements touched, in order.
     pub fn places(self) -> Vec<usize> {
         match self {
-            Shape::Contiguous => (3..9).collect(),
-            Shape::Long => (1..2500).collect(),
+            Shape::Contiguous => (4..9).collect(),
+            Shape::Long => (2..2501).collect(),
         }
     }
 }

@@ -2,7 +2,7 @@
 //! library.
 
 use hither::layout::op::check_op;
-use hither::{Element, Op};
+use hither::{Element, Located, Op};
 
 /// An element that cases use.
 pub trait Value: Element {
@@ -19,7 +19,8 @@ pub trait Value: Element {
 
     /// The operations for which the order of origins does not matter, exactly.
     fn commuting() -> Vec<Op> {
-        [Op::Sum, Op::Max, Op::Min, Op::BitOr, Op::BitXor, Op::BitAnd]
+        use Op::{BitAnd, BitOr, BitXor, LogicalXor, Max, MaxLoc, Min, MinLoc, Sum};
+        [Sum, Max, Min, BitOr, BitXor, BitAnd, LogicalXor, MinLoc, MaxLoc]
             .into_iter()
             .filter(|&op| check_op::<Self>(op).is_ok())
             .collect()
@@ -78,3 +79,26 @@ macro_rules! floats {
     )+ };
 }
 floats!(f32, f64);
+
+macro_rules! located {
+    ($(($v:ty, $i:ty)),+) => { $(
+        impl Value for Located<$v, $i> {
+            fn of(number: usize) -> Self {
+                // Equal values are common, indices differ.
+                Located { value: ((number * 7) % 5) as $v, index: (number % 97) as $i }
+            }
+            fn oracle(op: Op, target: Self, origin: Self) -> Self {
+                let first = origin.index < target.index;
+                let tie = origin.value == target.value && first;
+                match op {
+                    Op::MinLoc if origin.value < target.value || tie => origin,
+                    Op::MaxLoc if origin.value > target.value || tie => origin,
+                    Op::MinLoc | Op::MaxLoc | Op::NoOp => target,
+                    Op::Replace => origin,
+                    other => unreachable!("{other:?} on a value with an index"),
+                }
+            }
+        }
+    )+ };
+}
+located!((f32, i32), (i32, i32), (u32, i32));
