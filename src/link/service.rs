@@ -71,6 +71,11 @@ impl Inlet {
         Ok(Some((from, m.label.kind(), m.bytes)))
     }
 
+    /// Whether what has arrived behind it waits for a message that somebody is writing.
+    pub fn is_blocked(&self) -> bool {
+        self.inbound.unfinished().is_some()
+    }
+
     /// If the inbox waits for a message that somebody is writing: asks whether the writer lives.
     /// For the checks of waits.
     pub fn probe_unfinished(&self, node: &Node) {

@@ -14,15 +14,19 @@ use super::thread::Thread;
 use super::wire::{self, Packet};
 use super::world::{Around, Site, World};
 use crate::base::sync::{AtomicU32, Ordering};
-use crate::base::{Error, Rank, Result, Slot, settings};
+use crate::base::{Deadline, Error, Rank, Result, Slot, settings};
 use crate::link::service::{Channel, Inlet, Outlet, doorbell};
 use crate::rma::runtime::{Engine, Handled, Limits, Message, Sent, WindowId};
 use crate::shm::node::Node;
 use crate::shm::segment::{INBOX_BYTES, SERVICES};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::time::Duration;
 
 /// Most messages taken from an inbox in one look.
 const BATCH: usize = 256;
+
+/// How long after a member has dropped a window it counts as missing there.
+const PATIENCE: Duration = Duration::from_secs(3);
 
 /// See the [module](self).
 #[derive(Debug)]
@@ -317,14 +321,17 @@ impl State {
         // Who is found gone now had sent everything before: it is in the inboxes.
         let deaths = node.header().deaths.load(Ordering::Acquire);
         let mut gone = Vec::new();
-        for (id, site) in &self.world.sites {
+        for (id, site) in &mut self.world.sites {
             let me = site.team.rank();
-            for rank in site.team.ranks() {
+            for rank in site.team.ranks().filter(|rank| *rank != me) {
                 let is_dead = site.team.slot_of(rank).is_ok_and(|slot| node.is_dead(slot));
-                if rank != me
-                    && (is_dead || site.block.has_gone(rank.0))
-                    && !site.buried.contains(&rank.0)
-                {
+                if site.buried.contains(&rank.0) || !(is_dead || site.block.has_gone(rank.0)) {
+                    continue;
+                }
+                // One that lives may have done its part, while what the others still wait for is
+                // on its way from somebody else.
+                let limit = || Deadline::after(PATIENCE);
+                if is_dead || site.dropped.entry(rank.0).or_insert_with(limit).passed() {
                     gone.push((*id, rank.0));
                 }
             }
@@ -361,7 +368,7 @@ impl State {
                 return Ok(false);
             }
         }
-        Ok(true)
+        Ok(!self.replies.is_blocked() && !self.requests.is_blocked())
     }
 }
 

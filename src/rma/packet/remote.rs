@@ -57,6 +57,7 @@ pub(crate) fn open(
         domain: Domain::new(block, info),
         own,
         buried: Default::default(),
+        dropped: Default::default(),
     };
     agent.add(&node, id, site)?;
     let packets = Packets { node, agent, id, team, synchronises: all };

@@ -2,7 +2,7 @@
 
 use super::wire::Packet;
 use super::{execute, fault};
-use crate::base::{Error, Rank, Result, Slot};
+use crate::base::{Deadline, Error, Rank, Result, Slot};
 use crate::coll::Team;
 use crate::link::Push;
 use crate::link::service::Outlet;
@@ -24,6 +24,8 @@ pub(super) struct Site {
     pub own: Arc<dyn OwnPart>,
     /// Members that are gone and that the engine knows to be.
     pub buried: HashSet<u32>,
+    /// Members that have dropped the window, and until when they are borne with.
+    pub dropped: HashMap<u32, Deadline>,
 }
 
 /// Data that was asked for.
