@@ -4,7 +4,8 @@
 //! WindowHeader   128 B      line 0: kind, size, where its memory lies; line 1: accumulates
 //! everywhere     set        members that hold a lock on every part (see `bits`)
 //! Part           x n        one record per member:
-//!   PartInfo      64 B        where the part lies, its size and displacement unit, presence
+//!   PartInfo      64 B        where the part lies, its size and displacement unit, presence;
+//!                             of a dynamic window: where the table of attachments lies
 //!   PartLock      64 B        its passive-target lock (see `shm::lock::part`)
 //!   PartLine      64 B        active-message lock, poison
 //!   ActiveLine    64 B        where its owner waits for posts and completions, and for signals
@@ -15,6 +16,7 @@
 //! ```
 //! Sets are rounded up to a line. Everything is indexed by rank in the window's team.
 
+pub(crate) use super::directory::Entry;
 use crate::base::sync::{AtomicU32, AtomicU64, Ordering};
 use crate::base::{Offset, Rank, Slot};
 use crate::coll::Team;
@@ -26,6 +28,7 @@ use crate::shm::map::{PAGE, round_up};
 use crate::shm::node::Node;
 use crate::shm::park::WaitCell;
 use crate::shm::region::SharedLayout;
+use crate::shm::seq::SeqWord;
 use std::ptr::NonNull;
 
 /// Locks of accumulates per part.
@@ -45,7 +48,8 @@ pub(crate) struct WindowHeader {
     pub(super) home: AtomicU32,
     /// Not 0 once a member gave up making the window: who has not joined by then never will.
     pub(super) failed: AtomicU32,
-    _pad0: AtomicU32,
+    /// A [`Flavour`](super::kind::Flavour).
+    pub(super) flavour: AtomicU32,
     /// Where those wait who wait for `everywhere` to become empty.
     vacated: WaitCell,
     _pad1: [AtomicU64; 2],
@@ -70,7 +74,13 @@ pub(crate) struct PartInfo {
     /// 0, or how far this member is with the window (see `kind::life`).
     pub(super) presence: AtomicU32,
     _pad0: AtomicU32,
-    _pad1: [AtomicU64; 4],
+    /// Of a dynamic window: guards the next two.
+    pub(super) attached: SeqWord,
+    /// Offset of the table of attachments in the segment; 0 if there is none.
+    pub(super) table: AtomicU64,
+    /// Attachments in it.
+    pub(super) count: AtomicU64,
+    _pad1: [AtomicU64; 1],
 }
 
 /// A part that every process of the node has mapped.
@@ -78,17 +88,8 @@ pub(crate) const REACH_MAPPED: u32 = 1;
 /// A part that only its owner has mapped.
 pub(crate) const REACH_PRIVATE: u32 = 2;
 
-/// What a [`PartInfo`] says, by value. As a peer wrote it: nothing of it is checked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Entry {
-    pub offset: u64,
-    pub bytes: u64,
-    pub unit: u32,
-    pub reach: u32,
-}
-
 impl PartInfo {
-    /// What the record says.
+    /// What the record says, as a peer wrote it: nothing of it is checked.
     #[inline]
     pub fn entry(&self) -> Entry {
         Entry {

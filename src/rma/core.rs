@@ -5,6 +5,7 @@ use super::block::WindowBlock;
 use super::epoch::state::State;
 use super::info::Info;
 use super::kind::{Flavour, Parts};
+use super::memory::Region;
 use super::remote::{OwnPart, Remote};
 use std::any::Any;
 use std::collections::HashMap;
@@ -27,12 +28,12 @@ pub(crate) struct Core {
     pub own: Own,
     /// All parts are reached by packets, even where they are mapped, the own one included.
     pub packets: bool,
-    /// Some member reaches some part by packets. The same in all members.
-    pub away: bool,
     /// Through what the parts are reached that are away; none if no part is for any member.
     remote: Option<Arc<dyn Remote>>,
     /// This process's epochs.
     pub epochs: State,
+    /// The memory that this process brought along.
+    pub memory: Option<Region>,
     /// Handlers registered on this window, by index; what they are is the room above's business.
     handlers: RwLock<HashMap<u32, Arc<dyn Any + Send + Sync>>>,
 }
@@ -63,26 +64,20 @@ pub(super) struct Ingredients {
     pub parts: Parts,
     pub own: Own,
     pub packets: bool,
-    pub away: bool,
     pub remote: Option<Arc<dyn Remote>>,
+    pub memory: Option<Region>,
 }
 
 impl Core {
     pub(super) fn new(of: Ingredients) -> Core {
-        let Ingredients { block, info, flavour, parts, own, packets, away, remote } = of;
+        let Ingredients { block, info, flavour, parts, own, packets, remote, memory } = of;
         let domain = Domain::new(&block, &info);
         let (epochs, handlers) = (State::default(), RwLock::default());
-        Core { block, info, domain, flavour, parts, own, packets, away, remote, epochs, handlers }
+        Core { block, info, domain, flavour, parts, own, packets, remote, memory, epochs, handlers }
     }
 
-    /// Whether some member reaches some part by packets: then epochs must wait for those too. The
+    /// Through what the parts are reached that are away: some if any part is for any member, the
     /// same in all members.
-    #[inline]
-    pub fn away(&self) -> bool {
-        self.away
-    }
-
-    /// Through what the parts are reached that are away.
     #[inline]
     pub fn remote(&self) -> Option<&Arc<dyn Remote>> {
         self.remote.as_ref()

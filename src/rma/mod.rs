@@ -8,6 +8,7 @@ pub mod directory;
 pub mod epoch;
 pub mod info;
 pub mod kind;
+pub mod memory;
 mod ops;
 mod packet;
 pub(crate) mod remote;
@@ -23,7 +24,8 @@ pub use epoch::{
     Unguarded,
 };
 pub use info::Info;
-pub use kind::{Attributes, Flavour, Model, WindowBuilder};
+pub use kind::{Attached, Attributes, Flavour, Model, WindowBuilder};
+pub use memory::Memory;
 pub use request::Request;
 pub use signal::{Compare, SignalOp};
 pub use view::View;

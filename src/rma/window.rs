@@ -12,7 +12,8 @@ use super::accumulate::{Near, Updates};
 use super::block::PartLine;
 use super::core::{Core, Own};
 use super::info::Info;
-use super::kind::{Attributes, Model, Parts, Place, Span, WindowBuilder};
+use super::kind::{Attributes, Flavour, Model, Parts, Place, Span, WindowBuilder};
+use super::memory::Memory;
 use super::view::{View, out_of_bounds};
 use crate::base::sync::{AtomicU32, Ordering};
 use crate::base::{Error, Rank, Result, Slot};
@@ -75,7 +76,7 @@ impl<T: Datum> Window<T> {
         let node = team.node();
         let simple = match core.parts {
             Parts::Uniform { unit, .. } => unit == size_of::<T>() && !core.packets,
-            Parts::Table => false,
+            Parts::Table(_) | Parts::Dynamic(_) => false,
         };
         let start = node.areas().heap(Slot(0)).0 + core.block.heap;
         Window {
@@ -153,6 +154,52 @@ impl<T: Datum> Window<T> {
         let len = part.bytes / size_of::<T>().max(1);
         // SAFETY: `part_of` checked that the part is mapped, as long as the window is.
         Ok(unsafe { View::new(first.cast(), len, target, self.domain()) })
+    }
+
+    /// A rank's part of a shared window, for direct loads and stores; without a rank, that of the
+    /// first rank whose part has elements (`MPI_Win_shared_query`).
+    ///
+    /// # Errors
+    /// [`Error::Misuse`] if the window is not a shared one, or its medium is packets.
+    pub fn query(&self, target: impl Into<Option<Rank>>) -> Result<View<'_, T>> {
+        const WHAT: &str = "Window::query";
+        self.refuse_unshared(WHAT)?;
+        let filled = |rank: &Rank| self.core.part_of(WHAT, *rank).is_ok_and(|p| p.bytes > 0);
+        let first = || self.team().ranks().find(filled).unwrap_or(Rank(0));
+        self.part(target.into().unwrap_or_else(first))
+    }
+
+    /// All parts of a shared window, one after the other, in the order of the ranks.
+    ///
+    /// # Errors
+    /// As for [`Window::query`]; [`Error::Misuse`] if the parts lie apart.
+    pub fn query_all(&self) -> Result<View<'_, T>> {
+        const WHAT: &str = "Window::query_all";
+        self.refuse_unshared(WHAT)?;
+        if self.core.info.alloc_shared_noncontig {
+            let why = "the parts lie apart; ask for one, or do not promise alloc_shared_noncontig";
+            return Err(Error::Misuse { what: WHAT, why: why.into() });
+        }
+        let first = self.part(Rank(0))?;
+        let len = self.core.block.bytes as usize / size_of::<T>().max(1);
+        // SAFETY: the parts fill the window's range, `bytes` in one stride (see `kind::create`).
+        Ok(unsafe { View::new(first.as_ptr(), len, Rank(0), self.domain()) })
+    }
+
+    fn refuse_unshared(&self, what: &'static str) -> Result<()> {
+        if self.core.flavour == Flavour::Shared {
+            return Ok(());
+        }
+        let why =
+            "only shared windows can be queried; make one with WindowBuilder::allocate_shared";
+        Err(Error::Misuse { what, why: why.into() })
+    }
+
+    /// The memory that this rank brought along when the window was created.
+    pub fn memory(&self) -> Option<Memory<T>> {
+        let region = self.core.memory.clone()?;
+        // SAFETY: it came from a Memory<T>.
+        Some(unsafe { Memory::from_region(region) })
     }
 
     #[inline(always)]

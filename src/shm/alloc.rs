@@ -3,13 +3,18 @@
 //!
 //! Allocation takes addresses only; whoever uses a range reserves its pages. Freeing gives the
 //! pages back as well, so that a fresh block reads as zeros.
+//!
+//! What a process makes for a group is *claimed* by it until another member answers for it too: if
+//! it dies before, whoever next allocates gives it back. Memory that a process makes for itself is
+//! claimed as long as it has it; windows over it count as its *uses*, and outlive the claim.
 
-use super::heap::{ExtentTable, Heap};
+use super::heap::{ExtentTable, Fate, Heap, Holders};
 use super::map::{PAGE, round_up};
 use super::node::Node;
 use super::region::SharedRef;
 use super::segment::HUGE_PAGE;
-use crate::base::{Deadline, Offset, Result, Slot};
+use crate::base::sync::Ordering;
+use crate::base::{Deadline, Error, Offset, Result, Slot};
 use std::time::Duration;
 
 /// Longest wait for a heap's lock. It is held for microseconds; whoever dies with it is noticed.
@@ -33,15 +38,101 @@ impl Node {
         })
     }
 
-    /// Takes an address range of `len` bytes in every slot's symmetric memory; returns its offset
-    /// within a stride.
-    pub fn alloc_symmetric(&self, len: u64) -> Result<u64> {
-        let align = if len >= HUGE_FROM { HUGE_PAGE } else { PAGE };
+    /// Gives back what the dead claimed. Costs one load while nobody has died.
+    fn sweep(&self, which: Which) -> Result<()> {
+        if self.header().deaths.load(Ordering::Relaxed) == 0 {
+            return Ok(());
+        }
         let deadline = Deadline::after(PATIENCE);
+        let reclaim = |at: Offset, len| match which {
+            Which::Commons => self.release(Offset(self.areas().commons().0.0 + at.0), len),
+            Which::Symmetric => {
+                for slot in 0..self.size() as u16 {
+                    self.release(Offset(self.areas().heap(Slot(slot)).0 + at.0), len);
+                }
+            }
+        };
+        self.with_heap(which, |heap| heap.sweep(self, deadline, reclaim)).map(drop)
+    }
+
+    fn take(&self, which: Which, len: u64, align: u64, claimed: bool) -> Result<Offset> {
+        self.sweep(which)?;
+        let deadline = Deadline::after(PATIENCE);
+        let holders = Holders { claim: claimed.then_some(self.slot()), uses: 0 };
+        self.with_heap(which, |heap| heap.alloc_held(self, len, align, holders, deadline))
+    }
+
+    /// Takes an address range of `len` bytes in every slot's symmetric memory; returns its offset
+    /// within a stride. `claimed`: it is this process's alone until [`Node::share_symmetric`].
+    pub fn alloc_symmetric(&self, len: u64, claimed: bool) -> Result<u64> {
+        let align = if len >= HUGE_FROM { HUGE_PAGE } else { PAGE };
         // Whole pages: pages are given back when the range is freed.
-        let len = round_up(len.min(self.areas().stride), PAGE);
-        let take = |heap: Heap<'_>| heap.alloc(self, len, align, deadline);
-        self.with_heap(Which::Symmetric, take).map(|at| at.0)
+        let len = if len > self.areas().stride { len } else { round_up(len, PAGE) };
+        self.take(Which::Symmetric, len, align, claimed).map(|at| at.0)
+    }
+
+    /// Ends the claim on a range of symmetric memory: its users answer for it now.
+    pub fn share_symmetric(&self, at: u64) -> Result<()> {
+        let share = |_, _, holders: &mut Holders| {
+            holders.claim = None;
+            (Fate::Keep, ())
+        };
+        self.visit_symmetric(at, share)
+    }
+
+    /// Ends this process's claim on a range of which it used its own stride, and frees it if nothing
+    /// uses it.
+    pub fn disown_symmetric(&self, at: u64) -> Result<()> {
+        self.visit_symmetric(at, |start, len, holders| {
+            holders.claim = None;
+            (self.fate(start, len, self.slot(), holders), ())
+        })
+    }
+
+    /// Counts one more use of the range that `at` lies in.
+    pub fn use_symmetric(&self, at: u64) -> Result<()> {
+        self.visit_symmetric(at, |_, _, holders| match holders.uses.checked_add(1) {
+            Some(uses) => {
+                holders.uses = uses;
+                (Fate::Keep, Ok(()))
+            }
+            None => {
+                let full = Error::Exhausted {
+                    what: "windows over the same memory",
+                    limit: u16::MAX.into(),
+                    advice: "detach or free some",
+                };
+                (Fate::Keep, Err(full))
+            }
+        })?
+    }
+
+    /// Ends one use of the range that `at` lies in, of which `owner`'s stride is used; frees it if
+    /// that was the last and nobody alive claims it.
+    pub fn unuse_symmetric(&self, at: u64, owner: Slot) -> Result<()> {
+        self.visit_symmetric(at, |start, len, holders| {
+            holders.uses = holders.uses.saturating_sub(1);
+            holders.claim = holders.claim.filter(|slot| !self.probe(*slot));
+            (self.fate(start, len, owner, holders), ())
+        })
+    }
+
+    /// Whether a range that one stride of is used stays; if not, its pages go now.
+    fn fate(&self, at: Offset, len: u64, owner: Slot, holders: &Holders) -> Fate {
+        if holders.uses > 0 || holders.claim.is_some() {
+            return Fate::Keep;
+        }
+        self.release(Offset(self.areas().heap(owner).0 + at.0), len);
+        Fate::Free
+    }
+
+    fn visit_symmetric<R>(
+        &self,
+        at: u64,
+        look: impl FnOnce(Offset, u64, &mut Holders) -> (Fate, R),
+    ) -> Result<R> {
+        let deadline = Deadline::after(PATIENCE);
+        self.with_heap(Which::Symmetric, |heap| heap.visit(self, Offset(at), deadline, look))
     }
 
     /// Frees a range of symmetric memory and its pages in the strides of `slots`.
@@ -58,11 +149,33 @@ impl Node {
 
     /// Takes a block of `len` bytes of the commons; its pages read as zeros.
     pub fn alloc_commons(&self, len: u64) -> Result<Offset> {
-        let deadline = Deadline::after(PATIENCE);
-        let len = round_up(len, PAGE);
-        let take = |heap: Heap<'_>| heap.alloc(self, len, PAGE, deadline);
-        let at = self.with_heap(Which::Commons, take)?;
+        let at = self.take(Which::Commons, round_up(len, PAGE), PAGE, false)?;
         Ok(Offset(self.areas().commons().0.0 + at.0))
+    }
+
+    /// As [`Node::alloc_commons`], but the block is this process's alone until somebody
+    /// [joins](Node::join_commons) it.
+    pub fn claim_commons(&self, len: u64) -> Result<Offset> {
+        let at = self.take(Which::Commons, round_up(len, PAGE), PAGE, true)?;
+        Ok(Offset(self.areas().commons().0.0 + at.0))
+    }
+
+    /// Asks under the heap's lock whether this process may use the block at `at`; if so, its claim
+    /// ends, since more than one process answers for it now. False also if there is no such block.
+    pub fn join_commons(&self, at: Offset, join: impl FnOnce() -> bool) -> Result<bool> {
+        let deadline = Deadline::after(PATIENCE);
+        let within = Offset(at.0.saturating_sub(self.areas().commons().0.0));
+        let look = |start, _, holders: &mut Holders| {
+            let joined = start == within && join();
+            if joined {
+                holders.claim = None;
+            }
+            (Fate::Keep, joined)
+        };
+        match self.with_heap(Which::Commons, |heap| heap.visit(self, within, deadline, look)) {
+            Err(Error::Misuse { .. }) => Ok(false),
+            outcome => outcome,
+        }
     }
 
     /// Frees a block of the commons and its pages.
@@ -95,11 +208,13 @@ impl Node {
 
     /// Bytes of address space allocated in each slot's symmetric memory.
     pub fn symmetric_in_use(&self) -> Result<u64> {
+        self.sweep(Which::Symmetric)?;
         self.with_heap(Which::Symmetric, |heap| Ok(heap.usage().0))
     }
 
     /// Bytes of the commons that are allocated.
     pub fn commons_in_use(&self) -> Result<u64> {
+        self.sweep(Which::Commons)?;
         self.with_heap(Which::Commons, |heap| Ok(heap.usage().0))
     }
 }

@@ -4,20 +4,24 @@
 //! ```text
 //! ExtentTable   0        8      16                             64 KiB
 //!               | lock   | pad  | extent 0 | ... | extent 4094 |
-//! extent        offset: u64, len: u64 (0: unused)
+//! extent        claim: u16, offset: u48; uses: u16, len: u48 (0: unused)
 //! ```
 //! The state is a table of extents in the segment, guarded by a robust lock, in no order. An
 //! extent counts as allocated once its `len` is non-zero, which is the last thing an allocation
 //! stores and the first thing a free clears: a process killed anywhere in between leaves a
 //! consistent table, and at worst an extent that nobody uses. So the next holder of the lock goes
 //! on as if nothing had happened. The heap hands out numbers and touches no memory but its table.
+//!
+//! What one process alone answers for, it claims: when it dies, the next [`Heap::sweep`] gives it
+//! back. What several windows use counts its uses, and outlives its claim until the last of them.
+//! What has neither is freed by whoever knows that nobody uses it any more.
 
 use super::crash;
 use super::lock::{LockEnv, QueueLock};
 use super::map::round_up;
 use super::region::SharedLayout;
 use crate::base::sync::{AtomicU64, Ordering};
-use crate::base::{Deadline, Error, Offset, Result};
+use crate::base::{Deadline, Error, Offset, Result, Slot};
 
 /// Most allocations of one heap at a time.
 pub const MAX_EXTENTS: usize = 4095;
@@ -28,8 +32,55 @@ pub const GRANULE: u64 = 64;
 /// One allocation.
 #[repr(C, align(16))]
 pub struct Extent {
+    /// Slot + 1 of who claims it, or 0, in the highest 16 bits.
     offset: AtomicU64,
+    /// Number of uses in the highest 16 bits.
     len: AtomicU64,
+}
+
+/// Bits of offsets and lengths.
+const LOW: u64 = (1 << 48) - 1;
+
+/// Who answers for an allocation.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Holders {
+    /// The slot that claims it.
+    pub claim: Option<Slot>,
+    /// Uses by windows.
+    pub uses: u16,
+}
+
+/// What becomes of an allocation that was looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// It stays.
+    Keep,
+    /// It is free.
+    Free,
+}
+
+impl Extent {
+    /// Offset, length and holders, if it is in use.
+    fn read(&self) -> Option<(u64, u64, Holders)> {
+        // Acquire: whoever sees the length sees the offset.
+        let len = self.len.load(Ordering::Acquire);
+        let offset = self.offset.load(Ordering::Relaxed);
+        let claim = (offset >> 48).checked_sub(1).map(|slot| Slot(slot as u16));
+        let holders = Holders { claim, uses: (len >> 48) as u16 };
+        (len != 0).then_some((offset & LOW, len & LOW, holders))
+    }
+
+    /// Writes both words; the length last, so that a kill in between leaves the extent as free as
+    /// it was before, with the claim that it has then.
+    fn write(&self, offset: u64, len: u64, holders: Holders) {
+        crash::point();
+        let claim = holders.claim.map_or(0, |slot| u64::from(slot.0) + 1);
+        self.offset.store(offset | claim << 48, Ordering::Relaxed);
+        crash::point();
+        // Release: a scan that sees the length sees the offset, even after a kill right here.
+        self.len.store(len | u64::from(holders.uses) << 48, Ordering::Release);
+        crash::point();
+    }
 }
 
 /// The state of one heap. All zeros is an empty one.
@@ -71,7 +122,7 @@ impl<'a> Heap<'a> {
     /// The heap of an area of `length` bytes; `what` names it in messages. Every process must pass
     /// the same length.
     pub fn new(table: &'a ExtentTable, length: u64, what: &'static str) -> Heap<'a> {
-        Heap { table, length, what }
+        Heap { table, length: length.min(LOW), what }
     }
 
     /// Takes `len` bytes (rounded up to [`GRANULE`], at least one) at a multiple of `align`, a
@@ -87,6 +138,18 @@ impl<'a> Heap<'a> {
         align: u64,
         deadline: Deadline,
     ) -> Result<Offset> {
+        self.alloc_held(env, len, align, Holders::default(), deadline)
+    }
+
+    /// As [`Heap::alloc`], for these holders from the beginning.
+    pub fn alloc_held<E: LockEnv>(
+        &self,
+        env: &E,
+        len: u64,
+        align: u64,
+        holders: Holders,
+        deadline: Deadline,
+    ) -> Result<Offset> {
         if !align.is_power_of_two() {
             let why = format!("{align} is not a power of two");
             return Err(Error::invalid("alignment of shared memory", why));
@@ -94,12 +157,12 @@ impl<'a> Heap<'a> {
         let align = align.max(GRANULE);
         let held = self.table.lock.acquire(env, deadline)?;
         // A dead holder needs no repair: the table is right at every moment.
-        let outcome = self.alloc_locked(len, align);
+        let outcome = self.alloc_locked(len, align, holders);
         self.table.lock.release(env, held)?;
         outcome
     }
 
-    fn alloc_locked(&self, len: u64, align: u64) -> Result<Offset> {
+    fn alloc_locked(&self, len: u64, align: u64, holders: Holders) -> Result<Offset> {
         let scan = self.scan()?;
         // What cannot even be rounded cannot fit either.
         let rounded = if len > self.length { len } else { round_up(len.max(1), GRANULE) };
@@ -125,13 +188,7 @@ impl<'a> Heap<'a> {
                 advice: "free some, or allocate fewer and larger ones",
             });
         };
-        let extent = &self.table.extents[vacant];
-        crash::point();
-        extent.offset.store(offset, Ordering::Relaxed);
-        crash::point();
-        // Release: a scan that sees the length sees the offset, even after a kill right here.
-        extent.len.store(rounded, Ordering::Release);
-        crash::point();
+        self.table.extents[vacant].write(offset, rounded, holders);
         Ok(Offset(offset))
     }
 
@@ -150,55 +207,126 @@ impl<'a> Heap<'a> {
         deadline: Deadline,
         agreed: impl FnOnce() -> bool,
     ) -> Result<(u64, bool)> {
+        let fate = |_, len, _: &mut Holders| {
+            if agreed() { (Fate::Free, (len, true)) } else { (Fate::Keep, (len, false)) }
+        };
+        self.look_at(env, |at, _| at == offset.0, offset, deadline, fate)
+    }
+
+    /// Looks at the allocation that `within` lies in, under the lock: `look` gets its offset,
+    /// length and holders, may change the holders, and says what becomes of it. Fails with
+    /// [`Error::Misuse`] if nothing is allocated there. Waits for the lock until `deadline`.
+    pub fn visit<E: LockEnv, R>(
+        &self,
+        env: &E,
+        within: Offset,
+        deadline: Deadline,
+        look: impl FnOnce(Offset, u64, &mut Holders) -> (Fate, R),
+    ) -> Result<R> {
+        let inside = |at, len| within.0.checked_sub(at).is_some_and(|gap| gap < len);
+        self.look_at(env, inside, within, deadline, look)
+    }
+
+    fn look_at<E: LockEnv, R>(
+        &self,
+        env: &E,
+        which: impl Fn(u64, u64) -> bool,
+        wanted: Offset,
+        deadline: Deadline,
+        look: impl FnOnce(Offset, u64, &mut Holders) -> (Fate, R),
+    ) -> Result<R> {
         let held = self.table.lock.acquire(env, deadline)?;
-        let found = self.table.extents.iter().find_map(|extent| {
-            let len = extent.len.load(Ordering::Acquire);
-            (len != 0 && extent.offset.load(Ordering::Relaxed) == offset.0).then_some((extent, len))
-        });
-        let freed = found.is_some() && agreed();
-        if let (Some((extent, _)), true) = (found, freed) {
-            crash::point();
-            extent.len.store(0, Ordering::Release);
-            crash::point();
+        let outcome = match self.find(which) {
+            None => Err(self.nothing_at(wanted)),
+            Some((extent, offset, len, before)) => {
+                let mut holders = before;
+                let (fate, result) = look(Offset(offset), len, &mut holders);
+                match fate {
+                    Fate::Free => {
+                        crash::point();
+                        extent.len.store(0, Ordering::Release);
+                        crash::point();
+                    }
+                    Fate::Keep if holders != before => extent.write(offset, len, holders),
+                    Fate::Keep => {}
+                }
+                Ok(result)
+            }
+        };
+        self.table.lock.release(env, held)?;
+        outcome
+    }
+
+    /// Gives back what the dead claimed and nobody uses, and ends their claims on the rest.
+    /// `reclaim` is called under the lock with what is about to become free. Returns the number of
+    /// claims that ended.
+    pub fn sweep<E: LockEnv>(
+        &self,
+        env: &E,
+        deadline: Deadline,
+        mut reclaim: impl FnMut(Offset, u64),
+    ) -> Result<usize> {
+        let of_the_dead = |holders: Holders| holders.claim.is_some_and(|slot| env.is_dead(slot));
+        let any = |extent: &Extent| extent.read().is_some_and(|(_, _, h)| of_the_dead(h));
+        if !self.table.extents.iter().any(any) {
+            return Ok(0);
+        }
+        let held = self.table.lock.acquire(env, deadline)?;
+        let mut ended = 0;
+        for extent in &self.table.extents {
+            let Some((offset, len, holders)) = extent.read() else { continue };
+            if !of_the_dead(holders) {
+                continue;
+            }
+            ended += 1;
+            if holders.uses > 0 {
+                extent.write(offset, len, Holders { claim: None, ..holders });
+            } else {
+                reclaim(Offset(offset), len);
+                crash::point();
+                extent.len.store(0, Ordering::Release);
+            }
         }
         self.table.lock.release(env, held)?;
-        found.map(|(_, len)| (len, freed)).ok_or_else(|| Error::Misuse {
+        Ok(ended)
+    }
+
+    fn find(&self, which: impl Fn(u64, u64) -> bool) -> Option<(&Extent, u64, u64, Holders)> {
+        self.table.extents.iter().find_map(|extent| {
+            let (offset, len, holders) = extent.read()?;
+            let wanted = which(offset, len) && len <= self.length;
+            wanted.then_some((extent, offset, len, holders))
+        })
+    }
+
+    #[cold]
+    fn nothing_at(&self, offset: Offset) -> Error {
+        Error::Misuse {
             what: "freeing shared memory",
             why: format!("nothing is allocated at {offset} of {}; free it once", self.what),
-        })
+        }
     }
 
     /// Length of the allocation at `offset`, which the caller owns. Takes no lock.
     pub fn length_at(&self, offset: Offset) -> Result<u64> {
-        let here = |extent: &&Extent| {
-            extent.len.load(Ordering::Acquire) != 0
-                && extent.offset.load(Ordering::Relaxed) == offset.0
-        };
-        let found = self.table.extents.iter().find(here);
-        let len = found.map(|extent| extent.len.load(Ordering::Relaxed));
-        len.filter(|&len| len <= self.length).ok_or_else(|| Error::Misuse {
-            what: "freeing shared memory",
-            why: format!("nothing is allocated at {offset} of {}; free it once", self.what),
-        })
+        let found = self.find(|at, _| at == offset.0);
+        found.map(|(_, _, len, _)| len).ok_or_else(|| self.nothing_at(offset))
     }
 
     /// Bytes in use, and number of allocations. Takes no lock: a snapshot for reports.
     pub fn usage(&self) -> (u64, usize) {
-        let lens = self.table.extents.iter().map(|extent| extent.len.load(Ordering::Relaxed));
-        lens.filter(|&len| len != 0)
-            .fold((0, 0), |(bytes, count), len| (len.saturating_add(bytes), count + 1))
+        let lens = self.table.extents.iter().filter_map(|extent| Some(extent.read()?.1));
+        lens.fold((0, 0), |(bytes, count), len| (len.saturating_add(bytes), count + 1))
     }
 
     /// Reads and checks the table. The caller holds the lock.
     fn scan(&self) -> Result<Scan> {
         let mut scan = Scan { used: Vec::new(), vacant: None };
         for (i, extent) in self.table.extents.iter().enumerate() {
-            let len = extent.len.load(Ordering::Acquire);
-            if len == 0 {
+            let Some((start, len, _)) = extent.read() else {
                 scan.vacant.get_or_insert(i);
                 continue;
-            }
-            let start = extent.offset.load(Ordering::Relaxed);
+            };
             match start.checked_add(len) {
                 Some(end) if end <= self.length => scan.used.push((start, end)),
                 _ => return Err(self.damaged(start, len)),
@@ -240,223 +368,4 @@ fn first_fit(used: &[(u64, u64)], length: u64, len: u64, align: u64) -> (Option<
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::base::Slot;
-    use crate::shm::crash::kill_at;
-    use crate::shm::lock::model::Env;
-    use proptest::prelude::*;
-
-    fn table() -> Box<ExtentTable> {
-        Box::new(ExtentTable {
-            lock: QueueLock::default(),
-            _pad: Default::default(),
-            extents: std::array::from_fn(|_| Extent {
-                offset: AtomicU64::new(0),
-                len: AtomicU64::new(0),
-            }),
-        })
-    }
-
-    fn one() -> Env {
-        Env::new(1, 8).remove(0)
-    }
-
-    #[test]
-    fn lengths_round_up_and_the_lowest_gap_is_taken() {
-        let (table, env) = (table(), one());
-        let heap = Heap::new(&table, 1 << 20, "a test");
-        let alloc = |len, align| heap.alloc(&env, len, align, Deadline::NEVER).unwrap().0;
-        assert_eq!(alloc(0, 1), 0);
-        assert_eq!(alloc(65, 1), 64);
-        assert_eq!(alloc(1, 4096), 4096);
-        assert_eq!(alloc(64, 64), 192);
-        assert_eq!(heap.free(&env, Offset(64), Deadline::NEVER).unwrap(), 128);
-        assert_eq!(alloc(129, 1), 256, "the gap of 128 is too small");
-        assert_eq!(alloc(128, 1), 64);
-        assert_eq!(heap.usage(), (64 + 128 + 64 + 64 + 192, 5));
-    }
-
-    #[test]
-    fn what_cannot_be_is_refused_with_the_reason() {
-        let (table, env) = (table(), one());
-        let heap = Heap::new(&table, 4096, "a test");
-        let alloc = |len, align| heap.alloc(&env, len, align, Deadline::NEVER);
-        assert!(matches!(alloc(1, 3), Err(Error::InvalidArgument { .. })));
-        assert!(matches!(alloc(1, 0), Err(Error::InvalidArgument { .. })));
-        alloc(1024, 64).unwrap();
-        for len in [3073, 1 << 40, u64::MAX - 63, u64::MAX] {
-            let err = alloc(len, 64).unwrap_err();
-            assert!(
-                matches!(&err, Error::OutOfMemory { wanted, available: 3072, .. } if *wanted == len),
-                "{err}"
-            );
-        }
-        assert!(matches!(alloc(1, 1 << 63), Err(Error::OutOfMemory { .. })));
-        assert!(matches!(heap.free(&env, Offset(64), Deadline::NEVER), Err(Error::Misuse { .. })));
-        alloc(3072, 64).unwrap();
-        assert!(matches!(alloc(0, 1), Err(Error::OutOfMemory { available: 0, .. })));
-    }
-
-    #[test]
-    fn a_full_table_is_an_error_and_recovers() {
-        let (table, env) = (table(), one());
-        let heap = Heap::new(&table, 1 << 30, "a test");
-        for extent in &table.extents[..MAX_EXTENTS - 1] {
-            let at = (extent as *const Extent).addr() - table.extents.as_ptr().addr();
-            extent.offset.store(at as u64 * 4, Ordering::Relaxed);
-            extent.len.store(64, Ordering::Relaxed);
-        }
-        let last = heap.alloc(&env, 1, 1, Deadline::NEVER).unwrap();
-        let err = heap.alloc(&env, 1, 1, Deadline::NEVER).unwrap_err();
-        assert!(matches!(err, Error::Exhausted { limit: 4095, .. }), "{err}");
-        heap.free(&env, Offset(128), Deadline::NEVER).unwrap();
-        assert_eq!(heap.alloc(&env, 1, 1, Deadline::NEVER).unwrap(), Offset(128));
-        assert_ne!(last, Offset(128));
-    }
-
-    #[test]
-    fn a_table_with_nonsense_in_it_is_refused() {
-        let env = one();
-        for (offset, len) in [(0, 8192), (u64::MAX - 8, 64), (4032, 128), (64, 64)] {
-            let table = table();
-            let heap = Heap::new(&table, 4096, "a test");
-            heap.alloc(&env, 128, 1, Deadline::NEVER).unwrap();
-            table.extents[7].offset.store(offset, Ordering::Relaxed);
-            table.extents[7].len.store(len, Ordering::Relaxed);
-            let err = heap.alloc(&env, 64, 1, Deadline::NEVER).unwrap_err();
-            assert!(matches!(err, Error::Incompatible { .. }), "{err}");
-        }
-    }
-
-    /// Slot 0 is killed at every point of an allocation and a free. Slot 1 goes on, and whatever
-    /// slot 0 had is in use as a whole or not at all.
-    #[test]
-    fn a_kill_at_any_point_leaves_a_consistent_table() {
-        for n in 1.. {
-            let envs = Env::new(2, 8);
-            let (mortal, other) = (&envs[0], &envs[1]);
-            let table = table();
-            let heap = Heap::new(&table, 1024, "a test");
-            let first = heap.alloc(other, 128, 64, Deadline::NEVER).unwrap();
-            let lived = kill_at(n, || {
-                let mine = heap.alloc(mortal, 256, 64, Deadline::NEVER).unwrap();
-                heap.free(mortal, mine, Deadline::NEVER).unwrap();
-            });
-            mortal.die();
-            assert!(matches!(heap.usage(), (128, 1) | (384, 2)), "killed at {n}");
-            let left = 1024 - heap.usage().0;
-            let rest = heap.alloc(other, left, 64, Deadline::NEVER).unwrap();
-            heap.free(other, rest, Deadline::NEVER).unwrap();
-            heap.free(other, first, Deadline::NEVER).unwrap();
-            if lived.is_some() {
-                assert_eq!(heap.usage(), (0, 0));
-                break;
-            }
-        }
-    }
-
-    #[test]
-    fn slots_that_allocate_at_once_get_memory_of_their_own() {
-        const ROUNDS: usize = if cfg!(miri) { 2 } else { 100 };
-        let envs = Env::new(3, 8);
-        let table = table();
-        let heap = Heap::new(&table, 1 << 16, "a test");
-        let area: Vec<AtomicU64> = (0..1 << 10).map(|_| AtomicU64::new(0)).collect();
-        std::thread::scope(|scope| {
-            for env in &envs {
-                let area = &area;
-                scope.spawn(move || {
-                    let Slot(slot) = env.slot();
-                    for round in 0..ROUNDS {
-                        let len = 64 * (1 + round as u64 % 5);
-                        let at = heap.alloc(env, len, 64, Deadline::NEVER).unwrap();
-                        let mine = &area[at.0 as usize / 64..(at.0 + len) as usize / 64];
-                        for cell in mine {
-                            assert_eq!(cell.swap(u64::from(slot) + 1, Ordering::Relaxed), 0);
-                        }
-                        for cell in mine {
-                            assert_eq!(cell.swap(0, Ordering::Relaxed), u64::from(slot) + 1);
-                        }
-                        assert_eq!(heap.free(env, at, Deadline::NEVER).unwrap(), len);
-                    }
-                });
-            }
-        });
-        assert_eq!(heap.usage(), (0, 0));
-    }
-
-    #[derive(Clone, Debug)]
-    enum Step {
-        Alloc { len: u64, align: u64 },
-        Free { which: usize },
-    }
-
-    fn steps() -> impl Strategy<Value = Vec<Step>> {
-        let alloc = (0..2000u64, 0..12u32).prop_map(|(len, a)| Step::Alloc { len, align: 1 << a });
-        let free = any::<usize>().prop_map(|which| Step::Free { which });
-        prop::collection::vec(prop_oneof![3 => alloc, 2 => free], 1..120)
-    }
-
-    /// Where a map of the granules in use says that the allocation must go.
-    fn oracle(map: &[bool], len: u64, align: u64) -> Option<u64> {
-        let granules = len.max(1).div_ceil(GRANULE) as usize;
-        let unit = (align.max(GRANULE) / GRANULE) as usize;
-        (0..map.len())
-            .step_by(unit)
-            .find(|&at| at + granules <= map.len() && !map[at..at + granules].contains(&true))
-            .map(|at| at as u64 * GRANULE)
-    }
-
-    proptest! {
-        #![proptest_config(ProptestConfig {
-            cases: if cfg!(miri) { 1 } else { 64 },
-            failure_persistence: None,
-            ..ProptestConfig::default()
-        })]
-        #[test]
-        fn agrees_with_a_map_of_granules(steps in steps()) {
-            const GRANULES: usize = 200;
-            let (table, env) = (table(), one());
-            let heap = Heap::new(&table, GRANULES as u64 * GRANULE, "a test");
-            let mut map = [false; GRANULES];
-            let mut live: Vec<(u64, u64)> = Vec::new();
-            let mut mark = |at: u64, len: u64, to: bool| {
-                for cell in &mut map[(at / GRANULE) as usize..((at + len) / GRANULE) as usize] {
-                    assert_ne!(*cell, to);
-                    *cell = to;
-                }
-                map
-            };
-            let mut now = [false; GRANULES];
-            for step in steps {
-                match step {
-                    Step::Alloc { len, align } => {
-                        let got = heap.alloc(&env, len, align, Deadline::NEVER);
-                        match oracle(&now, len, align) {
-                            Some(at) => {
-                                prop_assert_eq!(got.unwrap().0, at);
-                                let rounded = len.max(1).next_multiple_of(GRANULE);
-                                live.push((at, rounded));
-                                now = mark(at, rounded, true);
-                            }
-                            None => {
-                                let oom = matches!(got, Err(Error::OutOfMemory { .. }));
-                                prop_assert!(oom);
-                            }
-                        }
-                    }
-                    Step::Free { which } if !live.is_empty() => {
-                        let (at, len) = live.swap_remove(which % live.len());
-                        let freed = heap.free(&env, Offset(at), Deadline::NEVER).unwrap();
-                        prop_assert_eq!(freed, len);
-                        now = mark(at, len, false);
-                    }
-                    Step::Free { .. } => {}
-                }
-                let bytes = live.iter().map(|(_, len)| len).sum::<u64>();
-                prop_assert_eq!(heap.usage(), (bytes, live.len()));
-            }
-        }
-    }
-}
+mod tests;

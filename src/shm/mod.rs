@@ -26,5 +26,6 @@ pub mod ring;
 pub mod section;
 #[cfg(not(loom))]
 pub mod segment;
+pub mod seq;
 #[cfg(not(loom))]
 pub mod wiring;

@@ -14,6 +14,7 @@
 mod active;
 mod collective;
 mod generated;
+mod kinds;
 mod operations;
 mod sweep;
 mod synchronisation;
@@ -46,8 +47,9 @@ const MAPPED: [&str; 3] = ["same_address_everywhere", "barrier_orders_stores", "
 /// All cases for a way: with the first way, those too that choose for themselves.
 fn cases(way: &str) -> Vec<Case> {
     let active = if way == WAYS[0] { active::CASES } else { active::BY_PACKETS };
-    let written =
-        [collective::CASES, window::CASES, operations::CASES, active].into_iter().flatten();
+    let written = [collective::CASES, window::CASES, kinds::CASES, operations::CASES, active]
+        .into_iter()
+        .flatten();
     let written = written.chain(synchronisation::cases());
     let written = written.filter(|(name, _)| way == WAYS[0] || !MAPPED.contains(name));
     let mut all: Vec<Case> =

@@ -1,12 +1,13 @@
 //! How a program asks for a window.
 
 use super::Flavour;
-use super::create::Wish;
+use super::create::{Source, Wish};
 use crate::base::{Error, Result};
 use crate::coll::Team;
 use crate::layout::Datum;
 use crate::rma::Window;
 use crate::rma::info::Info;
+use crate::rma::memory::Memory;
 use std::marker::PhantomData;
 
 /// A window to be made: see [`Window::builder`].
@@ -55,7 +56,8 @@ impl<'t, T: Datum> WindowBuilder<'t, T> {
         self
     }
 
-    /// Lets the members ask for parts of different sizes, zero included.
+    /// Lets the members ask for parts of different sizes, zero included; memory that is brought
+    /// along may differ in any case.
     pub fn different_sizes(mut self) -> Self {
         self.different_sizes = true;
         self
@@ -64,15 +66,52 @@ impl<'t, T: Datum> WindowBuilder<'t, T> {
     /// Allocates `len` elements, all zero bits, at the same offset of every member's symmetric
     /// memory. Each member reserves the physical memory of its own part now, close to itself.
     pub fn allocate(self, len: usize) -> Result<Window<T>> {
-        self.make("Window::allocate", Flavour::Allocate, len)
+        self.make("Window::allocate", Flavour::Allocate, Source::Apart, bytes::<T>(len))
     }
 
-    fn make(self, during: &'static str, flavour: Flavour, len: usize) -> Result<Window<T>> {
-        let stride = self.team.node().areas().stride;
-        let bytes = (len as u64).saturating_mul(size_of::<T>() as u64);
-        let fits = if bytes <= stride { Ok(()) } else { Err(too_large(bytes, stride)) };
+    /// Allocates `len` elements, all zero bits, in one block: each rank's part begins where that
+    /// of the rank before it ends, so that programs may index across parts, through the addresses
+    /// that [`Window::query`] gives or [`Window::query_all`]. With the hint
+    /// `alloc_shared_noncontig` the parts lie apart instead, each near its owner.
+    pub fn allocate_shared(self, len: usize) -> Result<Window<T>> {
+        let apart = self.info.alloc_shared_noncontig;
+        let source = if apart { Source::Apart } else { Source::Joined };
+        self.make("Window::allocate_shared", Flavour::Shared, source, bytes::<T>(len))
+    }
+
+    /// Makes a window of memory that each member brings along, of any size. The window keeps the
+    /// memory as long as any member has the window. Parts that only their owners have mapped are
+    /// reached by packets.
+    pub fn create(mut self, memory: Memory<T>) -> Result<Window<T>> {
+        self.different_sizes = true;
+        let region = memory.region().clone();
+        let bytes = region.bytes as u64;
+        self.make("WindowBuilder::create", Flavour::Create, Source::Brought(region), bytes)
+    }
+
+    /// Makes a window without memory: members [attach](Window::attach) some while they use it.
+    /// The displacements of operations are addresses, whatever [`unit`](Self::unit) says.
+    pub fn dynamic(mut self) -> Result<Window<T>> {
+        self.unit = Some(align_of::<T>());
+        self.make("WindowBuilder::dynamic", Flavour::Dynamic, Source::Nothing, 0)
+    }
+
+    fn make(
+        self,
+        during: &'static str,
+        flavour: Flavour,
+        source: Source,
+        bytes: u64,
+    ) -> Result<Window<T>> {
+        let node = self.team.node();
+        let stride = node.areas().stride;
+        let fits = match &source {
+            Source::Brought(region) => region.offset_in(node).map(drop),
+            _ if bytes > stride => Err(too_large(bytes, stride)),
+            _ => Ok(()),
+        };
         let (unit, valid) = match self.checked_unit() {
-            Ok(unit) => (unit, fits),
+            Ok(unit) => (if flavour == Flavour::Dynamic { 1 } else { unit }, fits),
             Err(error) => (0, Err(error)),
         };
         let wish = Wish {
@@ -80,6 +119,7 @@ impl<'t, T: Datum> WindowBuilder<'t, T> {
             during,
             fingerprint: T::fingerprint(),
             flavour,
+            source,
             info: self.info,
             different_sizes: self.different_sizes,
             bytes,
@@ -103,8 +143,12 @@ impl<'t, T: Datum> WindowBuilder<'t, T> {
     }
 }
 
+fn bytes<T>(len: usize) -> u64 {
+    (len as u64).saturating_mul(size_of::<T>() as u64)
+}
+
 #[cold]
-pub(super) fn too_large(wanted: u64, stride: u64) -> Error {
+pub(crate) fn too_large(wanted: u64, stride: u64) -> Error {
     Error::OutOfMemory {
         what: "a window".into(),
         wanted,

@@ -9,26 +9,43 @@
 
 use super::builder::too_large;
 use super::life::{Range, Ticket};
-use super::{Flavour, Parts};
+use super::{Attachments, Flavour, Parts};
 use crate::base::{Error, Offset, Rank, Result};
 use crate::coll::Team;
 use crate::layout::Op;
-use crate::rma::block::{Entry, REACH_MAPPED, WindowBlock};
+use crate::rma::block::{Entry, REACH_MAPPED, REACH_PRIVATE, WindowBlock};
 use crate::rma::core::{Core, Ingredients, Own};
+use crate::rma::directory::Directory;
 use crate::rma::info::{Info, Medium};
+use crate::rma::memory::{Region, stride_of};
 use crate::rma::packet;
+use crate::rma::remote::OwnPart;
 use crate::shm::map::{PAGE, round_up};
 use crate::shm::region::locate;
 use std::sync::Arc;
 
+/// Where the memory of this member's part comes from.
+#[derive(Clone, Debug)]
+pub(super) enum Source {
+    /// The same offset of every member's symmetric memory.
+    Apart,
+    /// One block in the first member's symmetric memory, part after part.
+    Joined,
+    /// The member brings it along.
+    Brought(Region),
+    /// There is none yet.
+    Nothing,
+}
+
 /// What one member brings along.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Wish<'t> {
     pub team: &'t Team,
     pub during: &'static str,
     /// Of the element type.
     pub fingerprint: u64,
     pub flavour: Flavour,
+    pub source: Source,
     pub info: Info,
     /// Sizes may differ between members.
     pub different_sizes: bool,
@@ -50,6 +67,8 @@ struct Sizes {
     before: u64,
     /// All parts have the same size and unit.
     alike: bool,
+    /// Some member brings memory that only it has mapped.
+    private: bool,
 }
 
 impl Wish<'_> {
@@ -64,31 +83,55 @@ impl Wish<'_> {
         });
         self.agree_on_terms(valid)?;
         let sizes = self.exchange_sizes()?;
-        let contiguous = self.flavour == Flavour::Shared && !self.info.alloc_shared_noncontig;
-        let block = Arc::new(self.make_block(&sizes, contiguous)?);
+        let block = Arc::new(self.make_block(&sizes)?);
+        let own = self.fill_part(&block, &sizes);
+        let made = if matches!(self.source, Source::Nothing) {
+            let parts = Parts::Dynamic(Arc::new(Attachments::new()));
+            own.and_then(|own| self.finish(&block, &sizes, own, parts))
+        } else if matches!(self.source, Source::Apart) && sizes.alike {
+            let (bytes, unit) = (self.bytes as usize, self.unit as usize);
+            own.and_then(|own| self.finish(&block, &sizes, own, Parts::Uniform { bytes, unit }))
+        } else {
+            // All records are there once all have agreed.
+            let own = team.agree(during, own)?;
+            let directory = Directory::create(team, |rank| block.entry(rank));
+            directory.and_then(|d| self.finish(&block, &sizes, own, Parts::Table(d)))
+        };
+        let core = team.agree(during, made)?;
+        core.block.completed();
+        Ok(core)
+    }
+
+    /// This member's side of the window. It can be used once all members have theirs.
+    fn finish(
+        &self,
+        block: &Arc<WindowBlock>,
+        sizes: &Sizes,
+        own: Own,
+        parts: Parts,
+    ) -> Result<Core> {
         let packets = self.info.medium == Medium::Packets;
-        let filled = self.fill_part(&block, &sizes, contiguous).and_then(|own| {
-            // Before any member can send: nobody has the window until all have agreed.
-            let opened = packets
-                .then(|| packet::open(&block, &self.info, Arc::new(own), packets))
-                .transpose()?;
-            Ok((own, opened))
-        });
-        let (own, remote) = team.agree(during, filled)?;
-        block.completed();
+        let dynamic = matches!(parts, Parts::Dynamic(_));
+        let away = packets || (self.team.size() > 1 && (sizes.private || dynamic));
+        let target: Arc<dyn OwnPart> = match &parts {
+            Parts::Dynamic(attachments) => attachments.clone(),
+            _ => Arc::new(own),
+        };
+        let open = || packet::open(block, &self.info, target, packets);
+        let remote = if away { Some(open()?) } else { None };
+        let memory = match &self.source {
+            Source::Brought(region) => Some(region.clone()),
+            _ => None,
+        };
         Ok(Core::new(Ingredients {
-            block,
+            block: block.clone(),
             info: self.info,
             flavour: self.flavour,
-            parts: if sizes.alike && !contiguous {
-                Parts::Uniform { bytes: self.bytes as usize, unit: self.unit as usize }
-            } else {
-                Parts::Table
-            },
+            parts,
             own,
             packets,
-            away: packets,
             remote,
+            memory,
         }))
     }
 
@@ -134,6 +177,7 @@ impl Wish<'_> {
     fn exchange_sizes(&self) -> Result<Sizes> {
         let (team, size) = (self.team, u64::from(self.team.size()));
         if !self.different_sizes {
+            // Nobody brings memory along.
             // The largest of the units and of their complements: equal if all units are.
             let unit = u64::from(self.unit);
             let mut span = [unit, !unit];
@@ -143,27 +187,39 @@ impl Wish<'_> {
                 total: self.bytes.saturating_mul(size),
                 before: self.bytes.saturating_mul(team.rank().0.into()),
                 alike: span[0] == !span[1],
+                private: false,
             });
         }
         // Transient, while the call lasts: what everybody has.
-        let mut all = vec![[0u64; 2]; team.size() as usize];
-        team.allgather(&[[self.bytes, self.unit.into()]], &mut all)?;
-        let sum = |rows: &[[u64; 2]]| rows.iter().fold(0u64, |sum, row| sum.saturating_add(row[0]));
+        let mut all = vec![[0u64; 3]; team.size() as usize];
+        team.allgather(&[[self.bytes, self.unit.into(), self.is_private().into()]], &mut all)?;
+        let sum = |rows: &[[u64; 3]]| rows.iter().fold(0u64, |sum, row| sum.saturating_add(row[0]));
         Ok(Sizes {
             largest: all.iter().map(|row| row[0]).max().unwrap_or(0),
             total: sum(&all),
             before: sum(&all[..team.rank().index()]),
             alike: all.iter().all(|row| *row == all[0]),
+            private: all.iter().any(|row| row[2] != 0),
         })
     }
 
-    fn make_block(&self, sizes: &Sizes, contiguous: bool) -> Result<WindowBlock> {
+    fn is_private(&self) -> bool {
+        match &self.source {
+            Source::Brought(region) => !matches!(region.offset_in(self.team.node()), Ok(Some(_))),
+            _ => false,
+        }
+    }
+
+    fn make_block(&self, sizes: &Sizes) -> Result<WindowBlock> {
         let (team, during) = (self.team, self.during);
         let leader = team.rank() == Rank(0);
-        let home = if contiguous { Some(team.slot_of(Rank(0))?) } else { None };
-        let bytes = if contiguous { sizes.total } else { sizes.largest };
+        let (bytes, total, home) = match self.source {
+            Source::Apart => (sizes.largest, sizes.total, None),
+            Source::Joined => (sizes.total, sizes.total, Some(team.slot_of(Rank(0))?)),
+            Source::Brought(_) | Source::Nothing => (0, 0, None),
+        };
         let stride = team.node().areas().stride;
-        let range = Range { bytes, home, total: sizes.total };
+        let range = Range { bytes, home, total, flavour: self.flavour };
         let made = match leader {
             _ if bytes > stride => Err(too_large(bytes, stride)),
             true => WindowBlock::create(team, range).map(Some),
@@ -187,12 +243,40 @@ impl Wish<'_> {
     }
 
     /// Reserves this member's part, first touched by its owner, and fills in its record.
-    fn fill_part(&self, block: &WindowBlock, sizes: &Sizes, contiguous: bool) -> Result<Own> {
+    fn fill_part(&self, block: &WindowBlock, sizes: &Sizes) -> Result<Own> {
         let team = self.team;
         let node = team.node();
-        let (slot, before) =
-            if contiguous { (team.slot_of(Rank(0))?, sizes.before) } else { (node.slot(), 0) };
-        let at = node.areas().heap(slot).0 + block.heap + before;
+        let (bytes, unit) = (self.bytes as usize, self.unit as usize);
+        let (first, offset) = match &self.source {
+            Source::Apart => {
+                let at = node.areas().heap(node.slot()).0 + block.heap;
+                (self.reserve(at)?, Some(at))
+            }
+            Source::Joined => {
+                let slot = team.slot_of(Rank(0))?;
+                let at = node.areas().heap(slot).0 + block.heap + sizes.before;
+                (self.reserve(at)?, Some(at))
+            }
+            Source::Brought(region) => {
+                let offset = region.offset_in(node)?;
+                if let (Some(offset), true) = (offset, bytes > 0) {
+                    node.use_symmetric(stride_of(node, offset)?.0)?;
+                }
+                (region.first.as_ptr(), offset)
+            }
+            Source::Nothing => (std::ptr::null_mut(), None),
+        };
+        let reach = if offset.is_some() { REACH_MAPPED } else { REACH_PRIVATE };
+        let offset = offset.unwrap_or(0);
+        let entry = Entry { offset, bytes: self.bytes, unit: self.unit, reach };
+        block.info(team.rank().0).fill(entry);
+        Ok(Own { first, bytes, unit })
+    }
+
+    /// Reserves the pages of this member's part. Pages at its ends may be reserved by neighbours
+    /// too.
+    fn reserve(&self, at: u64) -> Result<*mut u8> {
+        let node = self.team.node();
         let first = locate(node.mapping(), Offset(at), self.bytes, 1)?.as_ptr();
         if self.bytes > 0 {
             let page = at & !(PAGE - 1);
@@ -200,9 +284,7 @@ impl Wish<'_> {
             node.reserve(Offset(page), length, "a window")?;
             node.warm(Offset(page), length);
         }
-        let entry = Entry { offset: at, bytes: self.bytes, unit: self.unit, reach: REACH_MAPPED };
-        block.info(team.rank().0).fill(entry);
-        Ok(Own { first, bytes: self.bytes as usize, unit: self.unit as usize })
+        Ok(first)
     }
 }
 

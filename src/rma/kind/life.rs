@@ -13,10 +13,12 @@
 //! waited for, and if they come, they are turned away. They recognise a block that has been freed
 //! and used anew by its nonce.
 
+use super::{Flavour, dynamic};
 use crate::base::sync::{AtomicU32, Ordering};
 use crate::base::{Deadline, Error, Offset, Result, Slot};
 use crate::coll::Team;
-use crate::rma::block::{Plan, STRIPES, Stage, WindowBlock, WindowHeader};
+use crate::rma::block::{Plan, REACH_MAPPED, STRIPES, Stage, WindowBlock, WindowHeader};
+use crate::rma::memory::stride_of;
 use crate::shm::map::{PAGE, available_memory};
 use crate::shm::region::locate;
 use crate::shm::wiring::random;
@@ -40,6 +42,8 @@ pub(super) struct Range {
     pub home: Option<Slot>,
     /// Bytes that all members together will reserve.
     pub total: u64,
+    /// How the window comes about.
+    pub flavour: Flavour,
 }
 
 /// Where a window's block lies, as its maker tells the others.
@@ -77,11 +81,12 @@ impl WindowBlock {
         let node = team.node();
         let plan = Plan::new(team.size());
         let nonce = random()? | 1;
-        let at = node.alloc_commons(plan.bytes)?;
+        // Both are claimed by this process until a second one has joined: see `shm::alloc`.
+        let at = node.claim_commons(plan.bytes)?;
         let fill = || {
             node.reserve(at, plan.bytes, "a window's control lines")?;
             let base = locate(node.mapping(), at, plan.bytes, PAGE)?;
-            let heap = if range.bytes == 0 { 0 } else { node.alloc_symmetric(range.bytes)? };
+            let heap = if range.bytes == 0 { 0 } else { node.alloc_symmetric(range.bytes, true)? };
             Ok((base, heap))
         };
         let (base, heap) = fill().inspect_err(|_| {
@@ -94,6 +99,7 @@ impl WindowBlock {
         header.size.store(team.size(), Ordering::Relaxed);
         let home = range.home.map_or(0, |slot| u32::from(slot.0) + 1);
         header.home.store(home, Ordering::Relaxed);
+        header.flavour.store(range.flavour as u32, Ordering::Relaxed);
         let team = team.clone();
         let (bytes, stage) = (range.bytes, AtomicU32::new(Stage::Joined as u32));
         let block = WindowBlock { at, base, plan, team, heap, bytes, stage };
@@ -116,19 +122,21 @@ impl WindowBlock {
         let stage = AtomicU32::new(Stage::Outside as u32);
         let mut block =
             WindowBlock { at, base, plan, team: team.clone(), heap: 0, bytes: 0, stage };
-        let mut joined = false;
-        let looked = node.free_commons_if(at, || {
+        let joined = node.join_commons(at, || {
             let header = block.header();
-            joined = header.nonce.load(Ordering::Acquire) == ticket.nonce
+            let alive = header.nonce.load(Ordering::Acquire) == ticket.nonce
                 && header.size.load(Ordering::Relaxed) == team.size()
                 && header.failed.load(Ordering::Relaxed) == 0;
-            if joined {
+            if alive {
                 block.info(team.rank().0).presence.store(JOINED, Ordering::Release);
+                if header.bytes.load(Ordering::Relaxed) > 0 {
+                    // Failure leaves it to the first member's claim.
+                    let _ = node.share_symmetric(header.heap.load(Ordering::Relaxed));
+                }
             }
-            false
-        });
+            alive
+        })?;
         if !joined {
-            looked?;
             return Err(Error::Incompatible {
                 what: "a window's block",
                 why: format!("no window of this team lies at {at}: its making was given up"),
@@ -172,8 +180,9 @@ impl WindowBlock {
         })
     }
 
-    /// Gives back what the window has besides its block.
-    fn dismantle(&self) {
+    /// Gives back what the window has besides its block; returns further blocks of the commons,
+    /// which are to be freed when its lock is.
+    fn dismantle(&self) -> Vec<Offset> {
         let node = self.team.node();
         let locks = self.stripes();
         // Taking each lock once sweeps what dead waiters left in it (see `shm::lock`).
@@ -185,8 +194,9 @@ impl WindowBlock {
                 let _ = lock.lock(&**node, Deadline::after(PATIENCE)).map(drop);
             }
         }
+        let tables = self.end_uses();
         if self.bytes == 0 {
-            return;
+            return tables;
         }
         // Failure leaves the memory allocated until the job ends.
         let home = self.header().home.load(Ordering::Relaxed);
@@ -197,6 +207,31 @@ impl WindowBlock {
                 node.free_symmetric(self.heap, slots)
             }
         };
+        tables
+    }
+}
+
+impl WindowBlock {
+    /// Ends the window's uses of memory that its members brought along. Returns the blocks of the
+    /// commons that record them. Failure leaves memory allocated until the job ends.
+    fn end_uses(&self) -> Vec<Offset> {
+        let mut tables = Vec::new();
+        let node = self.team.node();
+        let end = |offset: u64| {
+            let _ = stride_of(node, offset).and_then(|(at, slot)| node.unuse_symmetric(at, slot));
+        };
+        let flavour = self.header().flavour.load(Ordering::Relaxed);
+        for rank in self.team.ranks() {
+            if flavour == Flavour::Create as u32 {
+                let entry = self.entry(rank.0);
+                if entry.reach == REACH_MAPPED && entry.bytes > 0 {
+                    end(entry.offset);
+                }
+            } else if flavour == Flavour::Dynamic as u32 {
+                tables.extend(dynamic::dismantle(node, self.info(rank.0), end));
+            }
+        }
+        tables
     }
 }
 
@@ -208,6 +243,7 @@ impl Drop for WindowBlock {
         if stage == Stage::Outside as u32 {
             return;
         }
+        let mut tables = Vec::new();
         let last = || {
             if stage != Stage::Complete as u32 {
                 self.header().failed.store(1, Ordering::Relaxed);
@@ -215,11 +251,15 @@ impl Drop for WindowBlock {
             self.info(self.team.rank().0).presence.store(GONE, Ordering::Release);
             let last = self.deserted();
             if last {
-                self.dismantle();
+                tables = self.dismantle();
                 self.header().nonce.store(0, Ordering::Release);
             }
             last
         };
-        let _ = self.team.node().free_commons_if(self.at, last);
+        let node = self.team.node();
+        let _ = node.free_commons_if(self.at, last);
+        for table in tables {
+            let _ = node.free_commons(table);
+        }
     }
 }

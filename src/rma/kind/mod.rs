@@ -4,15 +4,19 @@
 //! |---|---|---|
 //! | allocate | reserved by its owner | one offset in every member's symmetric memory |
 //! | allocate-shared | reserved by its owner | one part after the other in one block, or apart |
-//! | create | `Memory` that the owner has | anywhere; private memory too |
+//! | create | [`Memory`](super::Memory) that the owner has | anywhere; private memory too |
 //! | dynamic | what the owner has attached at the moment | anywhere; private memory too |
 
 mod builder;
 mod create;
+mod dynamic;
 mod life;
 mod place;
 
 pub use builder::WindowBuilder;
+pub(crate) use builder::too_large;
+pub use dynamic::Attached;
+pub(crate) use dynamic::Attachments;
 pub(crate) use place::{Parts, Place, Span};
 
 /// How a window came about (`MPI_WIN_CREATE_FLAVOR`).
@@ -21,11 +25,11 @@ pub(crate) use place::{Parts, Place, Span};
 pub enum Flavour {
     /// [`WindowBuilder::allocate`].
     Allocate = 1,
-    /// `WindowBuilder::allocate_shared`.
+    /// [`WindowBuilder::allocate_shared`].
     Shared = 2,
-    /// `WindowBuilder::create`.
+    /// [`WindowBuilder::create`].
     Create = 3,
-    /// `WindowBuilder::dynamic`.
+    /// [`WindowBuilder::dynamic`].
     Dynamic = 4,
 }
 

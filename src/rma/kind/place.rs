@@ -4,10 +4,13 @@
 //! are all alike and mapped are handled by [`Window::place`](super::super::Window) with arithmetic
 //! alone; this is the general case.
 
+use super::dynamic::Attachments;
 use crate::base::{Error, Offset, Rank, Result};
 use crate::rma::block::{REACH_MAPPED, REACH_PRIVATE};
 use crate::rma::core::{Core, Own};
+use crate::rma::directory::Directory;
 use crate::shm::region::locate;
+use std::sync::Arc;
 
 /// Where elements of a target are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,7 +23,7 @@ pub(crate) enum Place<T> {
 }
 
 /// How the parts of a window are found.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub(crate) enum Parts {
     /// All have these many bytes and this unit, at the same offset of every stride: nothing is
     /// looked up.
@@ -30,8 +33,11 @@ pub(crate) enum Parts {
         /// Bytes per displacement.
         unit: usize,
     },
-    /// Each has its record in the window's block.
-    Table,
+    /// Each has its record in the window's block; the directory spares looking there where the
+    /// records follow a pattern.
+    Table(Directory),
+    /// What the owners have attached at the moment: see `kind::dynamic`.
+    Dynamic(Arc<Attachments>),
 }
 
 /// What is known of one member's part, by value: what a record says, checked.
@@ -70,7 +76,7 @@ impl Core {
             let why = format!("target {target} is not a rank of a team of {size}");
             return Err(Error::invalid(what, why));
         }
-        if target == self.block.team.rank() {
+        if target == self.block.team.rank() && !matches!(self.parts, Parts::Dynamic(_)) {
             let Own { first, bytes, unit } = self.own;
             // By packets too, so that whatever happens to a part happens in one order.
             let first = if self.packets { None } else { Some(first) };
@@ -82,8 +88,10 @@ impl Core {
                 let at = self.block.team.node().areas().heap(slot).0 + self.block.heap;
                 Ok(Part { first: self.mapped(Offset(at), bytes)?, bytes, unit })
             }
-            Parts::Table => {
-                let entry = self.block.entry(target.0);
+            Parts::Dynamic(_) => Ok(Part { first: None, bytes: 0, unit: 1 }),
+            Parts::Table(ref directory) => {
+                let computed = directory.computed(target.0);
+                let entry = computed.unwrap_or_else(|| self.block.entry(target.0));
                 let (Ok(bytes), unit) = (usize::try_from(entry.bytes), entry.unit as usize) else {
                     return Err(damaged());
                 };
@@ -106,6 +114,9 @@ impl Core {
         start: usize,
         span: Span,
     ) -> Result<Place<u8>> {
+        if matches!(self.parts, Parts::Dynamic(_)) {
+            return self.place_attached(what, target, start, span);
+        }
         let part = self.part_of(what, target)?;
         let Some(at) = inside(part, start, span) else {
             return Err(outside(what, target, start, span, part));
@@ -155,7 +166,7 @@ fn outside(what: &'static str, rank: Rank, start: usize, span: Span, part: Part)
 }
 
 #[cold]
-fn misaligned(what: &'static str, start: usize, unit: usize, align: usize) -> Error {
+pub(super) fn misaligned(what: &'static str, start: usize, unit: usize, align: usize) -> Error {
     let why = format!(
         "displacement {start} in units of {unit} bytes is not at a multiple of {align} bytes, \
          which the elements need; use other displacements or another unit"

@@ -1,0 +1,264 @@
+use super::*;
+use crate::base::Slot;
+use crate::shm::crash::kill_at;
+use crate::shm::lock::model::Env;
+use proptest::prelude::*;
+
+fn table() -> Box<ExtentTable> {
+    Box::new(ExtentTable {
+        lock: QueueLock::default(),
+        _pad: Default::default(),
+        extents: std::array::from_fn(|_| Extent {
+            offset: AtomicU64::new(0),
+            len: AtomicU64::new(0),
+        }),
+    })
+}
+
+fn one() -> Env {
+    Env::new(1, 8).remove(0)
+}
+
+#[test]
+fn lengths_round_up_and_the_lowest_gap_is_taken() {
+    let (table, env) = (table(), one());
+    let heap = Heap::new(&table, 1 << 20, "a test");
+    let alloc = |len, align| heap.alloc(&env, len, align, Deadline::NEVER).unwrap().0;
+    assert_eq!(alloc(0, 1), 0);
+    assert_eq!(alloc(65, 1), 64);
+    assert_eq!(alloc(1, 4096), 4096);
+    assert_eq!(alloc(64, 64), 192);
+    assert_eq!(heap.free(&env, Offset(64), Deadline::NEVER).unwrap(), 128);
+    assert_eq!(alloc(129, 1), 256, "the gap of 128 is too small");
+    assert_eq!(alloc(128, 1), 64);
+    assert_eq!(heap.usage(), (64 + 128 + 64 + 64 + 192, 5));
+}
+
+#[test]
+fn what_cannot_be_is_refused_with_the_reason() {
+    let (table, env) = (table(), one());
+    let heap = Heap::new(&table, 4096, "a test");
+    let alloc = |len, align| heap.alloc(&env, len, align, Deadline::NEVER);
+    assert!(matches!(alloc(1, 3), Err(Error::InvalidArgument { .. })));
+    assert!(matches!(alloc(1, 0), Err(Error::InvalidArgument { .. })));
+    alloc(1024, 64).unwrap();
+    for len in [3073, 1 << 40, u64::MAX - 63, u64::MAX] {
+        let err = alloc(len, 64).unwrap_err();
+        assert!(
+            matches!(&err, Error::OutOfMemory { wanted, available: 3072, .. } if *wanted == len),
+            "{err}"
+        );
+    }
+    assert!(matches!(alloc(1, 1 << 63), Err(Error::OutOfMemory { .. })));
+    assert!(matches!(heap.free(&env, Offset(64), Deadline::NEVER), Err(Error::Misuse { .. })));
+    alloc(3072, 64).unwrap();
+    assert!(matches!(alloc(0, 1), Err(Error::OutOfMemory { available: 0, .. })));
+}
+
+#[test]
+fn a_full_table_is_an_error_and_recovers() {
+    let (table, env) = (table(), one());
+    let heap = Heap::new(&table, 1 << 30, "a test");
+    for extent in &table.extents[..MAX_EXTENTS - 1] {
+        let at = (extent as *const Extent).addr() - table.extents.as_ptr().addr();
+        extent.offset.store(at as u64 * 4, Ordering::Relaxed);
+        extent.len.store(64, Ordering::Relaxed);
+    }
+    let last = heap.alloc(&env, 1, 1, Deadline::NEVER).unwrap();
+    let err = heap.alloc(&env, 1, 1, Deadline::NEVER).unwrap_err();
+    assert!(matches!(err, Error::Exhausted { limit: 4095, .. }), "{err}");
+    heap.free(&env, Offset(128), Deadline::NEVER).unwrap();
+    assert_eq!(heap.alloc(&env, 1, 1, Deadline::NEVER).unwrap(), Offset(128));
+    assert_ne!(last, Offset(128));
+}
+
+#[test]
+fn a_table_with_nonsense_in_it_is_refused() {
+    let env = one();
+    for (offset, len) in [(0, 8192), (u64::MAX - 8, 64), (4032, 128), (64, 64)] {
+        let table = table();
+        let heap = Heap::new(&table, 4096, "a test");
+        heap.alloc(&env, 128, 1, Deadline::NEVER).unwrap();
+        table.extents[7].offset.store(offset, Ordering::Relaxed);
+        table.extents[7].len.store(len, Ordering::Relaxed);
+        let err = heap.alloc(&env, 64, 1, Deadline::NEVER).unwrap_err();
+        assert!(matches!(err, Error::Incompatible { .. }), "{err}");
+    }
+}
+
+/// Slot 0 is killed at every point of an allocation and a free. Slot 1 goes on, and whatever
+/// slot 0 had is in use as a whole or not at all.
+#[test]
+fn a_kill_at_any_point_leaves_a_consistent_table() {
+    for n in 1.. {
+        let envs = Env::new(2, 8);
+        let (mortal, other) = (&envs[0], &envs[1]);
+        let table = table();
+        let heap = Heap::new(&table, 1024, "a test");
+        let first = heap.alloc(other, 128, 64, Deadline::NEVER).unwrap();
+        let lived = kill_at(n, || {
+            let mine = heap.alloc(mortal, 256, 64, Deadline::NEVER).unwrap();
+            heap.free(mortal, mine, Deadline::NEVER).unwrap();
+        });
+        mortal.die();
+        assert!(matches!(heap.usage(), (128, 1) | (384, 2)), "killed at {n}");
+        let left = 1024 - heap.usage().0;
+        let rest = heap.alloc(other, left, 64, Deadline::NEVER).unwrap();
+        heap.free(other, rest, Deadline::NEVER).unwrap();
+        heap.free(other, first, Deadline::NEVER).unwrap();
+        if lived.is_some() {
+            assert_eq!(heap.usage(), (0, 0));
+            break;
+        }
+    }
+}
+
+/// Slot 0 is killed at every point of taking, claiming, using and giving up an allocation. What is
+/// left of it afterwards is given back by a sweep, but for what slot 1 uses.
+#[test]
+fn claims_of_the_dead_are_given_back_unless_in_use() {
+    for n in 1.. {
+        let envs = Env::new(2, 8);
+        let (mortal, other) = (&envs[0], &envs[1]);
+        let table = table();
+        let heap = Heap::new(&table, 1 << 20, "a test");
+        let claimed = |env: &Env| Holders { claim: Some(env.slot()), uses: 0 };
+        let mine = heap.alloc_held(other, 64, 64, claimed(other), Deadline::NEVER).unwrap();
+        let lent = heap.alloc_held(mortal, 128, 64, claimed(mortal), Deadline::NEVER).unwrap();
+        let using = |_, _, holders: &mut Holders| {
+            holders.uses += 1;
+            (Fate::Keep, holders.claim)
+        };
+        let within = Offset(lent.0 + 100);
+        let owner = heap.visit(other, within, Deadline::NEVER, using).unwrap();
+        assert_eq!(owner, Some(mortal.slot()));
+        let lived = kill_at(n, || {
+            let at = heap.alloc_held(mortal, 256, 64, claimed(mortal), Deadline::NEVER).unwrap();
+            let disown = |_, _, holders: &mut Holders| {
+                holders.claim = None;
+                (if holders.uses == 0 { Fate::Free } else { Fate::Keep }, ())
+            };
+            heap.visit(mortal, at, Deadline::NEVER, disown).unwrap();
+        });
+        mortal.die();
+        let mut reclaimed = 0;
+        heap.sweep(other, Deadline::NEVER, |_, len| reclaimed += len).unwrap();
+        assert!(reclaimed == 0 || (lived.is_none() && reclaimed == 256), "killed at {n}");
+        assert_eq!(heap.usage(), (64 + 128, 2), "killed at {n}");
+        let last = |_, _, holders: &mut Holders| {
+            holders.uses -= 1;
+            let unused = holders.uses == 0 && holders.claim.is_none();
+            (if unused { Fate::Free } else { Fate::Keep }, ())
+        };
+        heap.visit(other, lent, Deadline::NEVER, last).unwrap();
+        assert_eq!(heap.usage(), (64, 1), "killed at {n}");
+        assert_eq!(heap.free(other, mine, Deadline::NEVER).unwrap(), 64);
+        if lived.is_some() {
+            break;
+        }
+    }
+}
+
+#[test]
+fn slots_that_allocate_at_once_get_memory_of_their_own() {
+    const ROUNDS: usize = if cfg!(miri) { 2 } else { 100 };
+    let envs = Env::new(3, 8);
+    let table = table();
+    let heap = Heap::new(&table, 1 << 16, "a test");
+    let area: Vec<AtomicU64> = (0..1 << 10).map(|_| AtomicU64::new(0)).collect();
+    std::thread::scope(|scope| {
+        for env in &envs {
+            let area = &area;
+            scope.spawn(move || {
+                let Slot(slot) = env.slot();
+                for round in 0..ROUNDS {
+                    let len = 64 * (1 + round as u64 % 5);
+                    let at = heap.alloc(env, len, 64, Deadline::NEVER).unwrap();
+                    let mine = &area[at.0 as usize / 64..(at.0 + len) as usize / 64];
+                    for cell in mine {
+                        assert_eq!(cell.swap(u64::from(slot) + 1, Ordering::Relaxed), 0);
+                    }
+                    for cell in mine {
+                        assert_eq!(cell.swap(0, Ordering::Relaxed), u64::from(slot) + 1);
+                    }
+                    assert_eq!(heap.free(env, at, Deadline::NEVER).unwrap(), len);
+                }
+            });
+        }
+    });
+    assert_eq!(heap.usage(), (0, 0));
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Alloc { len: u64, align: u64 },
+    Free { which: usize },
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let alloc = (0..2000u64, 0..12u32).prop_map(|(len, a)| Step::Alloc { len, align: 1 << a });
+    let free = any::<usize>().prop_map(|which| Step::Free { which });
+    prop::collection::vec(prop_oneof![3 => alloc, 2 => free], 1..120)
+}
+
+/// Where a map of the granules in use says that the allocation must go.
+fn oracle(map: &[bool], len: u64, align: u64) -> Option<u64> {
+    let granules = len.max(1).div_ceil(GRANULE) as usize;
+    let unit = (align.max(GRANULE) / GRANULE) as usize;
+    (0..map.len())
+        .step_by(unit)
+        .find(|&at| at + granules <= map.len() && !map[at..at + granules].contains(&true))
+        .map(|at| at as u64 * GRANULE)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        cases: if cfg!(miri) { 1 } else { 64 },
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
+    #[test]
+    fn agrees_with_a_map_of_granules(steps in steps()) {
+        const GRANULES: usize = 200;
+        let (table, env) = (table(), one());
+        let heap = Heap::new(&table, GRANULES as u64 * GRANULE, "a test");
+        let mut map = [false; GRANULES];
+        let mut live: Vec<(u64, u64)> = Vec::new();
+        let mut mark = |at: u64, len: u64, to: bool| {
+            for cell in &mut map[(at / GRANULE) as usize..((at + len) / GRANULE) as usize] {
+                assert_ne!(*cell, to);
+                *cell = to;
+            }
+            map
+        };
+        let mut now = [false; GRANULES];
+        for step in steps {
+            match step {
+                Step::Alloc { len, align } => {
+                    let got = heap.alloc(&env, len, align, Deadline::NEVER);
+                    match oracle(&now, len, align) {
+                        Some(at) => {
+                            prop_assert_eq!(got.unwrap().0, at);
+                            let rounded = len.max(1).next_multiple_of(GRANULE);
+                            live.push((at, rounded));
+                            now = mark(at, rounded, true);
+                        }
+                        None => {
+                            let oom = matches!(got, Err(Error::OutOfMemory { .. }));
+                            prop_assert!(oom);
+                        }
+                    }
+                }
+                Step::Free { which } if !live.is_empty() => {
+                    let (at, len) = live.swap_remove(which % live.len());
+                    let freed = heap.free(&env, Offset(at), Deadline::NEVER).unwrap();
+                    prop_assert_eq!(freed, len);
+                    now = mark(at, len, false);
+                }
+                Step::Free { .. } => {}
+            }
+            let bytes = live.iter().map(|(_, len)| len).sum::<u64>();
+            prop_assert_eq!(heap.usage(), (bytes, live.len()));
+        }
+    }
+}
