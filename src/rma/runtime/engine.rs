@@ -249,6 +249,14 @@ impl Engine {
         }
     }
 
+    /// Whether everything given for `target` has been sent, and will not have to be sent again.
+    pub fn pushed(&self, id: WindowId, target: u32) -> bool {
+        let pools = &self.shared.pools;
+        let window = self.windows.get(&id);
+        let object = window.and_then(|window| window.table.target(pools, target));
+        object.is_none_or(|object| pools.targets[object].sent())
+    }
+
     /// A fence: ends the fence epoch, if there is one, and begins the next.
     ///
     /// # Errors

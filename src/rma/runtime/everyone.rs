@@ -1,9 +1,10 @@
 //! Lock-all (paper 001 §3.4.2).
 //!
 //! *Per target*: opening does nothing but lock this rank's own part, which the program may use
-//! with loads and stores; each other target is locked when the first operation goes there. *Window-wide*: once target objects run
-//! out, every member is asked for its lock; operations then need no objects, each is answered,
-//! and only their number is kept.
+//! with loads and stores; each other target is locked when the first operation goes there.
+//! *Window-wide*: once target objects run out, every member is asked for its lock. From then on
+//! an object may come and go without its lock, and an operation that finds none needs none: it
+//! is answered by itself. A flush waits for all of these, whatever their target.
 
 use super::host::{Host, Sent};
 use super::issue::Given;
@@ -42,7 +43,7 @@ impl LockAll {
             asked: Ranks::new(size),
             granted: Ranks::new(size),
             wide: false,
-            everyone: no_check,
+            everyone: false,
             cursor: 0,
             retry_at: 0,
             under_way: 0,
@@ -52,6 +53,9 @@ impl LockAll {
 
     /// This rank's lock at `rank`, had by a target object, is kept here from now on.
     pub fn owns(&mut self, rank: u32) {
+        if self.has(rank) {
+            return;
+        }
         self.asked.insert(rank);
         self.granted.insert(rank);
     }
@@ -75,18 +79,12 @@ impl LockAll {
     }
 
     pub fn bury(&mut self, rank: u32) {
-        if !self.everyone {
-            self.owns(rank);
-        }
+        self.owns(rank);
     }
 
-    fn has(&self, rank: u32) -> bool {
-        self.everyone || self.granted.contains(rank)
-    }
-
-    /// Whether target objects may still be made for it.
-    pub fn per_target(&self) -> bool {
-        !self.wide && !self.everyone
+    /// Whether the lock of `rank` is had, and not by a target object.
+    pub fn has(&self, rank: u32) -> bool {
+        self.no_check || self.everyone || self.granted.contains(rank)
     }
 }
 
@@ -94,7 +92,7 @@ impl Window {
     /// Changes a lock-all epoch to the window-wide protocol.
     pub fn switch_wide(&mut self, shared: &mut Shared) {
         let Some(all) = &mut self.all else { return };
-        if !all.per_target() {
+        if all.wide || all.no_check {
             return;
         }
         (all.wide, all.cursor) = (true, 0);
@@ -106,7 +104,7 @@ impl Window {
     /// Asks those for their lock that have to be asked.
     pub fn advance_everyone<H: Host>(&mut self, shared: &mut Shared, host: &mut H) {
         let Some(all) = &mut self.all else { return };
-        if all.everyone || all.closing && !all.wide {
+        if all.no_check || all.everyone || all.closing && !all.wide {
             return;
         }
         if shared.tick < all.retry_at {
@@ -116,6 +114,9 @@ impl Window {
         // Without the window-wide protocol, only this rank itself.
         let (from, to) = if all.wide { (all.cursor, self.size) } else { (self.me, self.me + 1) };
         for rank in from..to {
+            if self.dead.contains(rank) {
+                all.owns(rank);
+            }
             let skip = all.asked.contains(rank) || self.table.target(&shared.pools, rank).is_some();
             if !skip {
                 let message = Message::Lock { kind: LockKind::Shared, all: true };
@@ -136,7 +137,9 @@ impl Window {
         }
     }
 
-    /// Sends an operation without a target object; nothing if it is to have one.
+    /// Sends an operation without a target object; nothing if it is to have one. One that was
+    /// sent before does not come in the way of the order, nor does this: an object that there is
+    /// gets it.
     pub fn operate_direct<H: Host>(
         &mut self,
         shared: &mut Shared,
@@ -146,40 +149,46 @@ impl Window {
         token: Option<u64>,
     ) -> Option<Given> {
         let all = self.all.as_mut()?;
-        if self.table.target(&shared.pools, rank).is_some() || all.per_target() && !all.has(rank) {
+        if self.table.target(&shared.pools, rank).is_some() || all.no_check {
             return None;
         }
-        if !all.has(rank) || !shared.may_go_out() {
+        let room = !shared.pools.targets.full();
+        match (all.has(rank), all.wide) {
+            (false, true) => return Some(Given::Later),
+            (true, true) if !room => {}
+            _ => return None,
+        }
+        if !shared.may_go_out() {
             return Some(Given::Later);
         }
-        let request = match token.map(|token| shared.pools.request(self.id, rank, token)) {
-            Some(None) => return Some(Given::Later),
-            Some(request) => request,
-            None => None,
+        let Some(request) = shared.pools.request(self.id, rank, token) else {
+            return Some(Given::Later);
         };
-        let riders = Riders { ack: true, ..Riders::default() };
-        let message = Message::Operation { seq: 0, request, lock: None, riders, body };
+        let riders = Riders::default();
+        let message =
+            Message::Operation { seq: 0, request: Some(request), lock: None, riders, body };
         if shared.send(host, self.id, rank, &message) != Sent::Yes {
-            if let Some(request) = request {
-                shared.pools.answered(request, self.id, rank);
-            }
+            shared.pools.answered(request, self.id, rank);
             return Some(Given::Later);
         }
+        shared.pools.mark_direct(request);
         shared.went_out();
         shared.counters.operations_sent += 1;
         all.under_way += 1;
         Some(Given::Done)
     }
 
-    /// Whether operations without target objects are done. With a member dead that cannot be
-    /// known.
-    pub fn direct_done(&self) -> Poll<Option<Trouble>> {
-        match &self.all {
-            Some(all) if all.under_way > 0 => match self.first_dead() {
-                Some(trouble) => Poll::Ready(Some(trouble)),
-                None => Poll::Pending,
-            },
-            _ => Poll::Ready(None),
+    /// Whether operations without target objects are done.
+    pub fn direct_done(&self) -> bool {
+        self.all.as_ref().is_none_or(|all| all.under_way == 0)
+    }
+
+    /// So many operations without target objects have been answered, or never will be.
+    pub fn direct_answered(&mut self, shared: &mut Shared, count: u64) {
+        if let Some(all) = &mut self.all {
+            let count = count.min(all.under_way);
+            all.under_way -= count;
+            shared.outstanding -= count;
         }
     }
 
@@ -217,11 +226,11 @@ impl Window {
         if !std::mem::replace(&mut all.closing, true) {
             all.cursor = 0;
         }
-        self.close_targets(shared, host, |_| Closing::Unlock);
-        let lost = match (self.table.targets(), self.direct_done()) {
-            (0, Poll::Ready(lost)) => lost,
-            _ => return Poll::Pending,
-        };
+        let wrong = self.close_targets(shared, host, |_| Closing::Unlock);
+        self.trouble = self.trouble.or(wrong);
+        if self.table.targets() > 0 || !self.direct_done() {
+            return Poll::Pending;
+        }
         let Some(all) = &mut self.all else { return Poll::Pending };
         while !all.no_check && all.cursor < self.size {
             let rank = all.cursor;
@@ -234,8 +243,7 @@ impl Window {
             }
             all.cursor += 1;
         }
-        shared.outstanding -= all.under_way;
         self.all = None;
-        self.outcome(lost)
+        self.outcome(None)
     }
 }

@@ -203,7 +203,7 @@ impl Window {
             return Step::Full;
         }
         if let (Some(token), None) = (token, request) {
-            request = shared.pools.request(self.id, object.rank, token);
+            request = shared.pools.request(self.id, object.rank, Some(token));
             if request.is_none() {
                 return Step::Full;
             }
@@ -258,6 +258,9 @@ impl Window {
         if riders.unlock || riders.complete || riders.decrement.is_some() {
             object.told = true;
             shared.counters.piggybacked += 1;
+            if riders.complete {
+                self.posts.remove(object.rank);
+            }
             if let Some(Closing::Decrement(_)) = object.closing {
                 self.fence.touched.remove(object.rank);
             }
@@ -285,6 +288,9 @@ impl Window {
         let object = &mut shared.pools.targets[id];
         object.push = false;
         object.told |= closes;
+        if riders.complete {
+            self.posts.remove(object.rank);
+        }
         if riders.ack {
             object.asked = object.issued;
         }
@@ -434,11 +440,13 @@ impl Window {
             return Given::Later;
         }
         let seq = object.posted + 1;
-        let request = match token.map(|token| shared.pools.request(self.id, object.rank, token)) {
-            Some(None) => return Given::Later,
-            Some(request) => request,
-            None => None,
-        };
+        let mut request = None;
+        if token.is_some() {
+            request = shared.pools.request(self.id, object.rank, token);
+            if request.is_none() {
+                return Given::Later;
+            }
+        }
         let riders = self.riders(shared, &object, seq, false);
         let message = Message::Operation { seq, request, lock: None, riders, body };
         if host.send(self.id, object.rank, &message) != Sent::Yes {

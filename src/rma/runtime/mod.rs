@@ -22,6 +22,8 @@ mod queries;
 mod ranks;
 mod shared;
 mod table;
+#[cfg(test)]
+mod tests;
 mod window;
 
 pub use counters::Counters;

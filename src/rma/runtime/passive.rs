@@ -197,18 +197,19 @@ impl Window {
             return Poll::Ready(Err(Trouble::Dead(rank)));
         }
         self.flush_one(shared, host, rank);
-        match self.table.target(&shared.pools, rank) {
-            Some(id) if !shared.pools.targets[id].remote_complete() => Poll::Pending,
-            Some(id) => {
-                let trouble = shared.pools.targets[id].trouble.take();
-                self.outcome(trouble)
-            }
-            // Operations without objects are not told apart by target.
-            None => match self.direct_done() {
-                Poll::Ready(trouble) => self.outcome(trouble),
-                Poll::Pending => Poll::Pending,
-            },
+        // Operations without objects are not told apart by target.
+        if !self.direct_done() {
+            return Poll::Pending;
         }
+        let mut trouble = None;
+        if let Some(id) = self.table.target(&shared.pools, rank) {
+            let object = &mut shared.pools.targets[id];
+            if !object.remote_complete() {
+                return Poll::Pending;
+            }
+            trouble = object.trouble.take();
+        }
+        self.outcome(trouble)
     }
 
     fn flush_one<H: Host>(&mut self, shared: &mut Shared, host: &mut H, rank: u32) {
@@ -241,10 +242,10 @@ impl Window {
         self.each_target(shared, |_, shared, id| {
             done &= shared.pools.targets[id].remote_complete();
         });
-        let Poll::Ready(mut trouble) = self.direct_done() else { return Poll::Pending };
-        if !done {
+        if !done || !self.direct_done() {
             return Poll::Pending;
         }
+        let mut trouble = None;
         self.each_target(shared, |_, shared, id| {
             trouble = trouble.or(shared.pools.targets[id].trouble.take());
         });
@@ -264,8 +265,8 @@ impl Window {
         }
         match self.table.target(&shared.pools, rank) {
             Some(id) if self.fetch(shared, host, id) => Poll::Pending,
-            Some(_) => Poll::Ready(Ok(())),
-            None => self.direct_done().map(|lost| lost.map_or(Ok(()), Err)),
+            _ if self.direct_done() => Poll::Ready(Ok(())),
+            _ => Poll::Pending,
         }
     }
 
@@ -277,10 +278,7 @@ impl Window {
     ) -> Poll<Result<(), Trouble>> {
         let mut waits = false;
         self.each_target(shared, |window, shared, id| waits |= window.fetch(shared, host, id));
-        match self.direct_done() {
-            Poll::Ready(lost) if !waits => Poll::Ready(lost.map_or(Ok(()), Err)),
-            _ => Poll::Pending,
-        }
+        if waits || !self.direct_done() { Poll::Pending } else { Poll::Ready(Ok(())) }
     }
 
     /// Whether data is still to come from a target; then everything for it goes out.

@@ -193,7 +193,10 @@ pub(super) struct OperationObject {
 pub(super) struct Request {
     pub window: WindowId,
     pub target: u32,
-    pub token: u64,
+    /// Nothing for one that only wants to be answered.
+    pub token: Option<u64>,
+    /// It has no target object.
+    pub direct: bool,
     generation: u32,
 }
 
@@ -269,11 +272,22 @@ impl Pools {
     }
 
     /// Notes that an operation waits for data; nothing if too many do.
-    pub fn request(&mut self, window: WindowId, target: u32, token: u64) -> Option<RequestId> {
+    pub fn request(
+        &mut self,
+        window: WindowId,
+        target: u32,
+        token: Option<u64>,
+    ) -> Option<RequestId> {
         let generation = self.generation.wrapping_add(1);
-        let index = self.requests.take(Request { window, target, token, generation })?;
+        let request = Request { window, target, token, direct: false, generation };
+        let index = self.requests.take(request)?;
         self.generation = generation;
         Some(RequestId(u64::from(generation) << 32 | u64::from(index)))
+    }
+
+    /// Notes that a request's operation has no target object.
+    pub fn mark_direct(&mut self, id: RequestId) {
+        self.requests[id.0 as u32].direct = true;
     }
 
     /// Ends a request; nothing if there is no such one to this target.
@@ -293,6 +307,12 @@ impl Pools {
         };
         let ids: Vec<Id> = self.requests.ids().filter(|id| lost(&self.requests[*id])).collect();
         ids.into_iter().filter_map(|id| self.requests.give(id)).collect()
+    }
+
+    /// Operations that wait for data.
+    #[cfg(test)]
+    pub fn waiting(&self) -> usize {
+        self.requests.used()
     }
 
     /// Bytes that the pools take, whatever happens.

@@ -188,11 +188,11 @@ impl Window {
         self.outcome(died)
     }
 
-    /// A target object was closed with the end of the access epoch.
+    /// A target object was closed with the end of the access epoch. The target's word went when
+    /// the end was sent: from then on it may be the next one.
     pub fn left(&mut self, rank: u32) {
         if let Some(access) = &mut self.access {
             access.group.remove(rank);
-            self.posts.remove(rank);
         }
     }
 }

@@ -53,7 +53,8 @@ pub(super) struct TargetObject {
     chain: Id,
     pub lock: LockState,
     pub kind: LockKind,
-    /// The program asserted that no conflicting lock exists.
+    /// There is no lock that this object has to release: the program asserted that no
+    /// conflicting one exists, or the window's lock-all epoch keeps it.
     pub no_check: bool,
     /// A dead holder that the grant told of.
     pub recovered: Option<u32>,

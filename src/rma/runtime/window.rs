@@ -5,7 +5,7 @@ use super::everyone::LockAll;
 use super::fence::Fence;
 use super::host::Host;
 use super::message::{Discarded, Fault, Message, RequestId, WindowId};
-use super::pools::Id;
+use super::pools::{Id, Request};
 use super::pscw::{Access, Exposure};
 use super::queries::Queries;
 use super::ranks::Ranks;
@@ -115,13 +115,16 @@ impl Window {
         if let Some(id) = self.table.target(&shared.pools, rank) {
             return Some(id);
         }
+        let owned = regime == Regime::LockAll && self.all.as_ref().is_some_and(|a| a.has(rank));
         let lock = match regime {
+            Regime::LockAll if owned => LockState::Granted,
             // One that had been cleaned up: the lock is held.
             Regime::Locks => LockState::Granted,
             Regime::LockAll => LockState::Unasked,
             _ => LockState::Collective,
         };
-        let object = TargetObject::new(self.id, rank, lock, LockKind::Shared);
+        let mut object = TargetObject::new(self.id, rank, lock, LockKind::Shared);
+        object.no_check = owned;
         self.add_target(shared, object)
     }
 
@@ -153,13 +156,14 @@ impl Window {
             _ => false,
         };
         if object.evict && object.closing.is_none() && held && object.remote_complete() {
-            let (rank, lock) = (object.rank, object.lock);
+            let (rank, lock, owned) = (object.rank, object.lock, object.no_check);
             shared.counters.clean_ups += 1;
             if let Some(trouble) = self.drop_target(shared, id) {
                 self.trouble.get_or_insert(trouble);
             }
             match (&mut self.all, lock) {
-                (Some(all), LockState::Granted) => all.owns(rank),
+                (Some(all), LockState::Granted) if !owned => all.owns(rank),
+                (Some(_), LockState::Granted) => {}
                 (Some(all), _) => {
                     all.lost(rank);
                     self.again = true;
@@ -228,22 +232,21 @@ impl Window {
         let mut trouble = result.err().map(|fault| Trouble::Remote(from, fault));
         if let Some(request) = request {
             match shared.pools.answered(request, self.id, from) {
-                Some(waiting) => match (result, trouble.take()) {
-                    (_, Some(trouble)) => host.failed(waiting.token, trouble),
-                    (Ok(data), None) => host.data(waiting.token, data),
-                    (Err(_), None) => {}
-                },
+                Some(Request { token: Some(token), direct, .. }) => {
+                    self.direct_answered(shared, direct.into());
+                    match (result, trouble.take()) {
+                        (_, Some(trouble)) => host.failed(token, trouble),
+                        (Ok(data), None) => host.data(token, data),
+                        (Err(_), None) => {}
+                    }
+                }
+                Some(Request { token: None, .. }) => self.direct_answered(shared, 1),
                 None => known = false,
             }
         }
         if seq == 0 {
             if let (Some(trouble), None) = (trouble, self.trouble) {
                 self.trouble = Some(trouble);
-            }
-            let all = self.all.as_mut().filter(|all| all.under_way > 0);
-            if let (true, Some(all)) = (acked, all) {
-                all.under_way -= 1;
-                shared.outstanding -= 1;
             }
             return known;
         }
@@ -371,8 +374,11 @@ impl Window {
         lost.sort_unstable();
         lost.dedup();
         for target in lost {
-            for request in shared.pools.abandon(self.id, Some(target)) {
-                host.failed(request.token, trouble);
+            for Request { token, direct, .. } in shared.pools.abandon(self.id, Some(target)) {
+                self.direct_answered(shared, direct.into());
+                if let Some(token) = token {
+                    host.failed(token, trouble);
+                }
             }
         }
     }
@@ -383,8 +389,10 @@ impl Window {
             window.drop_target(shared, id);
         });
         self.drop_origins(shared);
-        for request in shared.pools.abandon(self.id, None) {
-            host.failed(request.token, Trouble::Misuse("the window was freed"));
+        for Request { token, .. } in shared.pools.abandon(self.id, None) {
+            if let Some(token) = token {
+                host.failed(token, Trouble::Misuse("the window was freed"));
+            }
         }
         shared.locks -= self.locks;
         shared.outstanding -= self.all.as_ref().map_or(0, |all| all.under_way);

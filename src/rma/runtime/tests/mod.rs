@@ -1,0 +1,5 @@
+//! The engine in a simulated world.
+
+mod net;
+mod protocol;
+mod random;

@@ -1,0 +1,300 @@
+//! What goes over the wire, case by case.
+
+use super::net::{Action, W, World};
+use crate::rma::runtime::{FenceFlags, Issuing, Limits, LockKind, Trouble};
+use std::task::Poll;
+
+fn world(size: u32, limits: &Limits) -> World {
+    World::new(size, 1 << 20, 1, limits, &[W])
+}
+
+fn with(issuing: Issuing) -> Limits {
+    Limits { issuing, ..Limits::default() }
+}
+
+#[test]
+fn one_short_operation_under_a_lock_is_one_message_there_and_one_back() {
+    for (issuing, requests, replies) in
+        [(Issuing::Adaptive, 1, 1), (Issuing::Delayed, 1, 1), (Issuing::Eager, 3, 2)]
+    {
+        let mut world = world(2, &with(issuing));
+        world.lock(0, 1, LockKind::Exclusive);
+        world.finish_operate(0, 1, Action::Put, (0, 9));
+        world.unlock(0, 1).unwrap();
+        assert_eq!(world.net.sent, [requests, replies], "{issuing:?}");
+        assert_eq!(world.net.part(1, W).cells[0], 9);
+        // A get is answered by its data alone.
+        world.lock(0, 1, LockKind::Shared);
+        let token = world.finish_operate(0, 1, Action::Get, (0, 0)).unwrap();
+        world.unlock(0, 1).unwrap();
+        assert_eq!(world.net.results[0][&token], Ok(9));
+        if issuing != Issuing::Eager {
+            assert_eq!(world.net.sent, [2, 2]);
+        }
+        world.settle();
+    }
+}
+
+#[test]
+fn a_few_operations_take_a_query_and_carry_the_unlock() {
+    let mut world = world(2, &with(Issuing::Adaptive));
+    world.lock(0, 1, LockKind::Exclusive);
+    for value in 1..=4 {
+        world.finish_operate(0, 1, Action::Put, (0, value));
+        assert_eq!(world.net.sent, [0, 0], "nothing goes before the end");
+    }
+    world.unlock(0, 1).unwrap();
+    // Query and four operations; grant and one acknowledgement.
+    assert_eq!(world.net.sent, [5, 2]);
+    assert_eq!(world.total(|c| c.piggybacked), 1);
+    world.settle();
+}
+
+#[test]
+fn many_operations_become_eager_but_the_last_stays() {
+    let mut world = world(2, &Limits { eager_operations: 8, ..with(Issuing::Adaptive) });
+    world.lock(0, 1, LockKind::Exclusive);
+    for value in 1..=20 {
+        world.finish_operate(0, 1, Action::Put, (0, value));
+        world.sweep();
+    }
+    assert_eq!(world.performed(0, 1, W), 19);
+    world.unlock(0, 1).unwrap();
+    assert_eq!(world.performed(0, 1, W), 20);
+    assert_eq!(world.total(|c| c.piggybacked), 1);
+    assert_eq!(world.net.sent[0], 21, "the query and the operations");
+    world.settle();
+}
+
+#[test]
+fn speculation_is_performed_queued_or_discarded() {
+    // Figure 3.7: performed.
+    let limits = Limits { operations: 4, ..with(Issuing::Eager) };
+    let mut world = world(3, &limits);
+    world.lock(0, 2, LockKind::Exclusive);
+    world.finish_operate(0, 2, Action::Put, (0, 1));
+    assert_eq!(world.total(|c| c.speculated), 1);
+    world.sweep();
+    assert_eq!(world.performed(0, 2, W), 1);
+    // Queued: two fit.
+    world.lock(1, 2, LockKind::Exclusive);
+    for value in 2..=3 {
+        world.finish_operate(1, 2, Action::Put, (0, value));
+    }
+    world.sweep();
+    assert_eq!(world.performed(1, 2, W), 0);
+    assert_eq!(world.engines[2].shared.pools.held, 2);
+    // Discarded: the third, which goes again later.
+    world.finish_operate(1, 2, Action::Put, (0, 4));
+    world.sweep();
+    assert_eq!(world.engines[2].counters().operations_discarded, 1);
+    world.unlock(0, 2).unwrap();
+    world.unlock(1, 2).unwrap();
+    assert_eq!(world.net.part(2, W).cells[0], 4);
+    assert_eq!(world.performed(1, 2, W), 3);
+    world.settle();
+}
+
+#[test]
+fn a_query_without_room_is_discarded_and_asked_again() {
+    let limits = Limits { origins: 1, ..with(Issuing::Eager) };
+    let mut world = world(4, &limits);
+    for rank in 0..3 {
+        world.lock(rank, 3, LockKind::Exclusive);
+        world.finish_operate(rank, 3, Action::Add, (0, 1));
+        world.sweep();
+    }
+    assert!(world.engines[3].counters().queries_discarded >= 1);
+    for rank in 0..3 {
+        world.unlock(rank, 3).unwrap();
+    }
+    assert_eq!(world.net.part(3, W).cells[0], 3);
+    assert!(world.engines[2].counters().retries >= 1);
+    world.settle();
+}
+
+#[test]
+fn lock_all_locks_who_is_used_until_objects_run_out() {
+    let size = 8;
+    let limits = Limits { targets: 4, ..with(Issuing::Eager) };
+    let mut world = world(size, &limits);
+    world.finish(0, |engine, port| engine.lock_all(port, W, false)).unwrap();
+    for target in 1..4 {
+        world.finish_operate(0, target, Action::Put, (0, 7));
+    }
+    let holders =
+        |world: &World, rank: usize| world.engines[rank].windows[&W].queries.holders().1.len();
+    world.sweep();
+    assert_eq!((1..8).map(|rank| holders(&world, rank)).sum::<usize>(), 3);
+    assert_eq!(world.engines[0].counters().wide_switches, 0);
+    for target in 4..8 {
+        world.finish_operate(0, target, Action::Put, (0, 8));
+    }
+    assert_eq!(world.engines[0].counters().wide_switches, 1);
+    world.finish(0, |engine, port| engine.flush_all(port, W)).unwrap();
+    for target in 1..8 {
+        assert_eq!(world.performed(0, target, W), 1);
+        assert_eq!(holders(&world, target as usize), 1);
+    }
+    // Order is kept across the change, and nothing is held in objects.
+    for value in 0..50 {
+        world.finish_operate(0, 2, Action::Put, (1, value));
+    }
+    assert!(world.engines[0].shared.pools.targets.used() <= 4);
+    world.finish(0, |engine, port| engine.unlock_all(port, W)).unwrap();
+    world.settle();
+    assert_eq!((0..8).map(|rank| holders(&world, rank)).sum::<usize>(), 0);
+}
+
+/// All ranks fence, each as often as it takes.
+fn fence(world: &mut World, flags: FenceFlags) {
+    let mut open: Vec<u32> = (0..world.net.size).collect();
+    for _ in 0..1000 {
+        open.retain(|rank| {
+            let answer = world.call(*rank, |engine, port| engine.fence(port, W, flags));
+            if let Poll::Ready(result) = answer {
+                result.unwrap();
+            }
+            answer.is_pending()
+        });
+        if open.is_empty() {
+            return;
+        }
+        world.sweep();
+    }
+    panic!("a fence never ends");
+}
+
+#[test]
+fn a_fence_of_a_small_team_costs_one_reduce_scatter_of_a_large_one_two_barriers() {
+    let size = 8u64;
+    let rounds = 3;
+    for (reduce, issuing) in
+        [(64, Issuing::Adaptive), (64, Issuing::Eager), (1, Issuing::Adaptive), (1, Issuing::Eager)]
+    {
+        let mut world = world(size as u32, &Limits { reduce_teams: reduce, ..with(issuing) });
+        fence(&mut world, FenceFlags::default());
+        let opening = world.net.sent;
+        for rank in 0..size as u32 {
+            world.finish_operate(rank, (rank + 1) % 8, Action::Put, (0, 5));
+        }
+        fence(&mut world, FenceFlags { no_succeed: true, ..FenceFlags::default() });
+        world.sweep();
+        let [requests, replies] = world.net.sent;
+        let barrier = size * rounds;
+        match (reduce > 1, issuing) {
+            // Nothing but the reduce-scatter and the operations, which carry the decrements.
+            (true, Issuing::Adaptive) => {
+                assert_eq!(opening, [0, 0]);
+                assert_eq!([requests, replies], [size, barrier]);
+            }
+            // The opening barrier, too, and decrements of their own; no acknowledgement.
+            (true, _) => assert_eq!([requests, replies], [2 * size, 2 * barrier]),
+            // Two barriers, and an acknowledgement for each target.
+            (false, Issuing::Adaptive) => {
+                assert_eq!([requests, replies], [size, 2 * barrier + size]);
+            }
+            (false, _) => {
+                assert_eq!([requests, replies], [2 * size, 2 * barrier + size]);
+            }
+        }
+        assert_eq!(world.total(|c| c.performed), size);
+        world.settle();
+    }
+}
+
+#[test]
+fn the_closing_barrier_opens_the_next_epoch() {
+    let mut world = world(8, &Limits { reduce_teams: 1, ..with(Issuing::Eager) });
+    fence(&mut world, FenceFlags::default());
+    fence(&mut world, FenceFlags::default());
+    world.sweep();
+    let before = world.net.sent;
+    fence(&mut world, FenceFlags::default());
+    assert_eq!(world.net.sent, [before[0], before[1] + 24], "one barrier from fence to fence");
+}
+
+#[test]
+fn complete_rides_on_the_last_operation() {
+    let mut world = world(3, &with(Issuing::Adaptive));
+    world.finish(1, |engine, port| engine.post(port, W, &[0], false)).unwrap();
+    world.finish(2, |engine, port| engine.post(port, W, &[0], false)).unwrap();
+    world.finish(0, |engine, _| engine.start(W, &[1, 2], false)).unwrap();
+    for value in 0..3 {
+        world.finish_operate(0, 1, Action::Put, (0, value));
+    }
+    assert!(world.call(1, |engine, port| engine.wait(port, W)).is_pending());
+    world.finish(0, |engine, port| engine.complete(port, W)).unwrap();
+    world.finish(1, |engine, port| engine.wait(port, W)).unwrap();
+    world.finish(2, |engine, port| engine.wait(port, W)).unwrap();
+    // Three operations and one end of its own, for the target without operations; two posts.
+    assert_eq!(world.net.sent, [4, 2]);
+    assert_eq!(world.performed(0, 1, W), 3);
+    world.settle();
+}
+
+#[test]
+fn a_refused_operation_is_told_by_what_completes_it() {
+    let mut world = world(2, &with(Issuing::Adaptive));
+    world.lock(0, 1, LockKind::Shared);
+    world.finish_operate(0, 1, Action::Fail, (0, 0));
+    world.finish_operate(0, 1, Action::Put, (0, 3));
+    let trouble = world.finish(0, |engine, port| engine.flush(port, W, 1)).unwrap_err();
+    assert!(matches!(trouble, Trouble::Remote(1, fault) if fault.code == 7));
+    world.unlock(0, 1).unwrap();
+    assert_eq!(world.net.part(1, W).cells[0], 3);
+    world.settle();
+}
+
+#[test]
+fn what_does_not_fit_the_state_is_refused() {
+    let mut world = world(2, &Limits::default());
+    let misuse = |answer: Poll<Result<(), Trouble>>| {
+        assert!(matches!(answer, Poll::Ready(Err(Trouble::Misuse(_)))), "{answer:?}");
+    };
+    misuse(world.operate(0, W, 1, Action::Put, (0, 0), 0).map(|r| r.map(|_| ())));
+    misuse(world.call(0, |engine, port| engine.unlock(port, W, 1)));
+    misuse(world.call(0, |engine, port| engine.complete(port, W)));
+    misuse(world.call(0, |engine, port| engine.wait(port, W)));
+    misuse(world.call(0, |engine, port| engine.unlock_all(port, W)));
+    misuse(world.call(0, |engine, _| engine.start(W, &[1, 1], false)));
+    world.lock(0, 1, LockKind::Shared);
+    let again = world.finish(0, |engine, port| engine.lock(port, W, 1, LockKind::Shared, false));
+    misuse(Poll::Ready(again));
+    misuse(world.operate(0, W, 2, Action::Put, (0, 0), 0).map(|r| r.map(|_| ())));
+    world.unlock(0, 1).unwrap();
+    world.settle();
+}
+
+#[test]
+fn a_million_operations_to_a_slow_target_take_no_memory() {
+    for issuing in [Issuing::Eager, Issuing::Adaptive, Issuing::Delayed] {
+        let limits = Limits { operations: 16, targets: 2, outstanding: 32, ..with(issuing) };
+        let mut world = World::new(2, 8, 1, &limits, &[W]);
+        let bytes = world.engines[0].pool_bytes();
+        world.lock(0, 1, LockKind::Shared);
+        let (mut given, mut turns) = (0, 0u64);
+        let wanted = 350_000;
+        while given < wanted {
+            match world.operate(0, W, 1, Action::Put, (0, given), 0) {
+                Poll::Ready(result) => {
+                    result.unwrap();
+                    given += 1;
+                }
+                Poll::Pending => {
+                    turns += 1;
+                    // The target looks only now and then.
+                    world.net.asleep[1] = !turns.is_multiple_of(5);
+                    world.sweep();
+                }
+            }
+        }
+        world.net.asleep[1] = false;
+        world.unlock(0, 1).unwrap();
+        assert_eq!(world.performed(0, 1, W), wanted);
+        assert!(world.engines[0].counters().most_outstanding <= 32);
+        assert!(world.engines[0].counters().blocked > 1000);
+        assert_eq!(world.engines[0].pool_bytes(), bytes);
+        world.settle();
+    }
+}

@@ -1,0 +1,639 @@
+//! Random programs on random limits, with every completion checked, with and without deaths.
+
+use super::net::{Action, CELLS, Dice, World};
+use crate::rma::runtime::{FenceFlags, Issuing, Limits, LockKind, Trouble, WindowId};
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::task::Poll;
+
+/// Lock epochs are on this one,
+const LOCKED: WindowId = WindowId(1);
+/// fences on this,
+const FENCED: WindowId = WindowId(2);
+/// exposure epochs on this.
+const EXPOSED: WindowId = WindowId(3);
+const WINDOWS: [WindowId; 3] = [LOCKED, FENCED, EXPOSED];
+
+/// Counted up by read and write under exclusive locks only.
+const EXCLUSIVE_CELL: u32 = 7;
+/// Counted up by accumulates.
+const ADDED_CELL: u32 = 6;
+
+#[derive(Clone, Debug)]
+enum Call {
+    Lock(u32, LockKind),
+    /// Waits for the grant, from which on the lock is held against all others.
+    Locked(u32, LockKind),
+    Unlock(u32),
+    LockAll,
+    UnlockAll,
+    Flush(u32),
+    FlushAll,
+    FlushLocal(u32),
+    FlushLocalAll,
+    Push(u32),
+    Operate(WindowId, u32, Action, u32, usize),
+    /// Writes what the last get gave, plus one.
+    PutBack(u32),
+    Fence(FenceFlags),
+    Post(Vec<u32>),
+    Start(Vec<u32>),
+    Complete(Vec<u32>),
+    Wait(Vec<u32>),
+}
+
+impl Call {
+    /// Whether the group of the call has this rank.
+    fn of(&self, rank: u32) -> bool {
+        matches!(self, Call::Complete(group) if group.contains(&rank))
+    }
+}
+
+#[derive(Default)]
+struct Runner {
+    calls: VecDeque<Call>,
+    /// The present call has been made before.
+    begun: bool,
+    /// Operations that give data, and have not been waited for.
+    tokens: Vec<(WindowId, u32, u64)>,
+    got: Option<u64>,
+    /// Locks open.
+    locks: HashSet<u32>,
+    /// Locks that count as held.
+    held: HashMap<u32, LockKind>,
+    increments: Vec<u32>,
+    adds: Vec<(WindowId, u32)>,
+}
+
+struct Run {
+    world: World,
+    runners: Vec<Runner>,
+    /// Operations given when the access epoch was completed, by (origin, target).
+    completed: HashMap<(u32, u32), VecDeque<u64>>,
+    deaths: bool,
+    seed: u64,
+}
+
+fn pick<T: Copy>(dice: &mut Dice, of: &[T]) -> T {
+    of[dice.below(of.len() as u64) as usize]
+}
+
+fn limits(dice: &mut Dice, tiny: bool) -> Limits {
+    if tiny {
+        let issuing = pick(dice, &[Issuing::Eager, Issuing::Delayed, Issuing::Adaptive]);
+        return Limits {
+            targets: 1,
+            origins: 1,
+            operations: 2,
+            outstanding: 1,
+            slots: 1,
+            visits: 1,
+            small: 64,
+            issuing,
+            eager_operations: 2,
+            ..Limits::default()
+        };
+    }
+    Limits {
+        targets: pick(dice, &[1, 2, 3, 256]),
+        origins: pick(dice, &[1, 2, 128]),
+        operations: pick(dice, &[2, 3, 5, 1024]),
+        small: 64,
+        outstanding: pick(dice, &[1, 2, 7, 256]),
+        slots: pick(dice, &[1, 3, 64]),
+        visits: pick(dice, &[1, 2, 16]),
+        issuing: pick(dice, &[Issuing::Eager, Issuing::Delayed, Issuing::Adaptive]),
+        eager_operations: pick(dice, &[1, 3, 64]),
+        eager_bytes: pick(dice, &[100, 16 << 10]),
+        speculate: pick(dice, &[0, 1, 1024]),
+        reduce_teams: pick(dice, &[0, 64]),
+    }
+}
+
+/// Some operations of one epoch, on targets from `targets`.
+fn operations(dice: &mut Dice, window: WindowId, targets: &[u32], most: u64, out: &mut Vec<Call>) {
+    for _ in 0..dice.below(most + 1) {
+        if targets.is_empty() {
+            return;
+        }
+        let target = pick(dice, targets);
+        let padding = if dice.one_in(6) { 100 } else { 0 };
+        let action = match dice.below(12) {
+            0..6 => Action::Put,
+            6..9 => Action::Add,
+            9..11 => Action::Get,
+            _ => Action::Fail,
+        };
+        let cell = match action {
+            Action::Add => ADDED_CELL,
+            _ => dice.below(5) as u32,
+        };
+        out.push(Call::Operate(window, target, action, cell, padding));
+        if window == LOCKED {
+            match dice.below(24) {
+                0 => out.push(Call::Flush(target)),
+                1 => out.push(Call::FlushLocal(target)),
+                2 => out.push(Call::FlushAll),
+                3 => out.push(Call::FlushLocalAll),
+                4 => out.push(Call::Push(target)),
+                _ => {}
+            }
+        }
+    }
+}
+
+/// Lock epochs of one rank.
+fn lock_phase(dice: &mut Dice, size: u32, several: bool, out: &mut Vec<Call>) {
+    let everyone: Vec<u32> = (0..size).collect();
+    for _ in 0..1 + dice.below(3) {
+        let kind = if dice.one_in(2) { LockKind::Shared } else { LockKind::Exclusive };
+        match dice.below(4) {
+            0 if !several => {
+                out.push(Call::LockAll);
+                operations(dice, LOCKED, &everyone, 12, out);
+                out.push(Call::UnlockAll);
+            }
+            0 => {
+                // Several at a time, in one order.
+                let some: Vec<u32> = everyone.iter().copied().filter(|_| dice.one_in(2)).collect();
+                for target in &some {
+                    out.push(Call::Lock(*target, kind));
+                    if dice.one_in(3) {
+                        out.push(Call::Locked(*target, kind));
+                    }
+                    if dice.one_in(2) {
+                        operations(dice, LOCKED, &[*target], 3, out);
+                    }
+                }
+                operations(dice, LOCKED, &some, 8, out);
+                out.extend(some.iter().rev().map(|target| Call::Unlock(*target)));
+            }
+            1 => {
+                let target = pick(dice, &everyone);
+                out.push(Call::Lock(target, LockKind::Exclusive));
+                if dice.one_in(2) {
+                    out.push(Call::Locked(target, LockKind::Exclusive));
+                }
+                out.push(Call::Operate(LOCKED, target, Action::Get, EXCLUSIVE_CELL, 0));
+                out.push(Call::FlushLocal(target));
+                out.push(Call::PutBack(target));
+                operations(dice, LOCKED, &[target], 4, out);
+                out.push(Call::Unlock(target));
+            }
+            _ => {
+                let target = pick(dice, &everyone);
+                out.push(Call::Lock(target, kind));
+                if dice.one_in(4) {
+                    out.push(Call::Locked(target, kind));
+                }
+                operations(dice, LOCKED, &[target], 6, out);
+                out.push(Call::Unlock(target));
+            }
+        }
+    }
+}
+
+fn programs(dice: &mut Dice, size: u32) -> Vec<Vec<Call>> {
+    let mut programs = vec![Vec::new(); size as usize];
+    let everyone: Vec<u32> = (0..size).collect();
+    // Taking several locks in an order of one's own does not go with lock_all, in which the
+    // order is the library's.
+    let several = dice.one_in(2);
+    for _ in 0..2 + dice.below(4) {
+        match dice.below(3) {
+            0 => {
+                for program in &mut programs {
+                    lock_phase(dice, size, several, program);
+                }
+            }
+            1 => {
+                let fences = 1 + dice.below(4);
+                for _ in 0..fences {
+                    let empty = dice.one_in(5);
+                    for program in &mut programs {
+                        program.push(Call::Fence(FenceFlags::default()));
+                        if empty {
+                            let no_precede = FenceFlags { no_precede: true, no_succeed: false };
+                            program.push(Call::Fence(no_precede));
+                        }
+                        operations(dice, FENCED, &everyone, 8, program);
+                    }
+                }
+                for program in &mut programs {
+                    let last = FenceFlags { no_precede: false, no_succeed: true };
+                    program.push(Call::Fence(last));
+                }
+            }
+            _ => {
+                // Who operates on whom.
+                let mut targets = vec![Vec::new(); size as usize];
+                let mut origins = vec![Vec::new(); size as usize];
+                for from in 0..size {
+                    for to in 0..size {
+                        if dice.one_in(2) {
+                            targets[from as usize].push(to);
+                            origins[to as usize].push(from);
+                        }
+                    }
+                }
+                for rank in 0..size as usize {
+                    let program = &mut programs[rank];
+                    program.push(Call::Post(origins[rank].clone()));
+                    program.push(Call::Start(targets[rank].clone()));
+                    operations(dice, EXPOSED, &targets[rank], 8, program);
+                    program.push(Call::Complete(targets[rank].clone()));
+                    program.push(Call::Wait(origins[rank].clone()));
+                }
+            }
+        }
+    }
+    programs
+}
+
+impl Run {
+    fn new(seed: u64, size: u32, tiny: bool, deaths: bool) -> Run {
+        let mut dice = Dice::new(seed);
+        let room = if tiny { 1 } else { pick(&mut dice, &[1, 2, 64]) };
+        let limits = limits(&mut dice, tiny);
+        let programs = programs(&mut dice, size);
+        let mut world = World::new(size, room, seed, &limits, &WINDOWS);
+        world.net.fenced = vec![FENCED];
+        world.net.exposed = vec![EXPOSED];
+        let runner = |calls: Vec<Call>| Runner { calls: calls.into(), ..Runner::default() };
+        let runners = programs.into_iter().map(runner).collect();
+        Run { world, runners, completed: HashMap::new(), deaths, seed }
+    }
+
+    /// All operations of `rank` on `target` are done there.
+    fn check_done(&mut self, rank: u32, target: u32, window: WindowId) {
+        let given = self.world.given(rank, target, window);
+        if !self.world.net.dead[target as usize] {
+            assert_eq!(self.world.performed(rank, target, window), given, "seed {}", self.seed);
+        }
+        self.check_data(rank, Some(target), window);
+    }
+
+    /// The data that `rank` wants is here.
+    fn check_data(&mut self, rank: u32, target: Option<u32>, window: WindowId) {
+        let results = &self.world.net.results[rank as usize];
+        self.runners[rank as usize].tokens.retain(|(of, to, token)| {
+            let concerned = *of == window && target.is_none_or(|target| target == *to);
+            let here = results.contains_key(token);
+            assert!(here || !concerned, "data has not come");
+            !concerned
+        });
+    }
+
+    /// Notes what a call promises from its first attempt on.
+    fn begin(&mut self, rank: u32, call: &Call) {
+        let size = self.world.net.size;
+        let runner = &mut self.runners[rank as usize];
+        if std::mem::replace(&mut runner.begun, true) {
+            return;
+        }
+        match call {
+            Call::Unlock(target) => {
+                runner.held.remove(target);
+            }
+            Call::Fence(_) => {
+                let given = (0..size).map(|to| (to, self.world.given(rank, to, FENCED)));
+                let given = given.collect();
+                let said = self.world.net.said(rank, FENCED);
+                said.fences += 1;
+                said.given_before.push(given);
+            }
+            Call::Post(origins) => {
+                self.world.net.said(rank, EXPOSED).exposed = origins.clone();
+            }
+            Call::Complete(_) => {
+                for to in 0..size {
+                    let given = self.world.given(rank, to, EXPOSED);
+                    if call.of(to) {
+                        self.completed.entry((rank, to)).or_default().push_back(given);
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Makes the present call of a rank; whether it is over.
+    fn attempt(&mut self, rank: u32) -> bool {
+        let Some(call) = self.runners[rank as usize].calls.front().cloned() else { return false };
+        self.begin(rank, &call);
+        let world = &mut self.world;
+        let mut given = None;
+        let fences = world.net.said(rank, FENCED).fences;
+        let open = |target: &u32, runner: &Runner| runner.locks.contains(target);
+        let runner = &self.runners[rank as usize];
+        let answer: Poll<Result<(), Trouble>> = match &call {
+            Call::Lock(to, kind) => {
+                world.call(rank, |engine, port| engine.lock(port, LOCKED, *to, *kind, false))
+            }
+            Call::Locked(to, _) if open(to, runner) => world
+                .call(rank, |engine, port| engine.locked(port, LOCKED, *to))
+                .map(|result| result.map(|_| ())),
+            Call::Unlock(to) if open(to, runner) => {
+                world.call(rank, |engine, port| engine.unlock(port, LOCKED, *to))
+            }
+            Call::Locked(..) | Call::Unlock(_) => Poll::Ready(Ok(())),
+            Call::LockAll => world.call(rank, |engine, port| engine.lock_all(port, LOCKED, false)),
+            Call::UnlockAll => world.call(rank, |engine, port| engine.unlock_all(port, LOCKED)),
+            Call::Flush(to) => world.call(rank, |engine, port| engine.flush(port, LOCKED, *to)),
+            Call::FlushAll => world.call(rank, |engine, port| engine.flush_all(port, LOCKED)),
+            Call::FlushLocal(to) => {
+                world.call(rank, |engine, port| engine.flush_local(port, LOCKED, *to))
+            }
+            Call::FlushLocalAll => {
+                world.call(rank, |engine, port| engine.flush_local_all(port, LOCKED))
+            }
+            Call::Push(to) => {
+                world.call(rank, |engine, port| engine.push(port, LOCKED, *to));
+                Poll::Ready(Ok(()))
+            }
+            Call::Operate(window, to, action, cell, padding) => {
+                world.padding = *padding;
+                let epoch = if *window == FENCED { fences } else { 0 };
+                let answer = world.operate(rank, *window, *to, *action, (*cell, 1), epoch);
+                world.padding = 0;
+                answer.map(|result| {
+                    result.map(|token| given = token.map(|token| (*window, *to, token)))
+                })
+            }
+            Call::PutBack(to) => match runner
+                .got
+                .and_then(|token| world.net.results[rank as usize].get(&token).copied())
+            {
+                Some(Ok(value)) => world
+                    .operate(rank, LOCKED, *to, Action::Put, (EXCLUSIVE_CELL, value + 1), 0)
+                    .map(|result| result.map(|_| ())),
+                _ => Poll::Ready(Err(Trouble::Dead(*to))),
+            },
+            Call::Fence(flags) => {
+                world.call(rank, |engine, port| engine.fence(port, FENCED, *flags))
+            }
+            Call::Post(ranks) => {
+                world.call(rank, |engine, port| engine.post(port, EXPOSED, ranks, false))
+            }
+            Call::Start(ranks) => world.call(rank, |engine, _| engine.start(EXPOSED, ranks, false)),
+            Call::Complete(_) => world.call(rank, |engine, port| engine.complete(port, EXPOSED)),
+            Call::Wait(_) => world.call(rank, |engine, port| engine.wait(port, EXPOSED)),
+        };
+        let Poll::Ready(result) = answer else { return false };
+        let runner = &mut self.runners[rank as usize];
+        runner.begun = false;
+        runner.calls.pop_front();
+        self.check(rank, &call, result, given);
+        true
+    }
+
+    /// Checks what a finished call has promised.
+    fn check(
+        &mut self,
+        rank: u32,
+        call: &Call,
+        result: Result<(), Trouble>,
+        given: Option<(WindowId, u32, u64)>,
+    ) {
+        let size = self.world.net.size;
+        let mut fault = false;
+        match result {
+            Ok(()) => {}
+            Err(Trouble::Remote(..)) => fault = true,
+            Err(Trouble::Dead(_)) if self.deaths => {
+                if let Call::Unlock(target) = call {
+                    self.runners[rank as usize].locks.remove(target);
+                }
+                // The others of the group have completed all the same.
+                if !matches!(call, Call::Wait(_)) {
+                    return;
+                }
+            }
+            // A fence that could not be made leaves no epoch.
+            Err(Trouble::Misuse(_)) if self.deaths && matches!(call, Call::Operate(..)) => return,
+            Err(trouble) => panic!("{call:?} of rank {rank}: {trouble:?}, seed {}", self.seed),
+        }
+        let runner = &mut self.runners[rank as usize];
+        if let Some(token) = given {
+            runner.tokens.push(token);
+            runner.got = Some(token.2);
+        }
+        match call {
+            Call::Operate(window, to, action, ..) => {
+                assert!(!fault);
+                if *action == Action::Add {
+                    runner.adds.push((*window, *to));
+                }
+            }
+            Call::PutBack(to) => runner.increments.push(*to),
+            Call::Lock(to, _) => {
+                runner.locks.insert(*to);
+            }
+            Call::Locked(to, kind) => {
+                if runner.locks.contains(to) {
+                    runner.held.insert(*to, *kind);
+                    self.check_exclusion(*to);
+                }
+            }
+            Call::Unlock(to) => {
+                runner.locks.remove(to);
+                self.check_done(rank, *to, LOCKED);
+            }
+            Call::Flush(to) => self.check_done(rank, *to, LOCKED),
+            Call::UnlockAll | Call::FlushAll => {
+                for to in 0..size {
+                    self.check_done(rank, to, LOCKED);
+                }
+            }
+            Call::FlushLocal(to) => self.check_data(rank, Some(*to), LOCKED),
+            Call::FlushLocalAll => self.check_data(rank, None, LOCKED),
+            Call::Fence(_) => {
+                let number = self.world.net.said(rank, FENCED).fences as usize - 1;
+                for from in 0..size {
+                    let before = self.world.net.said(from, FENCED).given_before.get(number);
+                    let before = before.and_then(|given| given.get(&rank)).copied().unwrap_or(0);
+                    assert!(self.world.performed(from, rank, FENCED) >= before);
+                }
+                self.check_data(rank, None, FENCED);
+            }
+            Call::Complete(_) => self.check_data(rank, None, EXPOSED),
+            Call::Wait(origins) => {
+                for from in origins {
+                    let dead = self.world.net.dead[*from as usize];
+                    let given = self.completed.entry((*from, rank)).or_default().pop_front();
+                    assert!(dead || given.is_some(), "wait ended before complete");
+                    let done = self.world.performed(*from, rank, EXPOSED);
+                    assert!(dead || done == given.unwrap_or(0));
+                }
+                self.world.net.said(rank, EXPOSED).exposed.clear();
+            }
+            _ => {}
+        }
+    }
+
+    fn check_exclusion(&self, target: u32) {
+        let live = |(rank, _): &(usize, &Runner)| !self.world.net.dead[*rank];
+        let kinds: Vec<LockKind> = (self.runners.iter().enumerate().filter(live))
+            .filter_map(|(_, runner)| runner.held.get(&target).copied())
+            .collect();
+        let exclusive = kinds.contains(&LockKind::Exclusive);
+        assert!(!exclusive || kinds.len() == 1, "seed {}: {kinds:?} of {target}", self.seed);
+    }
+
+    fn done(&self) -> bool {
+        let over =
+            |(rank, runner): (usize, &Runner)| runner.calls.is_empty() || self.world.net.dead[rank];
+        self.runners.iter().enumerate().all(over)
+    }
+
+    fn run(mut self) -> World {
+        let size = self.world.net.size;
+        let mut idle = 0;
+        let dies_at = if self.deaths { self.world.net.dice.below(2000) } else { u64::MAX };
+        let mut turn = 0u64;
+        while !self.done() {
+            let rank = self.world.net.dice.below(size.into()) as u32;
+            turn += 1;
+            if turn == dies_at {
+                self.world.kill(rank, &WINDOWS);
+                self.runners[rank as usize].held.clear();
+            }
+            if self.world.net.dead[rank as usize] {
+                continue;
+            }
+            let attempt = self.world.net.dice.one_in(3);
+            if attempt && self.attempt(rank) {
+                idle = 0;
+                continue;
+            }
+            if !attempt {
+                self.world.step(rank);
+            }
+            idle += 1;
+            if idle > 3000 {
+                self.try_all();
+                idle = 0;
+            }
+        }
+        self.world.settle();
+        if !self.deaths {
+            self.check_sums();
+        }
+        self.world
+    }
+
+    /// With nothing finished for long: every rank gets every chance, then it is a deadlock.
+    fn try_all(&mut self) {
+        for _ in 0..400 {
+            self.world.sweep();
+            let mut over = false;
+            for rank in 0..self.world.net.size {
+                over |= !self.world.net.dead[rank as usize] && self.attempt(rank);
+            }
+            if over {
+                return;
+            }
+        }
+        for (rank, runner) in self.runners.iter().enumerate() {
+            eprintln!("rank {rank} {:?}: {:?}", self.world.net.dead[rank], runner.calls.front());
+            let engine = &self.world.engines[rank];
+            for id in engine.shared.pools.targets.ids() {
+                eprintln!("    {:?}", engine.shared.pools.targets[id]);
+            }
+            for id in engine.shared.pools.origins.ids() {
+                eprintln!("    {:?}", engine.shared.pools.origins[id]);
+            }
+            eprintln!("    outstanding {}", engine.shared.outstanding);
+            eprintln!("    {:?}", engine.windows[&LOCKED].queries);
+            eprintln!("    {:?}", engine.windows[&LOCKED].all);
+            eprintln!("    {:?}", engine.windows[&FENCED].fence);
+        }
+        panic!("deadlock, seed {}, {:?}", self.seed, self.world.engines[0].limits());
+    }
+
+    fn check_sums(&mut self) {
+        for target in 0..self.world.net.size {
+            for window in WINDOWS {
+                let adds = self.runners.iter().flat_map(|runner| &runner.adds);
+                let adds = adds.filter(|add| **add == (window, target)).count() as u64;
+                let cells: [u64; CELLS] = self.world.net.part(target, window).cells;
+                assert_eq!(cells[ADDED_CELL as usize], adds, "seed {}", self.seed);
+                if window == LOCKED {
+                    let increments = self.runners.iter().flat_map(|runner| &runner.increments);
+                    let increments = increments.filter(|to| **to == target).count() as u64;
+                    let got = cells[EXCLUSIVE_CELL as usize];
+                    assert_eq!(got, increments, "seed {}: an update was lost", self.seed);
+                }
+            }
+        }
+    }
+}
+
+#[derive(Default)]
+struct Seen(crate::rma::runtime::Counters);
+
+impl Seen {
+    fn add(&mut self, world: &World) {
+        let sum = &mut self.0;
+        for engine in &world.engines {
+            let c = engine.counters();
+            sum.clean_ups += c.clean_ups;
+            sum.drains += c.drains;
+            sum.speculated += c.speculated;
+            sum.operations_discarded += c.operations_discarded;
+            sum.queries_discarded += c.queries_discarded;
+            sum.retries += c.retries;
+            sum.wide_switches += c.wide_switches;
+            sum.single_messages += c.single_messages;
+            sum.piggybacked += c.piggybacked;
+        }
+    }
+
+    /// Everything that the programs are there to try has happened.
+    fn check(&self) {
+        let sum = &self.0;
+        for (name, count) in [
+            ("clean_ups", sum.clean_ups),
+            ("drains", sum.drains),
+            ("speculated", sum.speculated),
+            ("operations_discarded", sum.operations_discarded),
+            ("queries_discarded", sum.queries_discarded),
+            ("retries", sum.retries),
+            ("wide_switches", sum.wide_switches),
+            ("single_messages", sum.single_messages),
+            ("piggybacked", sum.piggybacked),
+        ] {
+            assert!(count > 10, "{name} hardly happened: {sum:?}");
+        }
+    }
+}
+
+/// Programs per test.
+const SEEDS: u64 = 400;
+
+#[test]
+fn random_programs_do_what_they_say() {
+    let mut seen = Seen::default();
+    for seed in 0..SEEDS {
+        let size = 1 + (seed % 6) as u32;
+        seen.add(&Run::new(seed, size, false, false).run());
+    }
+    seen.check();
+}
+
+#[test]
+fn the_smallest_pools_are_enough() {
+    let mut seen = Seen::default();
+    for seed in 0..SEEDS {
+        let size = 2 + (seed % 4) as u32;
+        seen.add(&Run::new(seed, size, true, false).run());
+    }
+    assert!(seen.0.clean_ups > 100 && seen.0.wide_switches > 10, "{:?}", seen.0);
+}
+
+#[test]
+fn the_death_of_a_rank_ends_every_wait() {
+    for seed in 0..SEEDS {
+        let size = 2 + (seed % 5) as u32;
+        Run::new(seed, size, seed.is_multiple_of(3), true).run();
+    }
+}
