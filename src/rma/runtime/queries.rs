@@ -111,6 +111,11 @@ impl Window {
         from: u32,
         message: &Message<'_>,
     ) -> Handled {
+        // What a rank sent before it died comes too late once its locks have been released.
+        if self.dead.contains(from) {
+            shared.counters.strays += 1;
+            return Handled::Done;
+        }
         if !self.advance_queries(shared, host) || !shared.clear(host) {
             return Handled::Busy;
         }
@@ -150,7 +155,7 @@ impl Window {
         single: Option<Incoming<'_>>,
     ) {
         let queued = self.table.origin(&shared.pools, from).is_some();
-        if self.queries.holds(from) || queued || self.dead.contains(from) {
+        if self.queries.holds(from) || queued {
             shared.counters.strays += 1;
             return;
         }

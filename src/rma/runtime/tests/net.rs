@@ -200,10 +200,7 @@ impl Net {
     }
 
     fn check_epoch(&self, target: u32, origin: u32, window: WindowId, body: &Body) {
-        // Of the dead, what they had sent may still come.
-        if self.dead[origin as usize] {
-            return;
-        }
+        assert!(!self.dead[origin as usize], "an operation of the dead was done");
         let said = self.said.get(&(target, window));
         if self.fenced.contains(&window) {
             let fences = said.map_or(0, |said| said.fences);
