@@ -13,6 +13,19 @@ pub struct Piece {
     pub len: usize,
 }
 
+/// Several runs of a shape of the same length, at equal distances.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Comb {
+    /// Offset of the first in bytes from where the shape is applied.
+    pub offset: isize,
+    /// Bytes from one to the next.
+    pub stride: isize,
+    /// Bytes of each.
+    pub len: usize,
+    /// How many.
+    pub count: usize,
+}
+
 /// Where a walk stands inside a node: at copy or item `index` of it.
 #[derive(Clone, Copy, Debug)]
 struct Frame<'l> {
@@ -119,6 +132,25 @@ impl<'l> Cursor<'l> {
         self.left -= len;
         self.offset += len as isize;
         Some(piece)
+    }
+
+    /// The next runs, if several of the same length at equal distances come next that have at most
+    /// `most` bytes together. If not, [`Cursor::next_piece`] says what comes.
+    #[inline]
+    pub fn next_comb(&mut self, most: usize) -> Option<Comb> {
+        if self.left == 0 && !self.advance() {
+            return None;
+        }
+        let frame = self.frames.get_mut(self.depth.checked_sub(1)?)?;
+        let &Form::Runs { count, stride, len } = &frame.node?.form else { return None };
+        let count = (count - frame.index).min(most / len);
+        if self.left < len || count < 2 {
+            return None;
+        }
+        frame.index += count - 1;
+        self.position += count * len;
+        self.left = 0;
+        Some(Comb { offset: self.offset, stride, len, count })
     }
 
     /// Finds the run of `position`.

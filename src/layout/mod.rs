@@ -13,7 +13,7 @@ pub mod wire;
 #[cfg(test)]
 mod tests;
 
-pub use cursor::{Cursor, Piece};
+pub use cursor::{Comb, Cursor, Piece};
 pub use datum::Datum;
 pub use describe::{Layout, Order, Shape};
 pub use kind::Kind;

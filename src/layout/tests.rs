@@ -190,6 +190,25 @@ fn walk(mut cursor: Cursor<'_>, most: usize) -> Vec<isize> {
     bytes
 }
 
+/// As [`walk`], by combs where there are some.
+fn walk_by_combs(mut cursor: Cursor<'_>, most: usize) -> Vec<isize> {
+    let mut bytes = Vec::new();
+    loop {
+        if let Some(comb) = cursor.next_comb(most) {
+            assert!(comb.count > 1 && comb.count * comb.len <= most);
+            for k in 0..comb.count as isize {
+                let at = comb.offset + k * comb.stride;
+                bytes.extend(at..at + comb.len as isize);
+            }
+        } else if let Some(piece) = cursor.next_piece(most.min(5)) {
+            bytes.extend(piece.offset..piece.offset + piece.len as isize);
+        } else {
+            assert_eq!(cursor.remaining(), 0);
+            return bytes;
+        }
+    }
+}
+
 fn check(layout: &Layout, oracle: &Oracle) {
     assert_eq!(layout.size(), oracle.bytes.len());
     assert_eq!((layout.lower_bound(), layout.extent()), (oracle.lower(), oracle.extent()));
@@ -207,6 +226,9 @@ fn check(layout: &Layout, oracle: &Oracle) {
         assert_eq!(shape.true_bounds().unwrap(), (low, high));
         assert_eq!(walk(Cursor::new(shape).unwrap(), usize::MAX), all.bytes);
         assert_eq!(walk(Cursor::new(shape).unwrap(), 3), all.bytes);
+        for most in [7, 40, usize::MAX] {
+            assert_eq!(walk_by_combs(Cursor::new(shape).unwrap(), most), all.bytes);
+        }
         for position in [1, 2, 7, 40, 41, 1000].into_iter().filter(|at| *at <= all.bytes.len()) {
             let cursor = Cursor::at(shape, position).unwrap();
             assert_eq!(walk(cursor, 5), all.bytes[position..]);

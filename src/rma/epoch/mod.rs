@@ -136,6 +136,8 @@ impl<'w, T: Datum> Epoch<'w, T> {
         }
     }
 
+    /// Out of line, so that operations stay short enough to be inlined.
+    #[inline(never)]
     fn look(&self, what: &'static str, target: Rank) -> Result<()> {
         let covered = match &self.scope {
             Scope::All => true,

@@ -10,7 +10,7 @@
 
 use super::transfer::Action;
 use crate::base::{Error, Result};
-use crate::layout::{Cursor, Shape};
+use crate::layout::{Comb, Cursor, Shape};
 use crate::rma::accumulate::Domain;
 use crate::rma::remote::{Landing, Memory, Operation};
 use crate::shm::copy::{copy_in, copy_out};
@@ -53,12 +53,49 @@ impl<'s> Side<'s> {
         self.left
     }
 
+    /// The next runs, if several of the same length at equal distances come next.
+    #[inline]
+    fn comb(&mut self, most: usize) -> Option<(*mut u8, Comb)> {
+        if self.left > 0 {
+            return None;
+        }
+        let comb = self.cursor.as_mut()?.next_comb(most)?;
+        Some((self.zero.wrapping_offset(comb.offset), comb))
+    }
+
     #[inline]
     fn take(&mut self, bytes: usize) -> *mut u8 {
         let at = self.at;
         self.at = at.wrapping_add(bytes);
         self.left -= bytes;
         at
+    }
+}
+
+/// Copies runs between a comb and contiguous bytes; `copy` gets the comb's address first.
+#[inline(always)]
+fn each_tooth(
+    (first, comb): (*mut u8, Comb),
+    dense: *mut u8,
+    copy: impl Fn(*mut u8, *mut u8, usize),
+) {
+    let (mut at, mut dense) = (first, dense);
+    // Lengths that are known make the copies single loads and stores.
+    macro_rules! each {
+        ($len:expr) => {
+            for _ in 0..comb.count {
+                copy(at, dense, $len);
+                at = at.wrapping_offset(comb.stride);
+                dense = dense.wrapping_add($len);
+            }
+        };
+    }
+    match comb.len {
+        1 => each!(1),
+        2 => each!(2),
+        4 => each!(4),
+        8 => each!(8),
+        len => each!(len),
     }
 }
 
@@ -84,6 +121,38 @@ pub(super) unsafe fn carry_out(
         _ => Side::of(&Memory::NONE)?,
     };
     loop {
+        // Runs at equal distances on one side, and contiguous bytes on the other.
+        match action {
+            Action::Put => {
+                if let Some(teeth) = there.comb(origin.ahead()) {
+                    let dense = origin.take(teeth.1.len * teeth.1.count);
+                    // SAFETY: as below, for each run.
+                    each_tooth(teeth, dense, |to, from, n| unsafe { copy_in(to, from, n) });
+                    continue;
+                }
+                if let Some(teeth) = origin.comb(there.ahead()) {
+                    let dense = there.take(teeth.1.len * teeth.1.count);
+                    // SAFETY: as below, for each run.
+                    each_tooth(teeth, dense, |from, to, n| unsafe { copy_in(to, from, n) });
+                    continue;
+                }
+            }
+            Action::Get => {
+                if let Some(teeth) = there.comb(result.ahead()) {
+                    let dense = result.take(teeth.1.len * teeth.1.count);
+                    // SAFETY: as below, for each run.
+                    each_tooth(teeth, dense, |from, to, n| unsafe { copy_out(to, from, n) });
+                    continue;
+                }
+                if let Some(teeth) = result.comb(there.ahead()) {
+                    let dense = there.take(teeth.1.len * teeth.1.count);
+                    // SAFETY: as below, for each run.
+                    each_tooth(teeth, dense, |to, from, n| unsafe { copy_out(to, from, n) });
+                    continue;
+                }
+            }
+            _ => {}
+        }
         let ahead = there.ahead();
         if ahead == 0 {
             return Ok(());

@@ -16,10 +16,7 @@ use crate::base::{Error, Rank, Result};
 use crate::layout::Datum;
 use crate::layout::op::{Op, check_op};
 use crate::rma::kind::Place;
-use crate::rma::remote::{Landing, Memory};
 use crate::shm::copy::{copy_in, copy_out};
-use away::Operands;
-use transfer::Action;
 
 impl<T: Datum> Epoch<'_, T> {
     /// Writes `values` to `target` from element `start` on.
@@ -31,10 +28,7 @@ impl<T: Datum> Epoch<'_, T> {
         self.admit("put", target)?;
         let to = match self.window.place("put", target, start, values.len())? {
             Place::Here(to) => to,
-            Place::Away(at) => {
-                let operands = Operands::send(Action::Put, None, values);
-                return self.window.away("put", target, at, operands).map(drop);
-            }
+            Place::Away(at) => return self.window.put_away(target, at, values),
         };
         // SAFETY: `place` checked the range; `values` is private memory, so nothing overlaps.
         unsafe { copy_in(to.cast(), values.as_ptr().cast(), size_of_val(values)) };
@@ -49,13 +43,7 @@ impl<T: Datum> Epoch<'_, T> {
         self.admit("get", target)?;
         let from = match self.window.place("get", target, start, into.len())? {
             Place::Here(from) => from,
-            Place::Away(at) => {
-                let bytes = size_of_val(into);
-                let landing = Landing::Here(Memory::of_mut(into));
-                let none = Operands::send::<T>(Action::Get, None, &[]);
-                let operands = Operands { bytes, landing, ..none };
-                return self.window.away("get", target, at, operands).map(drop);
-            }
+            Place::Away(at) => return self.window.get_away(target, at, into),
         };
         // SAFETY: `place` checked the range; `into` is private memory, so nothing overlaps.
         unsafe { copy_out(into.as_mut_ptr().cast(), from.cast(), size_of_val(into)) };
@@ -73,10 +61,7 @@ impl<T: Element> Epoch<'_, T> {
         self.admit("accumulate", target)?;
         let at = match self.window.place("accumulate", target, start, values.len())? {
             Place::Here(at) => at,
-            Place::Away(at) => {
-                let operands = Operands::send(Action::Accumulate(op), Some(T::KIND), values);
-                return self.window.away("accumulate", target, at, operands).map(drop);
-            }
+            Place::Away(at) => return self.window.accumulate_away(target, at, op, values),
         };
         // SAFETY: `place` checked the range.
         unsafe { self.window.domain().accumulate(target, at, op, values) }
@@ -118,11 +103,7 @@ impl<T: Element> Epoch<'_, T> {
                 unsafe { domain.update(target, T::KIND, op, at, count, from, Some(into)) }
             }
             Place::Away(at) => {
-                let bytes = size_of_val(result);
-                let landing = Landing::Here(Memory::of_mut(result));
-                let send = Operands::send(Action::GetAccumulate(op), Some(T::KIND), values);
-                let operands = Operands { bytes, landing, ..send };
-                self.window.away(WHAT, target, at, operands).map(drop)
+                self.window.get_accumulate_away(WHAT, target, at, op, values, result)
             }
         }
     }
@@ -135,12 +116,9 @@ impl<T: Element> Epoch<'_, T> {
         let at = match self.window.place("fetch_and_op", target, index, 1)? {
             Place::Here(at) => at,
             Place::Away(at) => {
-                let (values, mut old) = ([value], [value]);
-                let landing = Landing::Here(Memory::of_mut(&mut old));
-                let action = Action::GetAccumulate(op);
-                let send = Operands::send(action, Some(T::KIND), &values);
-                let operands = Operands { landing, ..send };
-                self.window.away("fetch_and_op", target, at, operands)?;
+                let mut old = [value];
+                let window = self.window;
+                window.get_accumulate_away("fetch_and_op", target, at, op, &[value], &mut old)?;
                 return Ok(old[0]);
             }
         };
@@ -155,15 +133,7 @@ impl<T: Element> Epoch<'_, T> {
         self.admit("compare_and_swap", target)?;
         let at = match self.window.place("compare_and_swap", target, index, 1)? {
             Place::Here(at) => at,
-            Place::Away(at) => {
-                let (values, expected, mut old) = ([new], [expected], [new]);
-                let (compare, landing) =
-                    (Memory::of(&expected), Landing::Here(Memory::of_mut(&mut old)));
-                let send = Operands::send(Action::CompareSwap, Some(T::KIND), &values);
-                let operands = Operands { compare, landing, ..send };
-                self.window.away("compare_and_swap", target, at, operands)?;
-                return Ok(old[0]);
-            }
+            Place::Away(at) => return self.window.swap_away(target, at, expected, new),
         };
         // SAFETY: as above.
         unsafe { self.window.domain().compare_swap(target, at, expected, new) }
