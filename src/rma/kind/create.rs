@@ -75,12 +75,12 @@ impl Wish<'_> {
     /// Makes the window. Collective.
     pub fn make(mut self, valid: Result<()>) -> Result<Core> {
         let (team, during) = (self.team, self.during);
-        let valid = valid.and_then(|()| {
-            if Medium::from_settings()? == Medium::Packets {
-                self.info.medium = Medium::Packets;
-            }
-            Ok(())
-        });
+        // Whatever else is wrong here: what is compared must not differ because of it.
+        let medium = Medium::from_settings();
+        if let Ok(Medium::Packets) = medium {
+            self.info.medium = Medium::Packets;
+        }
+        let valid = valid.and(medium.map(drop));
         self.agree_on_terms(valid)?;
         let sizes = self.exchange_sizes()?;
         let block = Arc::new(self.make_block(&sizes)?);
