@@ -3,3 +3,4 @@
 mod net;
 mod protocol;
 mod random;
+mod scale;

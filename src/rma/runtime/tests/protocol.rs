@@ -298,3 +298,99 @@ fn a_million_operations_to_a_slow_target_take_no_memory() {
         world.settle();
     }
 }
+
+/// Chapter 4's fence would wait here for the others' closing fence.
+#[test]
+fn a_fence_epoch_opens_without_the_others_calling_anything() {
+    let limits = Limits { operations: 2, targets: 1, ..with(Issuing::Adaptive) };
+    for reduce_teams in [64, 0] {
+        let mut world = world(4, &Limits { reduce_teams, ..limits.clone() });
+        fence(&mut world, FenceFlags::default());
+        for value in 0..50 {
+            world.finish_operate(0, 1 + value as u32 % 3, Action::Put, (0, value));
+        }
+        world.sweep();
+        assert!((1..4).map(|to| world.performed(0, to, W)).sum::<u64>() >= 48);
+        fence(&mut world, FenceFlags { no_succeed: true, ..FenceFlags::default() });
+        assert_eq!((1..4).map(|to| world.performed(0, to, W)).sum::<u64>(), 50);
+        world.settle();
+    }
+}
+
+#[test]
+fn a_refused_operation_is_told_by_the_fence() {
+    for reduce_teams in [64, 0] {
+        let mut world = world(2, &Limits { reduce_teams, ..with(Issuing::Eager) });
+        fence(&mut world, FenceFlags::default());
+        world.finish_operate(0, 1, Action::Fail, (0, 0));
+        let mut told = [false; 2];
+        let mut open = vec![0, 1];
+        let last = FenceFlags { no_precede: false, no_succeed: true };
+        for _ in 0..100 {
+            // The target is served first, so that its word is here before the fence ends.
+            world.sweep();
+            open.retain(|rank| {
+                match world.call(*rank, |engine, port| engine.fence(port, W, last)) {
+                    Poll::Ready(result) => told[*rank as usize] = result.is_err(),
+                    Poll::Pending => return true,
+                }
+                false
+            });
+        }
+        assert!(open.is_empty());
+        assert_eq!(told, [true, false]);
+        world.settle();
+    }
+}
+
+#[test]
+fn the_next_holder_learns_who_died_with_the_lock() {
+    let mut world = world(3, &with(Issuing::Adaptive));
+    let locked = |world: &mut World, rank: u32| {
+        world.lock(rank, 2, LockKind::Exclusive);
+        world.finish(rank, |engine, port| engine.locked(port, W, 2))
+    };
+    assert_eq!(locked(&mut world, 0), Ok(None));
+    world.lock(1, 2, LockKind::Exclusive);
+    assert!(world.call(1, |engine, port| engine.locked(port, W, 2)).is_pending());
+    world.kill(0, &[W]);
+    let recovered = world.finish(1, |engine, port| engine.locked(port, W, 2));
+    assert_eq!(recovered, Ok(Some(0)));
+    world.unlock(1, 2).unwrap();
+    assert_eq!(locked(&mut world, 1), Ok(None), "it is told once");
+    world.unlock(1, 2).unwrap();
+    world.settle();
+}
+
+/// How windows are driven whose epochs are somebody else's business.
+#[test]
+fn an_unchecked_lock_all_serves_for_ever() {
+    let limits = Limits { targets: 2, ..with(Issuing::Adaptive) };
+    let mut world = world(5, &limits);
+    world.finish(0, |engine, port| engine.lock_all(port, W, true)).unwrap();
+    for round in 0..20 {
+        for target in 0..5 {
+            world.finish_operate(0, target, Action::Put, (0, round));
+            if round % 3 == 0 {
+                world.finish(0, |engine, port| engine.flush(port, W, target)).unwrap();
+                assert_eq!(world.performed(0, target, W), round + 1);
+            }
+        }
+    }
+    // Nobody waits for its object now.
+    world.finish(0, |engine, port| engine.flush_all(port, W)).unwrap();
+    world.finish_operate(0, 3, Action::Put, (0, 77));
+    assert!(!world.engines[0].pushed(W, 3));
+    world.call(0, |engine, port| engine.push(port, W, 3));
+    assert!(world.engines[0].pushed(W, 3));
+    let token = world.finish_operate(0, 4, Action::Get, (0, 0)).unwrap();
+    world.kill(4, &[W]);
+    assert_eq!(world.net.results[0][&token], Err(Trouble::Dead(4)));
+    let dead = world.call(0, |engine, port| engine.flush(port, W, 4));
+    assert_eq!(dead, Poll::Ready(Err(Trouble::Dead(4))));
+    world.finish_operate(0, 2, Action::Put, (0, 1));
+    world.finish(0, |engine, port| engine.flush(port, W, 2)).unwrap();
+    assert_eq!(world.total(|c| c.wide_switches), 0);
+    world.call(0, |engine, port| engine.remove_window(port, W));
+    world.settle();
+}

@@ -428,11 +428,9 @@ impl Run {
             Call::Lock(to, _) => {
                 runner.locks.insert(*to);
             }
-            Call::Locked(to, kind) => {
-                if runner.locks.contains(to) {
-                    runner.held.insert(*to, *kind);
-                    self.check_exclusion(*to);
-                }
+            Call::Locked(to, kind) if runner.locks.contains(to) => {
+                runner.held.insert(*to, *kind);
+                self.check_exclusion(*to);
             }
             Call::Unlock(to) => {
                 runner.locks.remove(to);
