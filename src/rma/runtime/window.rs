@@ -348,7 +348,9 @@ impl Window {
         self.again = true;
     }
 
-    /// Fails what is under way to `rank`, or what is under way to all in a fence epoch.
+    /// Fails what is under way to `rank`, or what waits for a fence epoch to open. What has been
+    /// sent in one is answered by those that live; till then its objects are kept, so that no
+    /// answer meets another object.
     fn fail<H: Host>(&mut self, shared: &mut Shared, host: &mut H, rank: Option<u32>) {
         let trouble = rank.map(Trouble::Dead).or(self.first_dead());
         let Some(trouble) = trouble else { return };
@@ -357,6 +359,11 @@ impl Window {
         self.each_target(shared, |window, shared, id| {
             let object = &shared.pools.targets[id];
             let of_fence = object.lock == LockState::Collective && collective;
+            if rank.is_none() && of_fence && object.issued > 0 {
+                let object = &mut shared.pools.targets[id];
+                (object.closing, object.told, object.evict) = (None, false, true);
+                return;
+            }
             if rank.map_or(of_fence, |rank| rank == object.rank) {
                 lost.push(object.rank);
                 let pools = &shared.pools;

@@ -362,6 +362,46 @@ fn the_next_holder_learns_who_died_with_the_lock() {
     world.settle();
 }
 
+#[test]
+fn locks_are_granted_in_the_order_of_the_queries() {
+    let mut world = world(7, &with(Issuing::Eager));
+    let ask = |world: &mut World, rank: u32, kind: LockKind| {
+        world.lock(rank, 6, kind);
+        world.sweep();
+    };
+    let has = |world: &mut World, rank: u32| {
+        world.call(rank, |engine, port| engine.locked(port, W, 6)).is_ready()
+    };
+    ask(&mut world, 0, LockKind::Shared);
+    ask(&mut world, 1, LockKind::Exclusive);
+    ask(&mut world, 2, LockKind::Shared);
+    ask(&mut world, 3, LockKind::Shared);
+    ask(&mut world, 4, LockKind::Exclusive);
+    let held = |world: &mut World| (0..5).map(|rank| has(world, rank)).collect::<Vec<_>>();
+    assert_eq!(held(&mut world), [true, false, false, false, false]);
+    // A lock-all epoch does not wait behind those that wait for shared locks to go.
+    world.finish(5, |engine, port| engine.lock_all(port, W, false)).unwrap();
+    world.finish_operate(5, 6, Action::Put, (0, 1));
+    world.sweep();
+    assert_eq!(world.performed(5, 6, W), 1);
+    world.finish(5, |engine, port| engine.unlock_all(port, W)).unwrap();
+    let unlock = |world: &mut World, rank: u32| {
+        world.unlock(rank, 6).unwrap();
+        while world.sweep() {}
+    };
+    unlock(&mut world, 0);
+    let after = |world: &mut World| (1..5).map(|rank| has(world, rank)).collect::<Vec<_>>();
+    assert_eq!(after(&mut world), [true, false, false, false]);
+    unlock(&mut world, 1);
+    assert_eq!((2..5).map(|rank| has(&mut world, rank)).collect::<Vec<_>>(), [true, true, false]);
+    unlock(&mut world, 3);
+    assert!(!has(&mut world, 4));
+    unlock(&mut world, 2);
+    assert!(has(&mut world, 4));
+    unlock(&mut world, 4);
+    world.settle();
+}
+
 /// How windows are driven whose epochs are somebody else's business.
 #[test]
 fn an_unchecked_lock_all_serves_for_ever() {
