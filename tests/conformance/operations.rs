@@ -151,7 +151,10 @@ fn located(job: &Job) -> Result<()> {
     let value = |rank: u32, i: usize| (rank as usize * 7 + i * 5) % 6;
     located_of(job, |r, i| Located { value: value(r, i) as f32, index: -(r as i32) })?;
     located_of(job, |r, i| Located { value: value(r, i) as i32 - 3, index: r as i32 })?;
-    located_of(job, |r, i| Located { value: value(r, i) as u32, index: r as i32 })
+    located_of(job, |r, i| Located { value: value(r, i) as u32, index: r as i32 })?;
+    located_of(job, |r, i| Located { value: value(r, i) as f64 - 2.5, index: i64::from(r) })?;
+    located_of(job, |r, i| Located { value: value(r, i) as i64 - 3, index: -i64::from(r) })?;
+    located_of(job, |r, i| Located { value: value(r, i) as u64, index: i64::from(r) })
 }
 
 fn logical(job: &Job) -> Result<()> {

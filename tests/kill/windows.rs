@@ -1,7 +1,7 @@
 //! Workloads on windows, with points at which a rank holds something or is inside something.
 
 use super::fuse::at;
-use hither::{LockKind, Op, Rank, Result, Team, Window};
+use hither::{Compare, LockKind, Op, Rank, Result, SignalOp, Team, Window};
 
 /// A workload on windows.
 pub struct Work {
@@ -27,6 +27,7 @@ pub const WORKS: &[Work] = &[
         ],
         run: locks,
     },
+    Work { name: "signals", points: &["after a signal"], run: signals },
     Work { name: "large", points: &["between large accumulates"], run: large },
 ];
 
@@ -86,6 +87,21 @@ fn windows(team: &Team, rounds: u32) -> Result<()> {
         window.free()?;
     }
     Ok(())
+}
+
+/// Each signals its successor and waits for its predecessor: nobody waits for who is dead.
+fn signals(team: &Team, rounds: u32) -> Result<()> {
+    let (data, words) = (Window::<u64>::allocate(team, 64)?, Window::<u64>::allocate(team, 1)?);
+    let (epoch, signal) = (data.lock_all()?, words.lock_all()?);
+    for round in (1..=rounds).map(u64::from) {
+        epoch.put_signal(next(team), 0, &[round; 64], &signal, 0, SignalOp::Set, round)?;
+        at("after a signal");
+        let seen = words.wait_until(0, Compare::Ge, round)?;
+        assert!(data.local().get(63)? >= seen, "a signal came before its data");
+    }
+    epoch.unlock_all()?;
+    signal.unlock_all()?;
+    team.barrier()
 }
 
 fn atomics(team: &Team, rounds: u32) -> Result<()> {
