@@ -622,6 +622,16 @@ impl Domain {
         }
     }
 
+    #[cfg(test)]
+    pub fn way(&self) -> Way {
+        self.near.bias().way()
+    }
+
+    #[cfg(test)]
+    pub fn turn(&self, to: Way) -> bool {
+        self.near.bias().turn(to, || self.outwait())
+    }
+
     /// Waits for the sections of all members.
     fn outwait(&self) -> bool {
         let node = &**self.team.node();

@@ -6,6 +6,8 @@ mod kernel;
 mod pairs;
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 mod simd;
+#[cfg(all(test, not(miri)))]
+mod tests;
 
 pub(crate) use domain::{Domain, Near, Updates};
 pub use element::Element;

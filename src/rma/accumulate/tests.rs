@@ -1,0 +1,219 @@
+//! Everything at once: single elements and many of them, by all ranks and on the same memory,
+//! while the way to update them changes all the time. No update may be lost, none made twice.
+
+use crate::shm::bias::Way;
+use crate::{Element, Job, Op, Rank, Window};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+const RANKS: u32 = 4;
+/// Elements of a part: some stripes and a bit, however long an element is.
+const LEN: usize = 3 * 8192 + 77;
+const ROUNDS: usize = 1000;
+
+/// A small generator: the same numbers in every run.
+struct Numbers(u64);
+
+impl Numbers {
+    fn below(&mut self, n: usize) -> usize {
+        self.0 =
+            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) as usize % n
+    }
+}
+
+/// What all ranks added, and the tickets they drew.
+struct Ledger {
+    added: Vec<[u32; LEN]>,
+    tickets: Vec<u64>,
+}
+
+/// Every update that there is, `one` at a time and on runs of elements; counted in `ledger`.
+fn work<T: Element>(window: &Window<T>, one: T, as_number: fn(T) -> u64, ledger: &Mutex<Ledger>) {
+    let me = window.team().rank();
+    let mut random = Numbers(u64::from(me.0) * 977 + 5);
+    let mut added = vec![[0u32; LEN]; 2];
+    let mut tickets = Vec::new();
+    let ones = vec![one; LEN];
+    let mut old = vec![one; LEN];
+    let epoch = window.lock_all().unwrap();
+    for _ in 0..ROUNDS {
+        let target = random.below(2);
+        let to = Rank(target as u32);
+        let (start, index) = (1 + random.below(LEN - 1), 1 + random.below(LEN - 1));
+        let many = 1 + random.below(LEN - start);
+        let few = many.min(1 + random.below(16));
+        let mut count = |from: usize, n: usize| {
+            added[target][from..from + n].iter_mut().for_each(|sum| *sum += 1);
+        };
+        match random.below(8) {
+            0 | 1 => {
+                epoch.accumulate(to, start, Op::Sum, &ones[..many]).unwrap();
+                count(start, many);
+            }
+            2 => {
+                epoch.get_accumulate(to, start, Op::Sum, &ones[..few], &mut old[..few]).unwrap();
+                count(start, few);
+            }
+            3 => {
+                epoch.get_accumulate(to, start, Op::Sum, &ones[..many], &mut old[..many]).unwrap();
+                count(start, many);
+            }
+            4 => {
+                let mut seen = epoch.fetch_and_op(to, index, Op::NoOp, one).unwrap();
+                loop {
+                    let new = T::combine(Op::Sum, seen, one);
+                    let was = epoch.compare_and_swap(to, index, seen, new).unwrap();
+                    if as_number(was) == as_number(seen) {
+                        break;
+                    }
+                    seen = was;
+                }
+                count(index, 1);
+            }
+            5 if me.0 < 2 => {
+                window.local().fetch_and_op(index, Op::Sum, one).unwrap();
+                added[me.index()][index] += 1;
+            }
+            _ => {
+                epoch.accumulate(to, index, Op::Sum, &ones[..1]).unwrap();
+                count(index, 1);
+            }
+        }
+        tickets.push(as_number(epoch.fetch_and_op(Rank(0), 0, Op::Sum, one).unwrap()));
+    }
+    let mut ledger = ledger.lock().unwrap();
+    for (all, mine) in ledger.added.iter_mut().zip(&added) {
+        all.iter_mut().zip(mine).for_each(|(all, mine)| *all += mine);
+    }
+    ledger.tickets.extend(tickets);
+}
+
+fn no_update_is_lost<T: Element>(one: T, as_number: fn(T) -> u64) {
+    let ledger = Mutex::new(Ledger { added: vec![[0; LEN]; 2], tickets: Vec::new() });
+    let (working, turns) = (AtomicU32::new(RANKS), AtomicU32::new(0));
+    Job::threads(RANKS, |job| {
+        let window = Window::<T>::allocate(job.team(), LEN).unwrap();
+        let domain = window.domain();
+        std::thread::scope(|scope| {
+            // Two ranks turn against each other, for as long as anybody works.
+            if job.team().rank().0 < 2 {
+                scope.spawn(|| {
+                    while working.load(Ordering::Acquire) > 0 {
+                        for to in [Way::Locked, Way::Native] {
+                            turns.fetch_add(u32::from(domain.turn(to)), Ordering::Relaxed);
+                            std::thread::yield_now();
+                        }
+                    }
+                });
+            }
+            work(&window, one, as_number, &ledger);
+            working.fetch_sub(1, Ordering::AcqRel);
+        });
+        job.team().barrier().unwrap();
+        if job.team().rank() == Rank(0) {
+            let ledger = ledger.lock().unwrap();
+            for (rank, added) in ledger.added.iter().enumerate() {
+                let part = window.part(Rank(rank as u32)).unwrap();
+                for (i, sum) in added.iter().enumerate().skip(1) {
+                    let there = as_number(part.get(i).unwrap());
+                    assert_eq!(there, u64::from(*sum), "rank {rank}, element {i}");
+                }
+            }
+            let mut tickets = ledger.tickets.clone();
+            tickets.sort_unstable();
+            assert!(tickets.iter().copied().eq(0..u64::from(RANKS) * ROUNDS as u64));
+        }
+        job.team().barrier().unwrap();
+    })
+    .unwrap();
+    assert!(turns.into_inner() > 0, "the way never changed");
+}
+
+#[test]
+fn no_update_of_integers_is_lost_while_the_way_changes() {
+    no_update_is_lost(1u64, |v| v);
+}
+
+#[test]
+fn no_update_of_floats_is_lost_while_the_way_changes() {
+    no_update_is_lost(1f64, |v| v as u64);
+    no_update_is_lost(1f32, |v| v as u64);
+}
+
+#[test]
+fn no_update_of_short_integers_is_lost_while_the_way_changes() {
+    no_update_is_lost(1u16, u64::from);
+}
+
+/// Large updates come: the window takes to locks. Single ones come: it takes to atomics again.
+#[test]
+fn the_way_follows_what_the_program_does() {
+    Job::threads(1, |job| {
+        let window = Window::<f64>::allocate(job.team(), 1 << 16).unwrap();
+        let epoch = window.lock_all().unwrap();
+        let way = || window.domain().way();
+        assert_eq!(way(), Way::Native);
+        let ones = vec![1.0; 1 << 16];
+        epoch.accumulate(Rank(0), 0, Op::Sum, &ones).unwrap();
+        assert_eq!(way(), Way::Locked);
+        let mut single = 0;
+        while way() != Way::Native {
+            epoch.fetch_and_op(Rank(0), 3, Op::Sum, 1.0).unwrap();
+            single += 1;
+            assert!(single < 1_000_000, "it never turned back");
+        }
+        // Some single ones between large ones do not turn it.
+        epoch.accumulate(Rank(0), 0, Op::Sum, &ones).unwrap();
+        for _ in 0..100 {
+            (0..single / 2).for_each(|_| {
+                epoch.fetch_and_op(Rank(0), 3, Op::Sum, 1.0).unwrap();
+            });
+            epoch.accumulate(Rank(0), 0, Op::Sum, &ones).unwrap();
+            assert_eq!(way(), Way::Locked);
+        }
+        assert_eq!(window.local().get(5).unwrap(), 102.0);
+        assert_eq!(
+            window.local().get(3).unwrap(),
+            102.0 + f64::from(single) + 100.0 * f64::from(single / 2)
+        );
+    })
+    .unwrap();
+}
+
+/// A thread that cannot get a word of its own takes the lock, and loses nothing either.
+#[test]
+fn more_threads_than_words_update_the_same_element() {
+    use crate::shm::section::SECTIONS;
+    Job::threads(1, |job| {
+        let window = Window::<u64>::allocate(job.team(), 8).unwrap();
+        let threads = SECTIONS + 8;
+        let start = std::sync::Barrier::new(threads);
+        let stop = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let turner = scope.spawn(|| {
+                while !stop.load(Ordering::Relaxed) {
+                    window.domain().turn(Way::Locked);
+                    window.domain().turn(Way::Native);
+                    std::thread::yield_now();
+                }
+            });
+            let workers: Vec<_> = (0..threads)
+                .map(|_| {
+                    scope.spawn(|| {
+                        let view = window.local();
+                        view.fetch_and_op(0, Op::Sum, 1).unwrap();
+                        // All words are given out by now, and stay so until the threads end.
+                        start.wait();
+                        (0..200).for_each(|_| drop(view.fetch_and_op(0, Op::Sum, 1)));
+                    })
+                })
+                .collect();
+            workers.into_iter().for_each(|worker| worker.join().unwrap());
+            stop.store(true, Ordering::Relaxed);
+            turner.join().unwrap();
+        });
+        assert_eq!(window.local().get(0).unwrap(), 201 * threads as u64);
+    })
+    .unwrap();
+}
