@@ -29,7 +29,14 @@ struct Ledger {
 }
 
 /// Every update that there is, `one` at a time and on runs of elements; counted in `ledger`.
-fn work<T: Element>(window: &Window<T>, one: T, as_number: fn(T) -> u64, ledger: &Mutex<Ledger>) {
+/// `keep_pace` is called with the number of each round.
+fn work<T: Element>(
+    window: &Window<T>,
+    one: T,
+    as_number: fn(T) -> u64,
+    ledger: &Mutex<Ledger>,
+    keep_pace: impl Fn(usize),
+) {
     let me = window.team().rank();
     let mut random = Numbers(u64::from(me.0) * 977 + 5);
     let mut added = vec![[0u32; LEN]; 2];
@@ -37,7 +44,8 @@ fn work<T: Element>(window: &Window<T>, one: T, as_number: fn(T) -> u64, ledger:
     let ones = vec![one; LEN];
     let mut old = vec![one; LEN];
     let epoch = window.lock_all().unwrap();
-    for _ in 0..ROUNDS {
+    for round in 0..ROUNDS {
+        keep_pace(round);
         let target = random.below(2);
         let to = Rank(target as u32);
         let (start, index) = (1 + random.below(LEN - 1), 1 + random.below(LEN - 1));
@@ -96,18 +104,23 @@ fn no_update_is_lost<T: Element>(one: T, as_number: fn(T) -> u64) {
         let window = Window::<T>::allocate(job.team(), LEN).unwrap();
         let domain = window.domain();
         std::thread::scope(|scope| {
-            // Two ranks turn against each other, for as long as anybody works.
-            if job.team().rank().0 < 2 {
+            if job.team().rank() == Rank(0) {
                 scope.spawn(|| {
                     while working.load(Ordering::Acquire) > 0 {
                         for to in [Way::Locked, Way::Native] {
-                            turns.fetch_add(u32::from(domain.turn(to)), Ordering::Relaxed);
+                            turns.fetch_add(u32::from(domain.turn(to)), Ordering::Release);
                             std::thread::yield_now();
                         }
                     }
                 });
             }
-            work(&window, one, as_number, &ledger);
+            // However the machine shares its processors out, updates meet many changes.
+            let keep_pace = |round: usize| {
+                while (turns.load(Ordering::Acquire) as usize) < round / 8 {
+                    std::thread::yield_now();
+                }
+            };
+            work(&window, one, as_number, &ledger, keep_pace);
             working.fetch_sub(1, Ordering::AcqRel);
         });
         job.team().barrier().unwrap();
@@ -127,7 +140,6 @@ fn no_update_is_lost<T: Element>(one: T, as_number: fn(T) -> u64) {
         job.team().barrier().unwrap();
     })
     .unwrap();
-    assert!(turns.into_inner() > 0, "the way never changed");
 }
 
 #[test]
