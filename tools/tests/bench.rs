@@ -71,6 +71,45 @@ fn benchmarks_that_start_jobs_give_well_formed_rows() {
 }
 
 #[test]
+fn window_metadata_stays_small_and_is_found_in_every_form() {
+    let rows = rows(&["window-memory", "window-rate"]);
+    rows.iter().for_each(check);
+    let memory = |series: &str| -> Vec<f64> {
+        let of = |row: &&Value| row["bench"] == "window-memory" && row["point"]["series"] == series;
+        rows.iter().filter(of).map(|row| number(row, "value")).collect()
+    };
+    let (table, directory) = (memory("local table"), memory("directory + cache of 32"));
+    assert!(table.len() > 5 && directory.len() == table.len());
+    // Bytes, not times: these are the same on every machine.
+    assert!(table.last() > directory.last(), "a table grows");
+    assert_eq!(directory[0], directory[directory.len() - 1], "a directory does not");
+    // The allocator rounds, so not quite the same: but nothing grows with the ranks.
+    let whole = memory("symmetric window, whole");
+    assert!(whole.len() == 2 && (whole[0] - whole[1]).abs() < 16.0, "{whole:?}");
+}
+
+#[test]
+fn one_sided_operations_run_under_every_synchronisation() {
+    for bench in ["rma", "rma-packets"] {
+        let rows = rows(&[bench]);
+        rows.iter().for_each(check);
+        assert_eq!(rows.len(), 2 * 5 * 9, "{bench}");
+    }
+}
+
+#[test]
+fn sweeps_become_curves() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let plots = dir.path().join("plots");
+    let output = bench(&["skew", "--quick", "--plot", plots.to_str().expect("UTF-8")]);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{errors}");
+    let page = std::fs::read_to_string(plots.join("index.html")).expect("a page");
+    assert!(page.contains("process skew") && page.contains("<polyline"), "{page}");
+    assert!(page.contains("bench skew --quick"), "the command");
+}
+
+#[test]
 fn the_table_names_its_columns_and_goals() {
     let output = bench(&["allreduce", "--quick"]);
     let text = String::from_utf8_lossy(&output.stdout);
@@ -86,7 +125,19 @@ fn unknown_names_are_refused_and_list_names_them_all() {
     let output = bench(&["list"]);
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success());
-    for name in ["put", "am", "barrier", "start", "idle", "memory", "oversub"] {
+    for name in [
+        "rma",
+        "locks",
+        "issue",
+        "window-memory",
+        "put",
+        "am",
+        "barrier",
+        "start",
+        "idle",
+        "memory",
+        "oversub",
+    ] {
         assert!(text.lines().any(|line| line.starts_with(name)), "{name} in {text}");
     }
     assert!(!text.contains("-part"), "parts are not for the user");

@@ -36,6 +36,16 @@ pub fn program(args: &[&str]) -> Result<Command> {
 
 /// Runs a benchmark as a job of `ranks` ranks; its rows.
 pub fn measure(bench: &Bench, ranks: u32, options: &Options) -> Result<Vec<Row>> {
+    measure_with(bench, ranks, options, &[])
+}
+
+/// The same, with more settings than the benchmark's own.
+pub fn measure_with(
+    bench: &Bench,
+    ranks: u32,
+    options: &Options,
+    settings: &[(&str, &str)],
+) -> Result<Vec<Row>> {
     let mut args = vec!["bench", bench.name, "--worker"];
     if options.quick {
         args.push("--quick");
@@ -46,7 +56,7 @@ pub fn measure(bench: &Bench, ranks: u32, options: &Options) -> Result<Vec<Row>>
         .bind(options.bind)
         .output(Output::Capture)
         .timeout(LIMIT);
-    for (name, value) in bench.settings {
+    for (name, value) in bench.settings.iter().chain(settings) {
         launcher = launcher.env(name, value);
     }
     let outcome = launcher.start()?.wait()?;

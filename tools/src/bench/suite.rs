@@ -5,7 +5,7 @@ use super::duel::{self, Case, Effort};
 use super::jobs::Options;
 use super::row::Row;
 use super::subject::{
-    active, bfs, coll, idle, limits, link, memory, metadata, oversub, start, window,
+    active, bfs, coll, idle, limits, link, memory, metadata, oversub, rma, start, window,
 };
 use hither::{Error, Job, Result};
 
@@ -75,6 +75,57 @@ pub const ALL: &[Bench] = &[
         "puts whose target's metadata is found in a table, a directory or a cache",
         Kind::Cases(metadata::rate),
     ),
+    bench("rma", "every one-sided operation under every synchronisation", Kind::Cases(rma::direct)),
+    Bench {
+        name: "rma-packets",
+        about: "the same by packets",
+        settings: rma::PACKETS,
+        kind: Kind::Cases(rma::packets),
+    },
+    bench("rma-size", "put, get and accumulate by size", Kind::Cases(rma::direct_sizes)),
+    Bench {
+        name: "rma-size-packets",
+        about: "the same by packets",
+        settings: rma::PACKETS,
+        kind: Kind::Cases(rma::packet_sizes),
+    },
+    bench("locks", "lock, put, unlock: alone and contended by all", Kind::Cases(rma::locks)),
+    bench(
+        "accumulates",
+        "accumulates by size, by several origins on one target, of contended words",
+        Kind::Cases(rma::accumulates),
+    ),
+    bench(
+        "issue",
+        "by packets: eager, delayed and adaptive issuing (001, 3.15 and 4.2 to 4.4)",
+        Kind::Outside(rma::issue::issue),
+    ),
+    bench(
+        "fences",
+        "by packets: the two fence algorithms (001, 3.12)",
+        Kind::Outside(rma::issue::fences),
+    ),
+    bench(
+        "lock-messages",
+        "by packets: the lock with or ahead of operations (001, 3.13 and 3.14)",
+        Kind::Outside(rma::issue::lock_messages),
+    ),
+    bench(
+        "overlap",
+        "computing hidden behind puts (001, table 4.1; 004)",
+        Kind::Outside(rma::overlap::overlap),
+    ),
+    bench("skew", "puts to a target that is late (004)", Kind::Outside(rma::overlap::skew)),
+    bench("origins", "several origins, one target (004)", Kind::Outside(rma::overlap::origins)),
+    bench(rma::issue::SINGLE, "", Kind::Inside(rma::issue::single)),
+    bench(rma::issue::MANY, "", Kind::Inside(rma::issue::many)),
+    bench(rma::issue::ALL_TO_ALL, "", Kind::Inside(rma::issue::everybody)),
+    bench(rma::issue::LOCKS, "", Kind::Inside(rma::issue::locks)),
+    bench(rma::issue::SPECULATION, "", Kind::Inside(rma::issue::speculation)),
+    bench(rma::issue::FENCES, "", Kind::Inside(rma::issue::fence_algorithms)),
+    bench(rma::overlap::OVERLAP, "", Kind::Inside(rma::overlap::overlap_part)),
+    bench(rma::overlap::SKEW, "", Kind::Inside(rma::overlap::skew_part)),
+    bench(rma::overlap::ORIGINS, "", Kind::Inside(rma::overlap::origins_part)),
     bench(metadata::PART, "", Kind::Alone(metadata::part)),
     bench(oversub::PART, "", Kind::Inside(oversub::part)),
     bench(memory::PART, "", Kind::Alone(memory::part)),

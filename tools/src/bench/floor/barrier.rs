@@ -25,8 +25,9 @@ impl FlagBarrier {
         Ok(FlagBarrier { area, rank: crew.rank(), size: crew.size(), epoch: 0, reduce })
     }
 
+    /// One barrier.
     #[inline(always)]
-    fn once(&mut self) -> Result<()> {
+    pub fn once(&mut self) -> Result<()> {
         self.epoch += 1;
         let epoch = self.epoch;
         let set = (epoch % 2) as usize * self.size as usize * APART;

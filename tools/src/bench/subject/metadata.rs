@@ -16,6 +16,7 @@ use crate::bench::suite;
 use hither::rma::directory::cache::LINES;
 use hither::rma::directory::homes::Homes;
 use hither::rma::directory::{Directory, Entry};
+use hither::rma::info::{Info, Medium};
 use hither::{Job, Op, Rank, Result, Window};
 use std::hint::black_box;
 
@@ -151,16 +152,22 @@ enum Scheme {
     Cached,
     /// The same, through a cache with a perfect hash.
     Perfect,
+    /// The entry's home as from another node: by a get that its process answers.
+    Remote,
+    /// The same, through the library's cache.
+    RemoteCached,
 }
 
 impl Scheme {
-    const ALL: [Scheme; 6] = [
+    const ALL: [Scheme; 8] = [
         Scheme::Local,
         Scheme::Node,
         Scheme::Computed,
         Scheme::Home,
         Scheme::Cached,
         Scheme::Perfect,
+        Scheme::Remote,
+        Scheme::RemoteCached,
     ];
 
     fn name(self) -> &'static str {
@@ -171,6 +178,8 @@ impl Scheme {
             Scheme::Home => "directory",
             Scheme::Cached => "directory + cache",
             Scheme::Perfect => "directory + perfect hash",
+            Scheme::Remote => "directory by packets",
+            Scheme::RemoteCached => "directory by packets + cache",
         }
     }
 }
@@ -196,7 +205,11 @@ impl Access {
     fn new(crew: &Crew, scheme: Scheme, ranks: u32, batch: u64, puts: bool) -> Result<Access> {
         let team = crew.job()?.team();
         let table: Vec<Entry> = (0..ranks).map(irregular).collect();
-        let shared = Window::<u64>::allocate(team, table.len() * Entry::WORDS)?;
+        let away = matches!(scheme, Scheme::Remote | Scheme::RemoteCached);
+        let medium = if away { Medium::Packets } else { Medium::Auto };
+        let info = Info { medium, ..Info::default() };
+        let shared = Window::<u64>::builder(team).info(info);
+        let shared = shared.allocate(table.len() * Entry::WORDS)?;
         let home = Rank(crew.size() - 1);
         if team.rank() == home {
             for (rank, entry) in table.iter().enumerate() {
@@ -237,10 +250,12 @@ fn run(
     mut find: impl FnMut(u32) -> Result<Entry>,
 ) -> Result<()> {
     let mask = targets.len() - 1;
+    // The last batch may be shorter.
+    let operations = |i: u64| batch.min(count - i * batch);
     let Some(window) = puts else {
         return meter.run(count.div_ceil(batch), |i| {
             let target = targets[(first + i) as usize & mask];
-            for _ in 0..batch {
+            for _ in 0..operations(i) {
                 // Not the entry as a whole: that would send it through memory.
                 let entry = find(black_box(target))?;
                 black_box(entry.offset ^ entry.bytes ^ u64::from(entry.unit));
@@ -251,7 +266,7 @@ fn run(
     let epoch = window.lock_all()?;
     meter.run(count.div_ceil(batch), |i| {
         let target = targets[(first + i) as usize & mask];
-        for k in 0..batch {
+        for k in 0..operations(i) {
             let entry = find(black_box(target))?;
             let at = entry.offset + k * u64::from(entry.unit);
             epoch.put(Rank(1), at as usize % WORDS, &[i])?;
@@ -266,7 +281,6 @@ impl Side for Access {
         let how = (&*self.targets, self.batch, self.puts.as_ref(), self.position);
         self.position += count.div_ceil(self.batch);
         let (table, home) = (&self.table, self.home);
-        let view = self.shared.part(home)?;
         let epoch = self.shared.lock_all()?;
         let get = |rank: u32| {
             let mut words = [0; Entry::WORDS];
@@ -275,13 +289,16 @@ impl Side for Access {
         };
         match self.scheme {
             Scheme::Local => run(how, count, meter, |rank| Ok(table[rank as usize]))?,
-            Scheme::Node => run(how, count, meter, |rank| {
-                let mut words = [0; Entry::WORDS];
-                view.read(rank as usize * Entry::WORDS, &mut words)?;
-                Ok(Entry::from_words(words))
-            })?,
-            Scheme::Home => run(how, count, meter, get)?,
-            Scheme::Computed | Scheme::Cached => {
+            Scheme::Node => {
+                let view = self.shared.part(home)?;
+                run(how, count, meter, |rank| {
+                    let mut words = [0; Entry::WORDS];
+                    view.read(rank as usize * Entry::WORDS, &mut words)?;
+                    Ok(Entry::from_words(words))
+                })?;
+            }
+            Scheme::Home | Scheme::Remote => run(how, count, meter, get)?,
+            Scheme::Computed | Scheme::Cached | Scheme::RemoteCached => {
                 let directory = &self.directory;
                 run(how, count, meter, |rank| directory.entry(rank, &get))?;
             }
@@ -315,7 +332,9 @@ pub fn rate() -> Vec<Case> {
     let mut cases = Vec::new();
     // What fits the cache, found again and again. The goal's hit: an access to a window whose
     // entries are read from the node's table is the direct one.
-    for scheme in Scheme::ALL.into_iter().filter(|&scheme| scheme != Scheme::Local) {
+    let near =
+        |scheme: &Scheme| !matches!(scheme, Scheme::Local | Scheme::Remote | Scheme::RemoteCached);
+    for scheme in Scheme::ALL.into_iter().filter(near) {
         let what = format!("{}, put, 16 targets", scheme.name());
         if matches!(scheme, Scheme::Cached | Scheme::Computed) {
             let setup = against(scheme, Scheme::Node, 16, 1, true);

@@ -9,5 +9,7 @@ pub mod link;
 pub mod memory;
 pub mod metadata;
 pub mod oversub;
+pub mod rma;
 pub mod start;
+pub mod variants;
 pub mod window;

@@ -1,0 +1,324 @@
+//! Several origins at one target: locks that all want, and accumulates on the same, on
+//! overlapping, on different and on random elements.
+//!
+//! All ranks do the same number of operations at once, and a batch ends when the last one is
+//! through: its time is that of `ranks` times as many operations, done by all together.
+
+use super::against_raw;
+use super::epochs::Sync;
+use super::operation::Operation;
+use crate::bench::block::{APART, Area};
+use crate::bench::crew::{Crew, spin_until};
+use crate::bench::duel::{Case, Pair, Side};
+use crate::bench::floor::mutex::RobustMutex;
+use crate::bench::floor::sum::PrivateSum;
+use crate::bench::meter::Meter;
+use crate::bench::row::{Goal, Point, Unit};
+use hither::rma::LockKind;
+use hither::{Op, Rank, Result, Window};
+use std::hint::black_box;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+
+/// Where rank 0 sees that the others are through.
+struct Finish {
+    area: Area,
+    rank: u32,
+    size: u32,
+    batches: u64,
+}
+
+impl Finish {
+    fn new(crew: &Crew) -> Result<Finish> {
+        let area = crew.block().take(crew.size() as usize * APART)?;
+        Ok(Finish { area, rank: crew.rank(), size: crew.size(), batches: 0 })
+    }
+
+    fn reached(&mut self) -> Result<()> {
+        self.batches += 1;
+        let mine = self.area.word(self.rank as usize * APART);
+        mine.store(self.batches, Release);
+        if self.rank != 0 {
+            return Ok(());
+        }
+        let batches = self.batches;
+        (1..self.size).try_for_each(|rank| {
+            let theirs = self.area.word(rank as usize * APART);
+            spin_until(|| theirs.load(Acquire) >= batches)
+        })
+    }
+}
+
+/// What one rank does `count` times, with a number that differs each time.
+trait Task {
+    fn run(&mut self, count: u64) -> Result<()>;
+}
+
+/// A task that all ranks do at once. An operation of the side is one of the leader's.
+struct Together<T> {
+    task: T,
+    finish: Finish,
+    /// Whether the others take part.
+    all: bool,
+}
+
+impl<T: Task> Together<T> {
+    fn new(crew: &Crew, task: T, all: bool) -> Result<Together<T>> {
+        Ok(Together { task, finish: Finish::new(crew)?, all })
+    }
+}
+
+impl<T: Task> Side for Together<T> {
+    fn lead(&mut self, count: u64, meter: &mut Meter) -> Result<()> {
+        meter.batch(|| {
+            self.task.run(count)?;
+            if self.all { self.finish.reached() } else { Ok(()) }
+        })
+    }
+
+    fn follow(&mut self, count: u64) -> Result<()> {
+        if !self.all {
+            return Ok(());
+        }
+        self.task.run(count)?;
+        self.finish.reached()
+    }
+}
+
+/// Lock, put 8 B, unlock; the part of rank 0.
+struct LockPut {
+    window: Window<u64>,
+    kind: LockKind,
+}
+
+impl Task for LockPut {
+    fn run(&mut self, count: u64) -> Result<()> {
+        for i in 0..count {
+            let lock = self.window.lock(Rank(0), self.kind)?;
+            lock.put(Rank(0), 0, &[i])?;
+            lock.unlock()?;
+        }
+        Ok(())
+    }
+}
+
+/// Robust mutex, store, unlock.
+struct MutexStore {
+    mutex: RobustMutex,
+    area: Area,
+}
+
+impl Task for MutexStore {
+    fn run(&mut self, count: u64) -> Result<()> {
+        let word = self.area.word(0);
+        for i in 0..count {
+            self.mutex.with(|| word.store(i, Relaxed));
+        }
+        Ok(())
+    }
+}
+
+/// `locks`: alone, and contended by all.
+pub fn locks() -> Vec<Case> {
+    let mut cases = Vec::new();
+    for sync in [Sync::LockShared, Sync::LockExclusive] {
+        let what = format!("{}, put, unlock, uncontended", sync.name());
+        let setup = against_raw(Operation::Put, sync, 8, 1);
+        let goal = Goal::AtMost(1.3);
+        cases.push(Case::latency("locks", what, 8, sync.limit(), goal, setup));
+    }
+    for (name, kind) in [("shared", LockKind::Shared), ("exclusive", LockKind::Exclusive)] {
+        let setup = move |crew: &Crew| {
+            let window = Window::allocate(crew.job()?.team(), 1)?;
+            let mutex = MutexStore { mutex: RobustMutex::new(crew)?, area: crew.block().take(64)? };
+            Ok(Pair {
+                subject: Box::new(Together::new(crew, LockPut { window, kind }, true)?),
+                floor: Box::new(Together::new(crew, mutex, true)?),
+            })
+        };
+        let what = format!("lock {name}, put, unlock, contended by all");
+        let goal = Goal::AtMost(1.3);
+        let case = Case::latency("locks", what, 8, "contended robust mutex", goal, setup);
+        cases.push(Case { tail: false, ..case });
+    }
+    cases
+}
+
+/// Which elements the origins update.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Elements {
+    /// All the same.
+    Same,
+    /// Each origin its own.
+    Disjoint,
+    /// Each begins half its length after the one before.
+    Overlapping,
+    /// A random one each time.
+    Random,
+}
+
+/// Elements that random updates choose from: 64 MiB, more than the caches hold.
+const FIELD: usize = 8 << 20;
+
+/// Accumulates of `values` on rank 0's part.
+struct Sums {
+    window: Window<f64>,
+    values: Vec<f64>,
+    at: usize,
+}
+
+impl Sums {
+    fn new(crew: &Crew, bytes: usize, elements: Elements) -> Result<Sums> {
+        let count = bytes / 8;
+        let size = crew.size() as usize;
+        let at = match elements {
+            Elements::Disjoint => crew.rank() as usize * count,
+            Elements::Overlapping => crew.rank() as usize * count / 2,
+            Elements::Same | Elements::Random => 0,
+        };
+        let window = Window::allocate(crew.job()?.team(), count * size)?;
+        Ok(Sums { window, values: vec![1.0; count], at })
+    }
+}
+
+impl Task for Sums {
+    fn run(&mut self, count: u64) -> Result<()> {
+        let epoch = self.window.lock_all()?;
+        for _ in 0..count {
+            epoch.accumulate(Rank(0), self.at, Op::Sum, black_box(&self.values))?;
+        }
+        epoch.flush(Rank(0))?;
+        epoch.unlock_all()
+    }
+}
+
+/// Accumulates of one word.
+struct Word {
+    window: Window<u64>,
+    elements: Elements,
+    state: u32,
+}
+
+impl Word {
+    fn new(crew: &Crew, elements: Elements) -> Result<Word> {
+        let len = if elements == Elements::Random { FIELD } else { 1 };
+        let window = Window::builder(crew.job()?.team()).different_sizes();
+        let window = window.allocate(if crew.rank() == 0 { len } else { 0 })?;
+        Ok(Word { window, elements, state: crew.rank() + 1 })
+    }
+}
+
+#[inline(always)]
+fn random(state: &mut u32) -> usize {
+    *state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+    *state as usize >> 7 & (FIELD - 1)
+}
+
+impl Task for Word {
+    fn run(&mut self, count: u64) -> Result<()> {
+        let epoch = self.window.lock_all()?;
+        for _ in 0..count {
+            let at = if self.elements == Elements::Random { random(&mut self.state) } else { 0 };
+            epoch.accumulate(Rank(0), at, Op::Sum, &[1])?;
+        }
+        epoch.flush(Rank(0))?;
+        epoch.unlock_all()
+    }
+}
+
+/// Bare fetch_add, by all.
+struct BareWord {
+    area: Area,
+    elements: Elements,
+    state: u32,
+}
+
+impl BareWord {
+    fn new(crew: &Crew, elements: Elements) -> Result<BareWord> {
+        let len = if elements == Elements::Random { FIELD } else { 1 };
+        let area = crew.block().take(8 * len)?;
+        if elements == Elements::Random {
+            area.collapse();
+            // Mapped in every process before it is timed.
+            for at in (0..len).step_by(512) {
+                area.word(8 * at).fetch_add(0, Relaxed);
+            }
+        }
+        Ok(BareWord { area, elements, state: crew.rank() + 1 })
+    }
+}
+
+impl Task for BareWord {
+    fn run(&mut self, count: u64) -> Result<()> {
+        for _ in 0..count {
+            let at = if self.elements == Elements::Random { random(&mut self.state) } else { 0 };
+            black_box(self.area.word(8 * at).fetch_add(1, AcqRel));
+        }
+        Ok(())
+    }
+}
+
+/// `accumulates`: by size against a private loop; several origins against one; words against
+/// bare atomics.
+pub fn accumulates() -> Vec<Case> {
+    const BENCH: &str = "accumulates";
+    let mut cases = Vec::new();
+    for shift in 3..=22 {
+        let bytes = 1usize << shift;
+        let setup = move |crew: &Crew| {
+            let sums = Sums::new(crew, bytes, Elements::Same)?;
+            Ok(Pair {
+                subject: Box::new(Together::new(crew, sums, false)?),
+                floor: Box::new(PrivateSum::new(bytes)),
+            })
+        };
+        let goal = if bytes == 1 << 20 { Goal::AtMost(1.1) } else { Goal::None };
+        let point =
+            Point::new("Accumulate (sum of f64) by size", "one origin", "bytes", bytes as f64);
+        let case = Case::latency(BENCH, "f64, one origin", bytes, "private loop", goal, setup);
+        cases.push(Case { tail: false, ..case }.on(point));
+    }
+    for (name, elements) in [
+        ("disjoint", Elements::Disjoint),
+        ("overlapping by half", Elements::Overlapping),
+        ("the same", Elements::Same),
+    ] {
+        for bytes in [8usize, 512, 32 << 10, 1 << 20, 4 << 20] {
+            let setup = move |crew: &Crew| {
+                let sums = |all| Together::new(crew, Sums::new(crew, bytes, elements)?, all);
+                Ok(Pair { subject: Box::new(sums(true)?), floor: Box::new(sums(false)?) })
+            };
+            // Every rank's operations in the time of the leader's: at two ranks, 1.1 times as
+            // long is 1.8 times the throughput.
+            let goal = if bytes == 1 << 20 && elements != Elements::Same {
+                Goal::AtMost(1.11)
+            } else {
+                Goal::None
+            };
+            let what = format!("f64, all origins, {name}; as many each");
+            let case = Case::latency(BENCH, what, bytes, "one origin alone", goal, setup);
+            cases.push(Case { tail: false, ..case });
+        }
+    }
+    for (name, limit, elements) in [
+        ("the same word", "contended fetch_add", Elements::Same),
+        ("random words of 64 MiB", "random fetch_add", Elements::Random),
+    ] {
+        let setup = move |crew: &Crew| {
+            let (word, bare) = (Word::new(crew, elements)?, BareWord::new(crew, elements)?);
+            Ok(Pair {
+                subject: Box::new(Together::new(crew, word, true)?),
+                floor: Box::new(Together::new(crew, bare, true)?),
+            })
+        };
+        let what = format!("u64, all origins, {name}");
+        let case = Case::latency(BENCH, what, 8, limit, Goal::AtMost(1.3), setup);
+        cases.push(Case { tail: false, ..case });
+    }
+    // The same by one origin, in one epoch, for the figure above it.
+    let setup = against_raw(Operation::Accumulate, Sync::LockAll, 8, super::MANY);
+    cases.push(
+        Case::latency(BENCH, "u64, one origin", 8, "fetch_add", Goal::AtLeast(0.77), setup)
+            .counted_in(Unit::MillionPerSecond),
+    );
+    cases
+}

@@ -1,0 +1,200 @@
+//! The same epochs without a library: instructions on shared memory, between a flag barrier, flags
+//! there and back, a robust mutex, or before a full fence.
+
+use super::epochs::Sync;
+use super::operation::{Operation, words};
+use crate::bench::block::{APART, Area};
+use crate::bench::crew::{Crew, spin_until};
+use crate::bench::duel::Side;
+use crate::bench::floor::barrier::FlagBarrier;
+use crate::bench::floor::mutex::RobustMutex;
+use crate::bench::meter::Meter;
+use hither::Result;
+use std::hint::black_box;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
+use std::sync::atomic::fence;
+
+/// See the module.
+pub struct RawEpochs {
+    work: RawWork,
+    sync: Sync,
+    per_epoch: u64,
+    rank: u32,
+    barrier: FlagBarrier,
+    mutex: RobustMutex,
+    /// Exposure and completion of an epoch.
+    flags: Area,
+    turn: u64,
+}
+
+struct RawWork {
+    operation: Operation,
+    area: Area,
+    bytes: usize,
+    origin: Vec<u64>,
+    private: Vec<u64>,
+}
+
+impl RawEpochs {
+    pub fn new(
+        crew: &Crew,
+        operation: Operation,
+        sync: Sync,
+        bytes: usize,
+        per_epoch: u64,
+    ) -> Result<RawEpochs> {
+        let area = crew.block().take(8 * words(bytes))?;
+        if crew.rank() + 1 == crew.size() {
+            for word in 0..words(bytes) {
+                area.word(8 * word).store(0, Relaxed);
+            }
+        }
+        let count = bytes.div_ceil(8);
+        Ok(RawEpochs {
+            work: RawWork {
+                operation,
+                area,
+                bytes,
+                origin: vec![1; count],
+                private: vec![0; count],
+            },
+            sync,
+            per_epoch,
+            rank: crew.rank(),
+            barrier: FlagBarrier::new(crew, false)?,
+            mutex: RobustMutex::new(crew)?,
+            flags: crew.block().take(2 * APART)?,
+            turn: 0,
+        })
+    }
+}
+
+impl RawWork {
+    #[inline(always)]
+    fn once(&mut self) {
+        let (word, bytes) = (self.area.word(0), self.bytes);
+        let at = self.area.bytes(0, bytes);
+        match self.operation {
+            Operation::Put if bytes == 8 => word.store(black_box(self.origin[0]), Relaxed),
+            Operation::Get if bytes == 8 => {
+                black_box(word.load(Relaxed));
+            }
+            Operation::Put | Operation::PutSignal => {
+                // SAFETY: both are `bytes` long and apart; the others leave the area alone.
+                unsafe {
+                    let from = black_box(self.origin.as_ptr()).cast();
+                    std::ptr::copy_nonoverlapping(from, at, bytes);
+                }
+                if self.operation == Operation::PutSignal {
+                    let signal = self.area.word(bytes);
+                    signal.store(signal.load(Relaxed) + 1, Release);
+                }
+            }
+            Operation::Get => {
+                // SAFETY: as above.
+                unsafe {
+                    let to = black_box(self.private.as_mut_ptr()).cast();
+                    std::ptr::copy_nonoverlapping(at, to, bytes);
+                }
+            }
+            Operation::Accumulate | Operation::GetAccumulate if bytes > 8 => {
+                let origin = black_box(&*self.origin);
+                for (sum, value) in black_box(&mut *self.private).iter_mut().zip(origin) {
+                    *sum = sum.wrapping_add(*value);
+                }
+            }
+            Operation::Accumulate | Operation::GetAccumulate | Operation::FetchAndOp => {
+                black_box(word.fetch_add(1, AcqRel));
+            }
+            Operation::CompareAndSwap => {
+                let old = word.load(Relaxed);
+                let _ = black_box(word.compare_exchange(old, old + 1, AcqRel, Acquire));
+            }
+            Operation::PutVector => {
+                for (i, value) in black_box(&*self.origin).iter().enumerate() {
+                    self.area.word(16 * i).store(*value, Relaxed);
+                }
+            }
+            Operation::GetVector => {
+                for (i, value) in black_box(&mut *self.private).iter_mut().enumerate() {
+                    *value = self.area.word(16 * i).load(Relaxed);
+                }
+            }
+        }
+    }
+}
+
+impl Side for RawEpochs {
+    fn lead(&mut self, count: u64, meter: &mut Meter) -> Result<()> {
+        let (work, per_epoch) = (&mut self.work, self.per_epoch);
+        // The last epoch may be shorter.
+        let mut operations = |epoch: u64| {
+            for _ in 0..per_epoch.min(count - epoch * per_epoch) {
+                work.once();
+            }
+        };
+        let epochs = count.div_ceil(per_epoch);
+        match self.sync {
+            Sync::Fence => meter.run(epochs, |epoch| {
+                operations(epoch);
+                self.barrier.once()
+            }),
+            Sync::Pscw => {
+                let (exposed, completed) = (self.flags.word(0), self.flags.word(APART));
+                let mut turn = self.turn;
+                meter.run(epochs, |epoch| {
+                    turn += 1;
+                    spin_until(|| exposed.load(Acquire) == turn)?;
+                    operations(epoch);
+                    completed.store(turn, Release);
+                    Ok(())
+                })?;
+                self.turn = turn;
+                Ok(())
+            }
+            Sync::LockShared | Sync::LockExclusive => meter.run(epochs, |epoch| {
+                self.mutex.with(|| operations(epoch));
+                Ok(())
+            }),
+            Sync::LockAll => meter.run(epochs, |epoch| {
+                operations(epoch);
+                fence(SeqCst);
+                Ok(())
+            }),
+        }
+    }
+
+    fn follow(&mut self, count: u64) -> Result<()> {
+        let epochs = count.div_ceil(self.per_epoch);
+        match self.sync {
+            Sync::Fence => (0..epochs).try_for_each(|_| self.barrier.once()),
+            Sync::Pscw if self.rank == 1 => {
+                let (exposed, completed) = (self.flags.word(0), self.flags.word(APART));
+                for _ in 0..epochs {
+                    self.turn += 1;
+                    exposed.store(self.turn, Release);
+                    spin_until(|| completed.load(Acquire) == self.turn)?;
+                }
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::duel::tests::exercise;
+
+    #[test]
+    fn every_operation_runs_under_every_synchronisation() {
+        for sync in Sync::ALL {
+            for operation in Operation::ALL {
+                for bytes in [8, 512] {
+                    exercise(2, |crew| RawEpochs::new(crew, operation, sync, bytes, 3));
+                }
+            }
+        }
+    }
+}
