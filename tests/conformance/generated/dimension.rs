@@ -29,6 +29,11 @@ dimension! {
         Put = "put",
         Get = "get",
         Accumulate = "accumulate",
+        GetAccumulate = "get_accumulate",
+        PutRequest = "put_request",
+        GetRequest = "get_request",
+        AccumulateRequest = "accumulate_request",
+        GetAccumulateRequest = "get_accumulate_request",
         FetchAndOp = "fetch_and_op",
         CompareAndSwap = "compare_and_swap",
     }
@@ -79,6 +84,15 @@ dimension! {
     Shape {
         Contiguous = "contiguous",
         Long = "long",
+        Vector = "vector",
+        VectorOrigin = "vector_at_origin",
+        VectorBoth = "vectors",
+        Indexed = "indexed",
+        IndexedBoth = "both_indexed",
+        Structure = "structure",
+        Subarray = "subarray",
+        Resized = "resized",
+        LongVector = "long_vector",
     }
 }
 
@@ -187,7 +201,12 @@ impl Case {
 
     /// Whether the values go together.
     pub fn valid(&self) -> bool {
-        let single = matches!(self.operation, Operation::FetchAndOp | Operation::CompareAndSwap);
+        use Operation as O;
+        let shaped = match self.operation {
+            O::Put | O::Get | O::Accumulate | O::GetAccumulate => true,
+            O::FetchAndOp | O::CompareAndSwap => self.shape == Shape::Contiguous,
+            _ => matches!(self.shape, Shape::Contiguous | Shape::Long),
+        };
         let fence = matches!(
             self.sync,
             Sync::Fence | Sync::FenceNext | Sync::FenceDropped | Sync::FreeFence
@@ -198,6 +217,6 @@ impl Case {
             Promise::Edges => fence,
             Promise::NoLocks => !self.sync.locks(),
         };
-        promised && !(single && self.shape != Shape::Contiguous)
+        promised && shaped
     }
 }

@@ -4,6 +4,7 @@
 mod access;
 mod build;
 mod dimension;
+mod issue;
 mod misuse;
 mod plan;
 mod script;
@@ -12,8 +13,8 @@ mod value;
 
 use build::Built;
 use dimension::{Case, Elements};
-use hither::{Epoch, Job, Located, Rank, Result};
-use script::{Do, Plan, Step};
+use hither::{Job, Located, Result};
+use script::Plan;
 use value::Value;
 
 /// The cases, with their names.
@@ -54,11 +55,11 @@ fn run_as<T: Value>(case: &Case, job: &Job) -> Result<()> {
         let mut model: Vec<T> = before(target.0).collect();
         for step in script::own::<T>(case, ranks, me, target.0) {
             let want = script::model(&mut model, &step);
-            let got = issue(&built, epoch, target, &step)?;
+            let got = issue::issue(&built, epoch, target, &step)?;
             assert_eq!(got, want, "{}: what {step:?} on {target} gave back", case.name());
         }
         for step in script::common::<T>(case, ranks, me) {
-            issue(&built, epoch, target, &step)?;
+            issue::issue(&built, epoch, target, &step)?;
         }
         Ok(())
     })?;
@@ -85,27 +86,4 @@ fn run_as<T: Value>(case: &Case, job: &Job) -> Result<()> {
     }
     // Nobody frees the window while others still compare.
     job.team().barrier()
-}
-
-/// Carries a step out for real; returns what it gave back.
-fn issue<T: Value>(
-    built: &Built<T>,
-    epoch: &Epoch<'_, T>,
-    target: Rank,
-    step: &Step<T>,
-) -> Result<Vec<T>> {
-    let start = built.start(target, step.start + step.places[0]);
-    let values = &step.values;
-    match step.what {
-        Do::Put => epoch.put(target, start, values).map(|()| Vec::new()),
-        Do::Get => {
-            let mut back = values.clone();
-            epoch.get(target, start, &mut back).map(|()| back)
-        }
-        Do::Accumulate(op) => epoch.accumulate(target, start, op, values).map(|()| Vec::new()),
-        Do::FetchAndOp(op) => Ok(vec![epoch.fetch_and_op(target, start, op, values[0])?]),
-        Do::CompareAndSwap { expected } => {
-            Ok(vec![epoch.compare_and_swap(target, start, expected, values[0])?])
-        }
-    }
 }

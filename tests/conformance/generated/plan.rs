@@ -2,7 +2,7 @@
 //! full product of the dimensions that matter most to each other (operation, elements,
 //! synchronisation, way). Deterministic: all ranks make the same list.
 
-use super::dimension::{Case, DIMENSIONS, Shape};
+use super::dimension::{Case, DIMENSIONS};
 
 type At = [usize; DIMENSIONS];
 
@@ -50,7 +50,7 @@ fn complete(at: At) -> Option<Case> {
             left /= size;
         }
         let case = Case::at(at);
-        (case.valid() && case.shape != Shape::Long).then_some(case)
+        (case.valid() && !case.shape.is_long()).then_some(case)
     })
 }
 

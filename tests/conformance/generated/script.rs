@@ -19,6 +19,11 @@ pub enum Do<T> {
     Put,
     Get,
     Accumulate(Op),
+    GetAccumulate(Op),
+    PutRequest,
+    GetRequest,
+    AccumulateRequest(Op),
+    GetAccumulateRequest(Op),
     FetchAndOp(Op),
     CompareAndSwap { expected: T },
 }
@@ -31,6 +36,8 @@ pub struct Step<T> {
     pub start: usize,
     /// Elements of the target, counted from `start`.
     pub places: Vec<usize>,
+    /// How those lie.
+    pub shape: Shape,
     /// One for each place; what is put or accumulated.
     pub values: Vec<T>,
 }
@@ -50,8 +57,12 @@ impl Plan {
     pub fn new<T: Value>(case: &Case, ranks: u32) -> Plan {
         let span = case.shape.span();
         let blocks = match case.operation {
-            Operation::Accumulate | Operation::FetchAndOp => operations::<T>(case).len() + 1,
-            Operation::Put | Operation::Get | Operation::CompareAndSwap => 2,
+            Operation::Put
+            | Operation::Get
+            | Operation::PutRequest
+            | Operation::GetRequest
+            | Operation::CompareAndSwap => 3,
+            _ => operations::<T>(case).len() + 1,
         };
         let region = span * blocks;
         let common = span * T::commuting().len();
@@ -67,7 +78,7 @@ impl Plan {
 /// The operations of a case: all that apply, few where there are many elements.
 fn operations<T: Value>(case: &Case) -> Vec<Op> {
     let all = T::operations();
-    if case.shape == Shape::Long { all.into_iter().step_by(3).collect() } else { all }
+    if case.shape.is_long() { all.into_iter().step_by(4).collect() } else { all }
 }
 
 /// What a part holds before anything happens.
@@ -86,22 +97,33 @@ pub fn own<T: Value>(case: &Case, ranks: u32, origin: u32, target: u32) -> Vec<S
     };
     let step = |what, block: usize, number: usize| Step {
         what,
-        start: base + block * plan.span,
+        start: base + block * plan.span + case.shape.start(),
         places: places.clone(),
+        shape: case.shape,
         values: values(number),
     };
     let ordered = case.promise != Promise::Unordered;
     let mut steps = Vec::new();
     match case.operation {
-        Operation::Put => steps.extend((0..2).map(|block| step(Do::Put, block, block))),
-        Operation::Get => steps.extend((0..2).map(|block| step(Do::Get, block, block))),
-        Operation::Accumulate => {
+        Operation::Put => steps.extend((0..3).map(|block| step(Do::Put, block, block))),
+        Operation::Get => steps.extend((0..3).map(|block| step(Do::Get, block, block))),
+        Operation::PutRequest => {
+            steps.extend((0..3).map(|block| step(Do::PutRequest, block, block)));
+        }
+        Operation::GetRequest => {
+            steps.extend((0..3).map(|block| step(Do::GetRequest, block, block)));
+        }
+        Operation::Accumulate
+        | Operation::GetAccumulate
+        | Operation::AccumulateRequest
+        | Operation::GetAccumulateRequest => {
             let all = operations::<T>(case);
             for (block, &op) in all.iter().enumerate() {
-                steps.push(step(Do::Accumulate(op), block, block));
+                let what = updating(case.operation, op);
+                steps.push(step(what, block, block));
                 // One after the other on the same elements: the order is kept.
                 if ordered {
-                    steps.push(step(Do::Accumulate(op), all.len(), block));
+                    steps.push(step(what, all.len(), block));
                 }
             }
         }
@@ -115,7 +137,7 @@ pub fn own<T: Value>(case: &Case, ranks: u32, origin: u32, target: u32) -> Vec<S
             }
         }
         Operation::CompareAndSwap => {
-            let at = base + places[0];
+            let at = base + case.shape.start() + places[0];
             let first: T = initial(target, at);
             let second = T::of(salt + 7);
             for (number, expected) in [first, second, first, second].into_iter().enumerate() {
@@ -126,6 +148,15 @@ pub fn own<T: Value>(case: &Case, ranks: u32, origin: u32, target: u32) -> Vec<S
         }
     }
     steps
+}
+
+fn updating<T>(operation: Operation, op: Op) -> Do<T> {
+    match operation {
+        Operation::GetAccumulate => Do::GetAccumulate(op),
+        Operation::AccumulateRequest => Do::AccumulateRequest(op),
+        Operation::GetAccumulateRequest => Do::GetAccumulateRequest(op),
+        _ => Do::Accumulate(op),
+    }
 }
 
 fn single<T: Value>(mut step: Step<T>) -> Step<T> {
@@ -143,12 +174,16 @@ pub fn common<T: Value>(case: &Case, ranks: u32, origin: u32) -> Vec<Step<T>> {
     for (block, &op) in T::commuting().iter().enumerate() {
         let step = |what| Step {
             what,
-            start: at + block * plan.span,
+            start: at + block * plan.span + case.shape.start(),
             places: places.clone(),
+            shape: case.shape,
             values: (0..places.len()).map(|i| T::of(origin as usize + i + block)).collect(),
         };
         match case.operation {
-            Operation::Accumulate => steps.push(step(Do::Accumulate(op))),
+            Operation::Accumulate
+            | Operation::GetAccumulate
+            | Operation::AccumulateRequest
+            | Operation::GetAccumulateRequest => steps.push(step(updating(case.operation, op))),
             Operation::FetchAndOp => steps.push(single(step(Do::FetchAndOp(op)))),
             _ => {}
         }
@@ -163,10 +198,12 @@ pub fn model<T: Value>(part: &mut [T], step: &Step<T>) -> Vec<T> {
         let element = &mut part[step.start + place];
         let old = *element;
         match step.what {
-            Do::Put => *element = value,
-            Do::Get => back.push(old),
-            Do::Accumulate(op) => *element = T::oracle(op, old, value),
-            Do::FetchAndOp(op) => {
+            Do::Put | Do::PutRequest => *element = value,
+            Do::Get | Do::GetRequest => back.push(old),
+            Do::Accumulate(op) | Do::AccumulateRequest(op) => {
+                *element = T::oracle(op, old, value);
+            }
+            Do::FetchAndOp(op) | Do::GetAccumulate(op) | Do::GetAccumulateRequest(op) => {
                 back.push(old);
                 *element = T::oracle(op, old, value);
             }

@@ -5,7 +5,7 @@ use hither::layout::op::check_op;
 use hither::{Element, Located, Op};
 
 /// An element that cases use.
-pub trait Value: Element {
+pub trait Value: Element + Unpin {
     /// A value made of a number; different for small numbers.
     fn of(number: usize) -> Self;
 
