@@ -319,7 +319,10 @@ impl Remote for Packets {
     }
 
     fn push(&self, target: Rank) -> Result<()> {
-        self.flush(Some(target))
+        self.ask("put_signal", |e, around, id| {
+            e.push(around, id, target.0);
+            if e.pushed(id, target.0) { Poll::Ready(Ok(())) } else { Poll::Pending }
+        })
     }
 
     fn synchronises(&self) -> bool {
