@@ -5,7 +5,7 @@
 //!
 //! Two things are wanted: one element updated for the price of one atomic instruction, and many
 //! elements at the speed of the memory, for which atomic instructions are ten times too slow. So
-//! the window has a [`Bias`], a word that says which of the two is cheap at present:
+//! the window has a [`Bias`](crate::shm::bias::Bias), a word that says which of the two is cheap at present:
 //!
 //! ```text
 //!              few elements                  many elements, one stripe at a time
@@ -31,6 +31,7 @@
 //! [`Node::turn_after`]: crate::shm::node::Node::turn_after
 
 use super::element::{self, Element, Run};
+use super::updates::{Near, Updates};
 use super::{kernel, pairs};
 use crate::base::sync::{AtomicI32, Ordering};
 use crate::base::{Error, Rank, Result};
@@ -38,7 +39,7 @@ use crate::coll::Team;
 use crate::layout::{Kind, Located, Op};
 use crate::rma::block::{Stripe, Stripes, WindowBlock};
 use crate::rma::info::{AccumulateOps, Info};
-use crate::shm::bias::{Bias, Way};
+use crate::shm::bias::Way;
 use crate::shm::lock::LockGuard;
 use crate::shm::node::Node;
 use crate::shm::section;
@@ -67,13 +68,13 @@ mod cost {
 /// One process's side of a window's atomic domain.
 #[derive(Debug)]
 pub(crate) struct Domain {
-    near: Near,
+    pub(super) near: Near,
     /// Replacing may not meet another operation on the same element, so it needs no protection.
     replace_freely: bool,
     /// Address that stripes are counted from, the same byte of the segment in every process.
     base: usize,
     stripes: Stripes,
-    team: Team,
+    pub(super) team: Team,
     /// ns lost by the present way: positive by native updates, negative by locks. Threads may
     /// overwrite each other's; it is an estimate.
     balance: AtomicI32,
@@ -85,30 +86,8 @@ unsafe impl Send for Domain {}
 // SAFETY: as above.
 unsafe impl Sync for Domain {}
 
-/// What an update looks at first. Copied to where the update begins: each load that depends on
-/// another one counts, for none can begin before the atomic instruction ahead is done.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Near {
-    /// In the window's block.
-    bias: NonNull<Bias>,
-    /// Names the attachment to the node for `section::mine`.
-    key: u64,
-}
-
-// SAFETY: `bias` points to an atomic of the window's block, which lives as long as it.
-unsafe impl Send for Near {}
-// SAFETY: as above.
-unsafe impl Sync for Near {}
-
-/// Updates of elements whose type is known.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Updates<'w> {
-    near: Near,
-    domain: &'w Domain,
-}
-
 /// How elements of a kind are updated.
-struct Kinds {
+pub(super) struct Kinds {
     size: usize,
     /// None if there is no native way.
     native: Option<unsafe fn(Run)>,
@@ -116,7 +95,7 @@ struct Kinds {
 }
 
 impl Kinds {
-    const fn of<T: Element>() -> Kinds {
+    pub(super) const fn of<T: Element>() -> Kinds {
         let native: Option<unsafe fn(Run)> =
             if T::NATIVE { Some(element::native::<T>) } else { None };
         Kinds { size: size_of::<T>(), native, plain: kernel::plain::<T> }
@@ -141,144 +120,6 @@ fn kinds(kind: Kind) -> Kinds {
         Kind::F64Located => Kinds::of::<Located<f64, i64>>(),
         Kind::I64Located => Kinds::of::<Located<i64, i64>>(),
         Kind::U64Located => Kinds::of::<Located<u64, i64>>(),
-    }
-}
-
-impl Near {
-    #[inline(always)]
-    fn bias(&self) -> &Bias {
-        // SAFETY: in the window's block, which outlives the domain.
-        unsafe { self.bias.as_ref() }
-    }
-
-    /// Runs a native update if that is the way at present and this thread has a word to say so.
-    #[inline(always)]
-    fn natively<R>(&self, domain: &Domain, update: impl FnOnce() -> R) -> Option<R> {
-        let section = section::mine(self.key, || &**domain.team.node())?;
-        let turn = section.enter();
-        let done = if self.bias().is_native() { Some(update()) } else { None };
-        section.leave(turn);
-        done
-    }
-}
-
-impl<'w> Updates<'w> {
-    /// Those of a domain, whose [`Domain::near`] is `near`.
-    #[inline(always)]
-    pub fn new(near: Near, domain: &'w Domain) -> Updates<'w> {
-        Updates { near, domain }
-    }
-
-    /// Atomically replaces `*at` by `*at OP value`; returns what was there.
-    ///
-    /// Cost while single elements are what the window sees: [`Element::fetch_op`]'s, a load of a
-    /// line of the block that is seldom written, and two stores to a line of the thread's own.
-    /// Otherwise a lock and its release on top.
-    ///
-    /// # Errors
-    /// [`Error::TimedOut`] if the lock was not to be had within the team's limit.
-    ///
-    /// # Safety
-    /// `at` is an aligned element of `part`'s memory in this window, mapped here.
-    #[inline(always)]
-    pub unsafe fn fetch_op<T: Element>(
-        &self,
-        part: Rank,
-        at: *mut T,
-        op: Op,
-        value: T,
-    ) -> Result<T> {
-        check_aligned::<T>(at)?;
-        if !T::NATIVE {
-            // SAFETY: the caller's.
-            return unsafe { self.domain.fetch_op_locked(part, at, op, value) };
-        }
-        if op == Op::NoOp {
-            // Whole in any case.
-            // SAFETY: the caller's.
-            return Ok(unsafe { T::load(at) });
-        }
-        // SAFETY: the caller's.
-        match self.near.natively(self.domain, || unsafe { T::fetch_op(at, op, value) }) {
-            Some(old) => Ok(old),
-            // SAFETY: the caller's.
-            None => unsafe { self.domain.fetch_op_locked(part, at, op, value) },
-        }
-    }
-
-    /// Atomically replaces `*at` by `new` if its bits equal `expected`'s; returns what was there.
-    /// Cost and errors as for [`Updates::fetch_op`].
-    ///
-    /// # Safety
-    /// As for [`Updates::fetch_op`].
-    #[inline(always)]
-    pub unsafe fn compare_swap<T: Element>(
-        &self,
-        part: Rank,
-        at: *mut T,
-        expected: T,
-        new: T,
-    ) -> Result<T> {
-        check_aligned::<T>(at)?;
-        if !T::NATIVE {
-            // SAFETY: the caller's.
-            return unsafe { self.domain.compare_swap_locked(part, at, expected, new) };
-        }
-        // SAFETY: the caller's.
-        match self.near.natively(self.domain, || unsafe { T::compare_swap(at, expected, new) }) {
-            Some(old) => Ok(old),
-            // SAFETY: the caller's.
-            None => unsafe { self.domain.compare_swap_locked(part, at, expected, new) },
-        }
-    }
-
-    /// `at[i] = at[i] OP values[i]`, each element atomically.
-    ///
-    /// Cost: as for [`Updates::fetch_op`] per element while few elements at a time are what the
-    /// window sees; else one lock per 16 KiB and plain vector instructions within.
-    ///
-    /// # Errors
-    /// As for [`Updates::fetch_op`]; some of the elements are updated then.
-    ///
-    /// # Safety
-    /// As for [`Updates::fetch_op`], for `values.len()` elements.
-    #[inline(always)]
-    pub unsafe fn accumulate<T: Element>(
-        &self,
-        part: Rank,
-        at: *mut T,
-        op: Op,
-        values: &[T],
-    ) -> Result<()> {
-        check_aligned::<T>(at)?;
-        if let [value] = values
-            && T::NATIVE
-        {
-            let done = self.near.natively(self.domain, move || {
-                // SAFETY: the caller's.
-                unsafe {
-                    match op {
-                        Op::Replace => T::store(at, *value),
-                        op => drop(T::fetch_op(at, op, *value)),
-                    }
-                }
-            });
-            if done.is_some() {
-                return Ok(());
-            }
-        }
-        let from = values.as_ptr().cast();
-        let run = Run { op, at: at.cast(), from, count: values.len(), result: None };
-        // SAFETY: the caller's.
-        unsafe { self.domain.run(part, &const { Kinds::of::<T>() }, run) }
-    }
-}
-
-impl std::ops::Deref for Updates<'_> {
-    type Target = Domain;
-    #[inline(always)]
-    fn deref(&self) -> &Domain {
-        self.domain
     }
 }
 
@@ -382,7 +223,7 @@ impl Domain {
     /// As for [`Updates::fetch_op`].
     #[cold]
     #[inline(never)]
-    unsafe fn fetch_op_locked<T: Element>(
+    pub(super) unsafe fn fetch_op_locked<T: Element>(
         &self,
         part: Rank,
         at: *mut T,
@@ -397,7 +238,7 @@ impl Domain {
     /// As for [`Updates::compare_swap`].
     #[cold]
     #[inline(never)]
-    unsafe fn compare_swap_locked<T: Element>(
+    pub(super) unsafe fn compare_swap_locked<T: Element>(
         &self,
         part: Rank,
         at: *mut T,
@@ -468,7 +309,7 @@ impl Domain {
     ///
     /// # Safety
     /// As for [`Domain::update`].
-    unsafe fn run(&self, part: Rank, kinds: &Kinds, run: Run) -> Result<()> {
+    pub(super) unsafe fn run(&self, part: Rank, kinds: &Kinds, run: Run) -> Result<()> {
         if let Some(native) = kinds.native {
             // SAFETY: the caller's.
             let update = || unsafe { native(run) };
@@ -653,7 +494,7 @@ fn gain(count: usize) -> i32 {
 /// An error if an element of that type at `at` cannot be updated whole. Costs nothing for types
 /// whose alignment is their size: the caller has seen to that.
 #[inline(always)]
-fn check_aligned<T: Element>(at: *mut T) -> Result<()> {
+pub(super) fn check_aligned<T: Element>(at: *mut T) -> Result<()> {
     if align_of::<T>() == T::KIND.align() {
         return Ok(());
     }

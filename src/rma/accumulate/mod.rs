@@ -8,6 +8,8 @@ mod pairs;
 mod simd;
 #[cfg(all(test, not(miri)))]
 mod tests;
+mod updates;
 
-pub(crate) use domain::{Domain, Near, Updates};
+pub(crate) use domain::Domain;
 pub use element::Element;
+pub(crate) use updates::{Near, Updates};
