@@ -402,6 +402,42 @@ fn locks_are_granted_in_the_order_of_the_queries() {
     world.settle();
 }
 
+/// Each of two lock-all epochs has a lock that the other wants, with an exclusive query before.
+#[test]
+fn lock_all_epochs_do_not_wait_for_each_other_in_a_circle() {
+    let mut world = world(8, &with(Issuing::Eager));
+    let flush = |world: &mut World, rank: u32| {
+        world.finish(rank, |engine, port| engine.flush_all(port, W)).unwrap();
+    };
+    for (rank, target) in [(2, 4), (3, 5)] {
+        world.lock(rank, target, LockKind::Exclusive);
+        world.finish(rank, |engine, port| engine.locked(port, W, target)).unwrap();
+    }
+    for (rank, target) in [(0, 4), (1, 5)] {
+        world.finish(rank, |engine, port| engine.lock_all(port, W, false)).unwrap();
+        world.finish_operate(rank, target, Action::Put, (0, 1));
+        while world.sweep() {}
+    }
+    for (rank, target) in [(6, 4), (7, 5)] {
+        world.lock(rank, target, LockKind::Exclusive);
+        while world.sweep() {}
+    }
+    for (rank, target) in [(0, 5), (1, 4)] {
+        world.finish_operate(rank, target, Action::Put, (0, 2));
+        while world.sweep() {}
+    }
+    world.unlock(2, 4).unwrap();
+    world.unlock(3, 5).unwrap();
+    flush(&mut world, 0);
+    flush(&mut world, 1);
+    for rank in [0, 1] {
+        world.finish(rank, |engine, port| engine.unlock_all(port, W)).unwrap();
+    }
+    world.unlock(6, 4).unwrap();
+    world.unlock(7, 5).unwrap();
+    world.settle();
+}
+
 /// How windows are driven whose epochs are somebody else's business.
 #[test]
 fn an_unchecked_lock_all_serves_for_ever() {
