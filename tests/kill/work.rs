@@ -78,10 +78,9 @@ fn go_on(name: &str, job: &Job, before: u64) -> Result<()> {
     assert!(survivors.size() < job.size(), "nobody is missing");
     run(name, job, &survivors, ENCORE)?;
     survivors.barrier()?;
-    // All windows are gone, those of the dead too: so must be their memory. Addresses of a window
-    // that was being created may stay taken.
+    // All windows are gone, those of the dead too: so must be their memory.
     let left = job.node().symmetric_in_use()?;
-    assert!(left == 0 || name == "windows", "{left} bytes of windows that nobody has any more");
+    assert_eq!(left, 0, "bytes of windows that nobody has any more");
     let pages = pages_in_use();
     assert!(pages < before + SLACK, "{pages} bytes of memory in use, {before} before");
     survivors.barrier()

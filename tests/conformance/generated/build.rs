@@ -11,11 +11,16 @@ use hither::{Job, Rank, Result, Window};
 pub struct Built<T> {
     pub window: Window<T>,
     case: Case,
+    /// What was brought along or attached.
+    memory: Option<hither::rma::Memory<T>>,
+    /// Where that of each rank begins, in a dynamic window.
+    addresses: Vec<u64>,
 }
 
 impl Case {
     fn info(&self) -> Info {
-        let mut info = Info::default();
+        let mut info =
+            Info { alloc_shared_noncontig: self.memory == Memory::SharedApart, ..Info::default() };
         match self.promise {
             Promise::SameHints => {
                 info.same_size = self.parts != Parts::Sizes;
@@ -60,19 +65,48 @@ impl<T: Value> Built<T> {
             builder = builder.different_sizes();
         }
         let len = case.len(me, len);
+        let private = match case.memory {
+            Memory::CreatePrivate | Memory::DynamicPrivate => true,
+            Memory::CreateMixed => me % 2 == 1,
+            _ => false,
+        };
+        let brought = || match private {
+            true => Ok(hither::rma::Memory::private(vec![T::of(0); len])),
+            false => hither::rma::Memory::shared(job.team(), len),
+        };
+        let mut memory = None;
+        let mut addresses = Vec::new();
         let window = match case.memory {
             Memory::Allocate => builder.allocate(len)?,
+            Memory::Shared | Memory::SharedApart => builder.allocate_shared(len)?,
+            Memory::CreateShared | Memory::CreatePrivate | Memory::CreateMixed => {
+                builder.create(memory.insert(brought()?).part(0, len)?)?
+            }
+            Memory::Dynamic | Memory::DynamicPrivate => {
+                let window = builder.dynamic()?;
+                let attached = window.attach(memory.insert(brought()?))?;
+                addresses = vec![0; job.size() as usize];
+                job.team().allgather(&[attached.address], &mut addresses)?;
+                window
+            }
         };
-        assert_eq!(window.len(), len);
-        let other = Rank((me + 1) % job.size());
-        let mapped = window.part(other).is_ok();
-        assert_eq!(mapped, case.way == Way::Direct, "the way in which parts are reached");
-        Ok(Built { window, case: *case })
+        if !case.memory.is_dynamic() {
+            assert_eq!(window.len(), len);
+        }
+        if case.memory == Memory::Allocate {
+            let other = Rank((me + 1) % job.size());
+            let mapped = window.part(other).is_ok();
+            assert_eq!(mapped, case.way == Way::Direct, "the way in which parts are reached");
+        }
+        Ok(Built { window, case: *case, memory, addresses })
     }
 
     /// What operations call an element of a target: even elements only.
     pub fn start(&self, target: Rank, element: usize) -> usize {
         let bytes = element * size_of::<T>();
+        if let Some(address) = self.addresses.get(target.index()) {
+            return *address as usize + bytes;
+        }
         let unit = self.case.unit::<T>(target.0);
         assert!(bytes.is_multiple_of(unit), "element {element} has no displacement");
         bytes / unit
@@ -80,13 +114,19 @@ impl<T: Value> Built<T> {
 
     /// Sets the first elements of the own part.
     pub fn write(&self, values: &[T]) -> Result<()> {
-        self.window.local().write(0, values)
+        match &self.memory {
+            Some(memory) => memory.write(0, values),
+            None => self.window.local().write(0, values),
+        }
     }
 
     /// The first elements of the own part.
     pub fn read(&self, count: usize) -> Result<Vec<T>> {
         let mut values = vec![T::of(0); count];
-        self.window.local().read(0, &mut values)?;
+        match &self.memory {
+            Some(memory) => memory.read(0, &mut values)?,
+            None => self.window.local().read(0, &mut values)?,
+        }
         Ok(values)
     }
 }

@@ -20,6 +20,13 @@ dimension! {
     /// How the window comes to its memory.
     Memory {
         Allocate = "allocate",
+        Shared = "allocate_shared",
+        SharedApart = "allocate_shared_apart",
+        CreateShared = "create_shared",
+        CreatePrivate = "create_private",
+        CreateMixed = "create_mixed",
+        Dynamic = "dynamic",
+        DynamicPrivate = "dynamic_private",
     }
 }
 
@@ -126,6 +133,13 @@ dimension! {
     }
 }
 
+impl Memory {
+    /// Whether displacements are addresses.
+    pub fn is_dynamic(self) -> bool {
+        matches!(self, Memory::Dynamic | Memory::DynamicPrivate)
+    }
+}
+
 impl Sync {
     /// Whether it needs the locks of the window.
     pub fn locks(self) -> bool {
@@ -217,6 +231,7 @@ impl Case {
             Promise::Edges => fence,
             Promise::NoLocks => !self.sync.locks(),
         };
-        promised && shaped
+        let named = self.parts == Parts::Same || !self.memory.is_dynamic();
+        promised && shaped && named
     }
 }
