@@ -57,25 +57,45 @@ fn allocated() -> f64 {
     (info.uordblks + info.hblkhd) as f64
 }
 
-/// The part inside one job: private bytes of a symmetric window, the largest over the processes.
+/// A kind of window, and the elements of its parts by rank.
+type Shape = (&'static str, fn(u32) -> usize);
+
+/// Windows made to see what they take.
+const SHAPES: [Shape; 4] = [
+    ("symmetric window, whole", |_| 64),
+    ("window of odd and even sizes, whole", |rank| 64 << (rank % 2)),
+    ("window whose first part is smaller, whole", |rank| if rank == 0 { 8 } else { 64 }),
+    ("irregular window, whole", |rank| irregular(rank).offset as usize % 512),
+];
+
+/// The part inside one job: private bytes of a window of each shape, the largest over the
+/// processes.
 pub fn part() -> Result<Vec<Row>> {
     let job = Job::init()?;
     let team = job.team();
-    // Whatever is made once is made now.
-    drop(Window::<u64>::allocate(team, 8)?);
-    let mut windows = Vec::with_capacity(WINDOWS);
-    let before = allocated();
-    for _ in 0..WINDOWS {
-        windows.push(Window::<u64>::allocate(team, 8)?);
+    let mut rows = Vec::new();
+    for (name, size) in SHAPES {
+        let make = || {
+            let builder = Window::<u64>::builder(team);
+            // The usual way for the usual window: that is the one with a goal.
+            let builder = if name == SHAPES[0].0 { builder } else { builder.different_sizes() };
+            builder.allocate(size(job.rank().0))
+        };
+        // Whatever is made once is made now.
+        drop(make()?);
+        let mut windows = Vec::with_capacity(WINDOWS);
+        let before = allocated();
+        for _ in 0..WINDOWS {
+            windows.push(make()?);
+        }
+        let heap = (allocated() - before) / WINDOWS as f64;
+        let mut bytes = [heap + size_of::<Window<u64>>() as f64];
+        team.allreduce(Op::Max, &mut bytes)?;
+        rows.push(heading(name, "", 0.0).row(job.size(), summarise(&[(bytes[0], bytes[0])]), None));
     }
-    let heap = (allocated() - before) / WINDOWS as f64;
-    let mut bytes = [heap + size_of::<Window<u64>>() as f64];
-    team.allreduce(Op::Max, &mut bytes)?;
-    drop(windows);
-    let row = heading("", "", 0.0).row(job.size(), summarise(&[(bytes[0], bytes[0])]), None);
     let leads = job.rank() == Rank(0);
     job.finish()?;
-    Ok(if leads { vec![row] } else { vec![] })
+    Ok(if leads { rows } else { vec![] })
 }
 
 fn heading(series: &str, limit: &'static str, ranks: f64) -> Heading {
@@ -98,10 +118,11 @@ pub fn memory(options: &Options) -> Result<Vec<Row>> {
     let real: &[u32] = if options.quick { &[2, 4] } else { &[2, 4, 8, 16, 32, 64] };
     for &ranks in real {
         let measured = jobs::measure(suite::find(PART)?, ranks, options)?;
-        let bytes = measured.first().map_or(0.0, |row| row.value);
-        let mut heading = heading("symmetric window, whole", TABLE, ranks.into());
-        heading.goal = Goal::Value(512.0);
-        rows.push(heading.row(ranks, summarise(&[(bytes, table(ranks))]), None));
+        for (row, (name, _)) in measured.iter().zip(SHAPES) {
+            let mut heading = heading(name, TABLE, ranks.into());
+            heading.goal = if name == SHAPES[0].0 { Goal::Value(512.0) } else { Goal::None };
+            rows.push(heading.row(ranks, summarise(&[(row.value, table(ranks))]), None));
+        }
     }
     let most = if options.quick { 12 } else { 20 };
     for shift in 1..=most {

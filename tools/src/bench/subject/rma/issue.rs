@@ -14,6 +14,7 @@ use crate::bench::jobs::Options;
 use crate::bench::row::{Point, Row};
 use crate::bench::subject::variants::{self, Sweep, Table, Variant};
 use hither::rma::LockKind;
+use hither::rma::info::{Info, Medium};
 use hither::{Op, Rank, Result, Window};
 
 /// Parts inside the jobs.
@@ -38,8 +39,8 @@ const ISSUING: &[Variant] = &[
 ];
 
 const FENCE: &[Variant] = &[
-    Variant { name: "barrier", settings: &[PACKETS, ("HITHER_RMA_REDUCE_TEAMS", "0")] },
-    Variant { name: "reduce-scatter", settings: &[PACKETS, ("HITHER_RMA_REDUCE_TEAMS", "1024")] },
+    Variant { name: "barrier", settings: &[("HITHER_RMA_REDUCE_TEAMS", "0")] },
+    Variant { name: "reduce-scatter", settings: &[("HITHER_RMA_REDUCE_TEAMS", "1024")] },
 ];
 
 /// `issue`: figures 4.2 to 4.4 and 3.15.
@@ -180,30 +181,44 @@ pub fn everybody(crew: &Crew, effort: Effort) -> Result<Vec<Row>> {
     Ok(table.rows())
 }
 
-/// Figure 3.12: fence epochs in which every rank has 1,000 accumulates for every other one; with
-/// every second one on a window that is reached directly, for the mixture.
+/// Figure 3.12: fence epochs in which every rank has 1,000 operations for every other one:
+/// accumulates by packets alone (a), mixed with puts that are made directly (b), and none.
 pub fn fence_algorithms(crew: &Crew, effort: Effort) -> Result<Vec<Row>> {
     const OPERATIONS: u64 = 1000;
     let mut table = Table::new(crew, effort)?;
-    let window = Window::<u64>::allocate(crew.job()?.team(), 8)?;
+    let team = crew.job()?.team();
+    let info = Info { medium: Medium::Packets, ..Info::default() };
+    let packets = Window::<u64>::builder(team).info(info).allocate(8)?;
+    let direct = Window::<u64>::allocate(team, 8)?;
     let ranks = crew.size();
-    for (figure, operations) in [
-        ("Fence epochs of 1,000 accumulates to everybody (001, 3.12)", OPERATIONS),
-        ("Empty fence epochs by packets (001, 3.12)", 0),
+    for (figure, operations, mixed) in [
+        ("Fence epochs of 1,000 accumulates to everybody (001, 3.12a)", OPERATIONS, false),
+        ("Fence epochs of accumulates and direct puts (001, 3.12b)", OPERATIONS, true),
+        ("Empty fence epochs by packets", 0, false),
     ] {
-        let mut fence = window.fence()?;
+        let (mut fence, mut near) = (packets.fence()?, direct.fence()?);
         let time = table.time(|_| {
             for i in 0..operations {
                 for step in 1..ranks {
                     let target = Rank((crew.rank() + step) % ranks);
-                    fence.accumulate(target, (i % 8) as usize, Op::Sum, &[1])?;
+                    let at = (i % 8) as usize;
+                    if mixed && i % 2 == 1 {
+                        near.put(target, at, &[i])?;
+                    } else {
+                        fence.accumulate(target, at, Op::Sum, &[1])?;
+                    }
                 }
+            }
+            if mixed {
+                near.next()?;
             }
             fence.next()
         })?;
         fence.end()?;
+        near.end()?;
         let point = Point::new(figure, "", "ranks", ranks.into());
-        let what = format!("fence epoch, {operations} accumulates to everybody, {ranks} ranks");
+        let what = if mixed { "accumulates and puts" } else { "accumulates" };
+        let what = format!("fence epoch, {operations} {what} to everybody, {ranks} ranks");
         table.add(what, 8, "µs", time / 1e3, point);
     }
     Ok(table.rows())
