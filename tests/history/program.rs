@@ -46,7 +46,7 @@ pub fn run<T: Word>(job: &Job, round: &Round, clock: &Clock) -> Result<Vec<Event
         left -= batch;
         let silent_from = player.events.len();
         for _ in 0..batch {
-            player.operation(&epoch, &mut random, left as u64)?;
+            player.operation(&epoch, &mut random, left)?;
         }
         epoch.flush_all()?;
         let ended = clock.tick()?;

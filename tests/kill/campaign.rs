@@ -94,7 +94,7 @@ impl Campaign {
         let mut turn = random.below(1 << 20) as usize;
         for kill in 0..kills {
             let work = works[kill as usize % works.len()];
-            turn += usize::from(kill as usize % works.len() == 0);
+            turn += usize::from((kill as usize).is_multiple_of(works.len()));
             let survive = random.below(2) == 0;
             let ranks = [2, 3, 4, 8][random.below(4) as usize];
             // Some strike while the job is being wired up, most while it works.
