@@ -355,7 +355,9 @@ impl Remote for Packets {
     fn fence(&self, assertions: Assertions) -> Result<()> {
         let Assertions { no_precede, no_succeed, .. } = assertions;
         let flags = FenceFlags { no_precede, no_succeed };
-        self.ask("fence", |e, around, id| e.fence(around, id, flags))
+        self.ask("fence", |e, around, id| e.fence(around, id, flags))?;
+        // One that neither ends nor begins anything is a barrier all the same.
+        if no_precede && no_succeed { self.team.barrier() } else { Ok(()) }
     }
 
     fn expose(&self, origins: &[Rank], no_check: bool) -> Result<()> {
