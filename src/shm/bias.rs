@@ -283,7 +283,7 @@ mod models {
     #[test]
     fn loom_the_dead_keep_nobody_from_changing_the_way() {
         for n in 1.. {
-            let lived = Arc::new(std::sync::atomic::AtomicBool::new(true));
+            let lived = Arc::new(std::sync::Mutex::new(true));
             let all = lived.clone();
             model(2, move || {
                 let place = Place::new(3, Way::Native);
@@ -296,7 +296,7 @@ mod models {
                         mortal.single(0);
                     });
                     if done.is_none() {
-                        all.store(false, Ordering::Relaxed);
+                        *all.lock().unwrap() = false;
                     }
                     mortal.dead[0].store(true, Ordering::Release);
                 });
@@ -314,7 +314,7 @@ mod models {
                 place.single(1);
                 assert_eq!(place.element.load(Ordering::Relaxed), sum + 2);
             });
-            if lived.load(std::sync::atomic::Ordering::Relaxed) {
+            if *lived.lock().unwrap() {
                 break;
             }
         }

@@ -13,9 +13,12 @@
 
 mod active;
 mod collective;
+mod dynamic;
 mod generated;
 mod kinds;
+mod memory;
 mod operations;
+mod signals;
 mod sweep;
 mod synchronisation;
 mod window;
@@ -51,9 +54,18 @@ const WAITING: [&str; 2] = ["locks_end_at_deadlines", "exposure_goes_on_after_a_
 /// All cases for a way: with the first way, those too that choose for themselves.
 fn cases(way: &str) -> Vec<Case> {
     let active = if way == WAYS[0] { active::CASES } else { active::BY_PACKETS };
-    let written = [collective::CASES, window::CASES, kinds::CASES, operations::CASES, active]
-        .into_iter()
-        .flatten();
+    let written = [
+        collective::CASES,
+        window::CASES,
+        kinds::CASES,
+        memory::CASES,
+        dynamic::CASES,
+        operations::CASES,
+        signals::CASES,
+        active,
+    ]
+    .into_iter()
+    .flatten();
     let written = written.chain(synchronisation::cases());
     let written = written
         .filter(|(name, _)| way == WAYS[0] || !MAPPED.contains(name) && !WAITING.contains(name));

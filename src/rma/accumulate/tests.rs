@@ -1,10 +1,10 @@
 //! Everything at once: single elements and many of them, by all ranks and on the same memory,
 //! while the way to update them changes all the time. No update may be lost, none made twice.
 
+use crate::base::sync::{AtomicBool, AtomicU32, Ordering};
 use crate::shm::bias::Way;
 use crate::{Element, Job, Op, Rank, Window};
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 const RANKS: u32 = 4;
 /// Elements of a part: some stripes and a bit, however long an element is.
@@ -30,6 +30,7 @@ struct Ledger {
 
 /// Every update that there is, `one` at a time and on runs of elements; counted in `ledger`.
 /// `keep_pace` is called with the number of each round.
+#[expect(clippy::useless_vec, reason = "too long for a stack")]
 fn work<T: Element>(
     window: &Window<T>,
     one: T,

@@ -10,7 +10,6 @@ use crate::rma::accumulate::Domain;
 use crate::rma::info::Info;
 use crate::rma::ops::transfer::Action;
 use crate::rma::remote::{Landing, Memory, Operation, OwnPart};
-use crate::world::Job;
 
 /// A part in private memory.
 #[derive(Debug)]
@@ -36,7 +35,7 @@ impl OwnPart for Plain {
 
 /// Runs `body` with a domain, which belongs to a window.
 fn with_domain(body: impl Fn(&Domain) + Send + Sync) {
-    Job::threads(1, |job| {
+    crate::Job::threads(1, |job| {
         let window = crate::Window::<u64>::allocate(job.team(), 1).unwrap();
         body(&Domain::new(&window.core().block, &Info::default()));
     })
