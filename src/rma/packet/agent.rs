@@ -25,6 +25,9 @@ use std::time::Duration;
 /// Most messages taken from an inbox in one look.
 const BATCH: usize = 256;
 
+/// No inbox holds more messages: each takes a cell of 64 bytes.
+const MOST_IN_INBOX: u64 = INBOX_BYTES / 64;
+
 /// How long after a member has dropped a window it counts as missing there.
 const PATIENCE: Duration = Duration::from_secs(3);
 
@@ -151,19 +154,22 @@ impl Agent {
         Ok(())
     }
 
-    /// Lets a window go; the last one ends the thread.
+    /// Lets a window go; the last one ends the thread. Whoever waits for its data is told.
     pub fn remove(&self, node: &Node, id: WindowId) {
         let mut thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = Entered(Some(self.state.lock().unwrap_or_else(PoisonError::into_inner)));
         let here = &mut *state;
         here.engine.remove_window(&mut Around { node, world: &mut here.world }, id);
         let site = state.world.sites.remove(&id);
-        let last = state.world.sites.is_empty();
+        let ended = if state.world.sites.is_empty() { thread.take() } else { None };
+        // Futures that are woken now, and those that the thread wakes while it is waited for, may
+        // let other windows go.
+        drop(thread);
         drop(state);
         // Outside the lock: it may be the last reference to the window's block.
         drop(site);
-        if last && let Some(thread) = thread.take() {
-            thread.stop(node);
+        if let Some(ended) = ended {
+            ended.stop(node);
         }
     }
 
@@ -192,18 +198,21 @@ impl Agent {
         doorbell(node, node.slot()).notify();
     }
 
-    /// For the checks of waits: asks about some members of every window, and tells the engine of
-    /// those that are gone.
+    /// For the checks of waits: asks about some members of every window (if `ask`, or a request
+    /// is under way, for which nobody may be waiting in a call), and tells the engine of those that
+    /// are gone.
     ///
     /// # Errors
     /// Only damage.
     pub fn look_around(&self, node: &Node, ask: bool) -> Result<()> {
         let mut state = self.enter()?;
-        if ask {
+        if ask || state.world.gathers() {
             state.requests.probe_unfinished(node);
             state.replies.probe_unfinished(node);
             for site in state.world.sites.values() {
+                // Without those that are known to be gone, at whom the check would stop.
                 let members = site.team.ranks().filter_map(|rank| site.team.slot_of(rank).ok());
+                let members = members.filter(|slot| !node.is_dead(*slot));
                 // Records who is gone; who it is is looked at below.
                 let _ = node.check(members, "a one-sided operation");
             }
@@ -348,7 +357,8 @@ impl State {
         Ok(!gone.is_empty())
     }
 
-    /// Takes all that has arrived; false if a request blocks those behind it.
+    /// Takes all that has arrived before the call; false if a request blocks those behind it. What
+    /// others send meanwhile does not prolong it.
     fn drain(&mut self, node: &Node) -> Result<bool> {
         if let Some((from, kind, bytes)) = self.stuck.take() {
             let around = Around { node, world: &mut self.world };
@@ -357,18 +367,27 @@ impl State {
                 return Ok(false);
             }
         }
-        while let Some((from, kind, bytes)) = self.replies.poll(node)? {
+        let (mut replies, mut requests) = (false, false);
+        for _ in 0..MOST_IN_INBOX {
+            let Some((from, kind, bytes)) = self.replies.poll(node)? else {
+                replies = self.replies.is_blocked();
+                break;
+            };
             let around = Around { node, world: &mut self.world };
             let _ = handle(&mut self.engine, around, from, kind, bytes)?;
         }
-        while let Some((from, kind, bytes)) = self.requests.poll(node)? {
+        for _ in 0..MOST_IN_INBOX {
+            let Some((from, kind, bytes)) = self.requests.poll(node)? else {
+                requests = self.requests.is_blocked();
+                break;
+            };
             let around = Around { node, world: &mut self.world };
             if handle(&mut self.engine, around, from, kind, bytes)? == Handled::Busy {
                 self.stuck = Some((from, kind, bytes.to_vec()));
                 return Ok(false);
             }
         }
-        Ok(!self.replies.is_blocked() && !self.requests.is_blocked())
+        Ok(!replies && !requests)
     }
 }
 

@@ -208,7 +208,7 @@ impl Packets {
 
     /// Begins to fetch into memory of the operation's own.
     fn begin(&self, operation: &Operation<'_>, cutter: &mut Cutter<'_>) -> Result<Ticket> {
-        let ticket = self.agent.enter()?.world.gather(operation.bytes);
+        let ticket = self.agent.enter()?.world.gather(operation.what, operation.bytes)?;
         let mut body = Vec::new();
         let mut issue = || {
             while let Some(cut) = cutter.next(&mut body)? {
@@ -367,6 +367,11 @@ impl Remote for Packets {
 
     fn start(&self, targets: &[Rank], no_check: bool) -> Result<()> {
         let ranks: Vec<u32> = targets.iter().map(|rank| rank.0).collect();
+        // One whose end was given up when the deadline passed is ended first. What went wrong in it
+        // was told then.
+        if self.agent.enter()?.engine.accesses(self.id) {
+            self.ask("start", |e, around, id| e.complete(around, id).map(|_| Ok(())))?;
+        }
         self.ask("start", |e, _, id| e.start(id, &ranks, no_check))
     }
 

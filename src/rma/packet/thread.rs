@@ -61,12 +61,16 @@ impl Thread {
         Ok(Thread { stop, handle, process: std::process::id() })
     }
 
-    /// Ends it and waits until it has ended.
+    /// Ends it and waits until it has ended. Called by the thread itself (a future that it has woken
+    /// let the last window go), it ends soon after.
     pub fn stop(self, node: &Node) {
         if self.process != std::process::id() {
             return;
         }
         self.stop.store(true, Ordering::Release);
+        if self.handle.thread().id() == std::thread::current().id() {
+            return;
+        }
         self.handle.thread().unpark();
         doorbell(node, node.slot()).notify();
         // It catches its panics.

@@ -107,12 +107,26 @@ impl World {
     }
 
     /// A ticket for `bytes` bytes.
-    pub fn gather(&mut self, bytes: usize) -> u64 {
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] if this process has no room for so many.
+    pub fn gather(&mut self, what: &'static str, bytes: usize) -> Result<u64> {
+        let mut room = Vec::new();
+        if room.try_reserve_exact(bytes).is_err() {
+            let why =
+                format!("there is no memory for a result of {bytes} bytes; fetch less at once");
+            return Err(Error::invalid(what, why));
+        }
+        room.resize(bytes, 0);
         let ticket = self.number();
-        let gathering =
-            Gathering { bytes: vec![0; bytes], missing: bytes, trouble: None, waker: None };
+        let gathering = Gathering { bytes: room, missing: bytes, trouble: None, waker: None };
         self.gatherings.insert(ticket, gathering);
-        ticket
+        Ok(ticket)
+    }
+
+    /// Whether a ticket is out.
+    pub fn gathers(&self) -> bool {
+        !self.gatherings.is_empty()
     }
 
     /// A token for a piece of a ticket's bytes.

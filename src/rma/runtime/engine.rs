@@ -287,6 +287,11 @@ impl Engine {
         self.on(id, |window, _| Poll::Ready(window.start(ranks, no_check)))
     }
 
+    /// Whether an access epoch is open: one whose end was given up while it was waited for, too.
+    pub fn accesses(&self, id: WindowId) -> bool {
+        self.windows.get(&id).is_some_and(|window| window.access.is_some())
+    }
+
     /// Ends the access epoch: all its operations are sent and their data is here.
     ///
     /// # Errors

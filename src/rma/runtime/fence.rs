@@ -24,6 +24,7 @@ use super::collective::Step;
 use super::host::{Host, Sent};
 use super::limits::Issuing;
 use super::message::{Message, Riders};
+use super::passive::STILL_LOCKED;
 use super::ranks::Ranks;
 use super::shared::Shared;
 use super::table::Closing;
@@ -167,6 +168,10 @@ impl Window {
             if let Some(trouble) = self.first_dead() {
                 self.fence.phase = Phase::Idle;
                 return Poll::Ready(Err(trouble));
+            }
+            if self.all.is_some() || self.locks > 0 {
+                // Operations would belong to that epoch, and no fence would complete them.
+                return Poll::Ready(Err(Trouble::Misuse(STILL_LOCKED)));
             }
             match self.fence.phase {
                 Phase::Idle => {

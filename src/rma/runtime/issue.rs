@@ -305,6 +305,10 @@ impl Window {
         let tick = shared.tick;
         let pools = &mut shared.pools;
         let object = &mut pools.targets[id];
+        // Before the grant nothing is done, and who has done something does not discard it.
+        if object.acked > 0 {
+            return false;
+        }
         let taken = match (what, object.lock) {
             (Discarded::Query, LockState::Asked | LockState::Single) => {
                 object.lock = LockState::Retry(tick + (1 << object.discards.min(6)));
@@ -371,6 +375,11 @@ impl Window {
         let Some(id) = self.target(shared, rank, regime) else { return Ok(Given::NoTarget) };
         if shared.pools.targets[id].closing.is_some() {
             return Err(Trouble::Misuse("the epoch is being closed"));
+        }
+        let left_over = shared.pools.targets[id].lock == LockState::Collective;
+        if left_over && matches!(regime, Regime::Locks | Regime::LockAll) {
+            // Of a fence epoch that a death ended; it goes when its answers have come.
+            return Ok(Given::Later);
         }
         let given = self.give(shared, host, id, body, token);
         if given == Given::Done {

@@ -9,6 +9,10 @@ use super::window::Window;
 use super::{LockKind, Trouble};
 use std::task::Poll;
 
+/// Why a call is refused after another was given up while it was waited for.
+pub(super) const STILL_LOCKED: &str = "a lock, unlock or lock_all was given up while it was waited for and is not over: make that \
+     call again (instead of an unlock, lock and unlock the target again)";
+
 /// An answer of a call that has to find room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Room {
@@ -37,12 +41,32 @@ impl Window {
         if self.dead.contains(rank) {
             return Err(Trouble::Dead(rank));
         }
+        if self.all.is_some() {
+            return Err(Trouble::Misuse(STILL_LOCKED));
+        }
         let found = self.table.target(&shared.pools, rank);
         if rank == self.me && self.locking_self {
+            if found.is_some_and(|id| shared.pools.targets[id].kind != kind) {
+                let why = "the same lock of the other kind was given up while it was waited for: \
+                           take and release that one first";
+                return Err(Trouble::Misuse(why));
+            }
             return Ok(self.lock_self(shared, host, found));
         }
-        if found.is_some() {
-            return Err(Trouble::Misuse("the target is locked already"));
+        if let Some(id) = found {
+            let object = &mut shared.pools.targets[id];
+            if object.lock == LockState::Collective && object.evict {
+                // Of a fence epoch that a death ended: it goes when its answers have come.
+                self.work(shared, host, id);
+                return Ok(Room::Wait);
+            }
+            if object.closing.is_none() {
+                return Err(Trouble::Misuse("the target is locked already"));
+            }
+            // Its unlock was given up while it was waited for. What went wrong was told then.
+            if self.unlock(shared, host, rank).is_pending() {
+                return Ok(Room::Wait);
+            }
         }
         let Some(id) = self.open_lock(shared, rank, kind, no_check) else {
             return Ok(Room::NoTarget);

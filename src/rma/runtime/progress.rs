@@ -122,7 +122,9 @@ impl Engine {
         let open = |id: &Id| {
             let object = &self.shared.pools.targets[*id];
             let locks = self.windows.get(&object.window).is_some_and(|window| window.locks > 0);
-            locks && !matches!(object.lock, LockState::Collective | LockState::Granted)
+            let has = matches!(object.lock, LockState::Collective | LockState::Granted);
+            // One whose unlock was given up while it was waited for may be over by now.
+            locks && !has && !object.closed()
         };
         let waiting: Vec<Id> = self.shared.pools.targets.ids().filter(open).collect();
         for id in &waiting {

@@ -8,6 +8,7 @@
 use super::Trouble;
 use super::host::{Host, Sent};
 use super::message::{Message, Riders};
+use super::passive::STILL_LOCKED;
 use super::ranks::Ranks;
 use super::shared::Shared;
 use super::table::Closing;
@@ -138,6 +139,9 @@ impl Window {
     pub fn start(&mut self, ranks: &[u32], no_check: bool) -> Result<(), Trouble> {
         if self.access.is_some() {
             return Err(Trouble::Misuse("an access epoch is open: complete it first"));
+        }
+        if self.all.is_some() || self.locks > 0 {
+            return Err(Trouble::Misuse(STILL_LOCKED));
         }
         let group = self.group(ranks)?;
         self.access = Some(Access { group, no_check, died: None });

@@ -393,6 +393,14 @@ impl Window {
     /// The window goes: everything it has in the pools goes back.
     pub fn clear<H: Host>(&mut self, shared: &mut Shared, host: &mut H) {
         self.each_target(shared, |window, shared, id| {
+            let pools = &shared.pools;
+            let kept = pools.targets[id].pending.ids(&pools.operations);
+            // Those that were sent have a request, which is abandoned below.
+            for kept in kept.filter(|kept| pools.operations[*kept].request.is_none()) {
+                if let Some(token) = pools.operations[kept].token {
+                    host.failed(token, Trouble::Misuse("the window was freed"));
+                }
+            }
             window.drop_target(shared, id);
         });
         self.drop_origins(shared);

@@ -1,7 +1,9 @@
 //! What goes over the wire, case by case.
 
 use super::net::{Action, W, World};
-use crate::rma::runtime::{FenceFlags, Issuing, Limits, LockKind, Trouble};
+use crate::rma::runtime::{
+    Discarded, FenceFlags, Handled, Issuing, Limits, LockKind, Message, Trouble,
+};
 use std::task::Poll;
 
 fn world(size: u32, limits: &Limits) -> World {
@@ -469,4 +471,95 @@ fn an_unchecked_lock_all_serves_for_ever() {
     assert_eq!(world.total(|c| c.wide_switches), 0);
     world.call(0, |engine, port| engine.remove_window(port, W));
     world.settle();
+}
+
+#[test]
+fn data_that_was_never_asked_for_fails_when_the_window_goes() {
+    let mut world = world(2, &with(Issuing::Adaptive));
+    world.lock(0, 1, LockKind::Shared);
+    let token = world.finish_operate(0, 1, Action::Get, (0, 0)).unwrap();
+    assert_eq!(world.net.sent, [0, 0], "it is kept");
+    world.call(0, |engine, port| engine.remove_window(port, W));
+    assert!(matches!(world.net.results[0][&token], Err(Trouble::Misuse(_))));
+    world.settle();
+}
+
+#[test]
+fn locks_work_while_answers_of_a_fence_that_a_death_ended_are_on_their_way() {
+    let mut world = world(3, &with(Issuing::Eager));
+    let flags = FenceFlags::default();
+    let mut open = [false; 3];
+    while open != [true; 3] {
+        for rank in 0..3 {
+            if !open[rank as usize] {
+                let done = world.call(rank, |engine, port| engine.fence(port, W, flags));
+                open[rank as usize] = done.is_ready();
+            }
+        }
+        world.sweep();
+    }
+    world.sweep();
+    world.finish_operate(0, 1, Action::Put, (0, 5));
+    assert_eq!(world.engines[0].outstanding(), 1, "sent, not answered");
+    world.kill(2, &[W]);
+    world.lock(0, 1, LockKind::Exclusive);
+    world.finish_operate(0, 1, Action::Put, (1, 6));
+    world.unlock(0, 1).unwrap();
+    assert_eq!(world.net.part(1, W).cells[..2], [5, 6]);
+    world.settle();
+}
+
+#[test]
+fn calls_that_were_given_up_while_they_waited_do_not_spoil_those_that_follow() {
+    let mut world = world(2, &with(Issuing::Adaptive));
+    let misuse = |answer: Poll<Result<(), Trouble>>| {
+        assert!(matches!(answer, Poll::Ready(Err(Trouble::Misuse(_)))), "{answer:?}");
+    };
+    // An unlock.
+    world.lock(0, 1, LockKind::Exclusive);
+    world.finish_operate(0, 1, Action::Put, (0, 1));
+    assert!(world.call(0, |engine, port| engine.unlock(port, W, 1)).is_pending());
+    misuse(world.call(0, |engine, port| engine.fence(port, W, FenceFlags::default())));
+    world.lock(0, 1, LockKind::Exclusive);
+    world.finish_operate(0, 1, Action::Put, (0, 2));
+    world.unlock(0, 1).unwrap();
+    assert_eq!(world.net.part(1, W).cells[0], 2);
+    // A lock-all and a lock that wait for somebody else.
+    world.lock(0, 1, LockKind::Exclusive);
+    world.finish(0, |engine, port| engine.locked(port, W, 1)).unwrap();
+    assert!(world.call(1, |engine, port| engine.lock_all(port, W, false)).is_pending());
+    misuse(world.call(1, |engine, port| engine.fence(port, W, FenceFlags::default())));
+    misuse(world.call(1, |engine, _| engine.start(W, &[0], false)));
+    misuse(world.call(1, |engine, port| engine.lock(port, W, 0, LockKind::Shared, false)));
+    world.unlock(0, 1).unwrap();
+    world.finish(1, |engine, port| engine.lock_all(port, W, false)).unwrap();
+    world.finish(1, |engine, port| engine.unlock_all(port, W)).unwrap();
+    world.lock(0, 1, LockKind::Exclusive);
+    world.finish(0, |engine, port| engine.locked(port, W, 1)).unwrap();
+    let own = |world: &mut World, kind| {
+        world.call(1, |engine, port| engine.lock(port, W, 1, kind, false))
+    };
+    assert!(own(&mut world, LockKind::Shared).is_pending());
+    misuse(own(&mut world, LockKind::Exclusive));
+    world.unlock(0, 1).unwrap();
+    world.lock(1, 1, LockKind::Shared);
+    world.unlock(1, 1).unwrap();
+    world.settle();
+}
+
+#[test]
+fn who_has_done_an_operation_cannot_discard_it() {
+    let mut world = world(2, &with(Issuing::Eager));
+    world.lock(0, 1, LockKind::Exclusive);
+    world.finish_operate(0, 1, Action::Put, (0, 1));
+    let lie = |world: &mut World, message: &Message<'_>| {
+        let handled = world.call(0, |engine, port| engine.handle(port, W, 1, message));
+        assert_eq!(handled, Handled::Done);
+    };
+    lie(&mut world, &Message::Answer { seq: 1, acked: true, request: None, result: Ok(&[]) });
+    lie(&mut world, &Message::Discarded(Discarded::From(1)));
+    assert_eq!(world.engines[0].counters().strays, 1);
+    assert_eq!(world.engines[0].outstanding(), 0);
+    world.unlock(0, 1).unwrap();
+    assert_eq!(world.engines[0].outstanding(), 0);
 }
