@@ -9,7 +9,9 @@ use super::memory::Region;
 use super::remote::{OwnPart, Remote};
 use std::any::Any;
 use std::collections::HashMap;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
+
+type Handlers = RwLock<HashMap<u32, Arc<dyn Any + Send + Sync>>>;
 
 /// This process's side of a window, without the element type. Constant size.
 #[derive(Debug)]
@@ -35,7 +37,7 @@ pub(crate) struct Core {
     /// The memory that this process brought along.
     pub memory: Option<Region>,
     /// Handlers registered on this window, by index; what they are is the room above's business.
-    handlers: RwLock<HashMap<u32, Arc<dyn Any + Send + Sync>>>,
+    handlers: OnceLock<Box<Handlers>>,
 }
 
 /// A process's own part of a window.
@@ -72,7 +74,7 @@ impl Core {
     pub(super) fn new(of: Ingredients) -> Core {
         let Ingredients { block, info, flavour, parts, own, packets, remote, memory } = of;
         let domain = Domain::new(&block, &info);
-        let (epochs, handlers) = (State::default(), RwLock::default());
+        let (epochs, handlers) = (State::default(), OnceLock::new());
         Core { block, info, domain, flavour, parts, own, packets, remote, memory, epochs, handlers }
     }
 
@@ -85,7 +87,8 @@ impl Core {
 
     /// Keeps `handler` under `index`; false if the index is taken.
     pub fn attach_handler(&self, index: u32, handler: Arc<dyn Any + Send + Sync>) -> bool {
-        let mut map = self.handlers.write().unwrap_or_else(PoisonError::into_inner);
+        let handlers = self.handlers.get_or_init(Box::default);
+        let mut map = handlers.write().unwrap_or_else(PoisonError::into_inner);
         match map.entry(index) {
             std::collections::hash_map::Entry::Occupied(_) => false,
             std::collections::hash_map::Entry::Vacant(entry) => {
@@ -97,12 +100,14 @@ impl Core {
 
     /// What is kept under `index`.
     pub fn attached(&self, index: u32) -> Option<Arc<dyn Any + Send + Sync>> {
-        self.handlers.read().unwrap_or_else(PoisonError::into_inner).get(&index).cloned()
+        self.handlers.get()?.read().unwrap_or_else(PoisonError::into_inner).get(&index).cloned()
     }
 
     /// Forgets what is kept under `index`.
     pub fn detach_handler(&self, index: u32) {
-        self.handlers.write().unwrap_or_else(PoisonError::into_inner).remove(&index);
+        if let Some(handlers) = self.handlers.get() {
+            handlers.write().unwrap_or_else(PoisonError::into_inner).remove(&index);
+        }
     }
 }
 

@@ -34,7 +34,7 @@
 use super::LockKind;
 use crate::base::sync::{AtomicBool, AtomicU32, Ordering, fence_after_rmw};
 use crate::base::{Error, Rank, Result};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// No access epoch but locks.
 pub(super) const NONE: u32 = 0;
@@ -62,7 +62,8 @@ pub(crate) struct State {
     unlisted: AtomicU32,
     /// How often a test has found nothing.
     looks: AtomicU32,
-    groups: Mutex<Groups>,
+    /// Made at the first use: few windows need them.
+    groups: OnceLock<Box<Mutex<Groups>>>,
 }
 
 /// What does not fit into a word.
@@ -101,7 +102,7 @@ impl Drop for Change<'_> {
 impl State {
     /// The lists.
     pub(super) fn groups(&self) -> MutexGuard<'_, Groups> {
-        self.groups.lock().unwrap_or_else(PoisonError::into_inner)
+        self.groups.get_or_init(Box::default).lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The access word.
