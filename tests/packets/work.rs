@@ -1,6 +1,11 @@
 //! What the ranks of the cases do.
 
+use hither::rma::{Assertions, Request};
 use hither::{Error, Job, Op, Rank, Result, Window};
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Wake, Waker};
 use std::time::{Duration, Instant};
 
 /// Runs a case as one of its ranks; says so if it went well.
@@ -13,6 +18,7 @@ pub fn rank(name: &str) {
         "many_threads" => many_threads(&job),
         "window_dropped_under_fire" => window_dropped_under_fire(&job),
         "target_dies_under_fire" => target_dies_under_fire(&job),
+        "futures_let_windows_go" => futures_let_windows_go(&job),
         "windows_come_and_go" => windows_come_and_go(&job),
         "memory_stays_flat" => memory_stays_flat(&job),
         other => panic!("no case {other}"),
@@ -163,6 +169,50 @@ fn target_dies_under_fire(job: &Job) -> Result<()> {
     epoch.accumulate(other, 0, Op::Sum, &[1])?;
     epoch.flush(other)?;
     job.team().shrink()?.barrier()
+}
+
+/// What a future that is woken owns: it goes where it is woken, in the thread that makes progress.
+struct Owner {
+    owned: Mutex<Option<(Window<u64>, Request<Vec<u64>>)>>,
+    woken: AtomicBool,
+}
+
+impl Wake for Owner {
+    fn wake(self: Arc<Self>) {
+        drop(self.owned.lock().unwrap().take());
+        self.woken.store(true, Ordering::Release);
+    }
+}
+
+/// The last window goes in the progress thread, which ends with it and is started again.
+fn futures_let_windows_go(job: &Job) -> Result<()> {
+    let mut in_thread = 0;
+    for _ in 0..30 {
+        let window = Window::<u64>::allocate(job.team(), 512)?;
+        job.team().barrier()?;
+        if job.rank() == Rank(0) {
+            window.unguarded().lock_all(Assertions::default())?;
+            let mut request = window.unguarded().epoch(Rank(1))?.get_request(Rank(1), 0, 512)?;
+            let owner = Owner { owned: Mutex::new(None), woken: AtomicBool::new(false) };
+            let owner = Arc::new(owner);
+            let waker = Waker::from(owner.clone());
+            let mut owned = owner.owned.lock().unwrap();
+            let polled = Pin::new(&mut request).poll(&mut Context::from_waker(&waker));
+            if polled.is_pending() {
+                *owned = Some((window, request));
+                drop(owned);
+                in_thread += 1;
+                let began = Instant::now();
+                while !owner.woken.load(Ordering::Acquire) {
+                    assert!(began.elapsed() < Duration::from_secs(60), "the future never wakes");
+                    std::thread::sleep(Duration::from_micros(100));
+                }
+            }
+        }
+        job.team().barrier()?;
+    }
+    assert!(job.rank() != Rank(0) || in_thread > 0, "every answer came at once");
+    Ok(())
 }
 
 /// The first window starts what the last one ends, many times over.

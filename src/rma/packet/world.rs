@@ -109,14 +109,16 @@ impl World {
     /// A ticket for `bytes` bytes.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] if this process has no room for so many.
+    /// [`Error::OutOfMemory`] if this process has no room for so many.
     pub fn gather(&mut self, what: &'static str, bytes: usize) -> Result<u64> {
         let mut room = Vec::new();
-        if room.try_reserve_exact(bytes).is_err() {
-            let why =
-                format!("there is no memory for a result of {bytes} bytes; fetch less at once");
-            return Err(Error::invalid(what, why));
-        }
+        room.try_reserve_exact(bytes).map_err(|_| Error::OutOfMemory {
+            what: format!("the result of {what}"),
+            wanted: bytes as u64,
+            available: 0,
+            limit: "memory of this process".into(),
+            advice: "ask for fewer elements at a time",
+        })?;
         room.resize(bytes, 0);
         let ticket = self.number();
         let gathering = Gathering { bytes: room, missing: bytes, trouble: None, waker: None };
