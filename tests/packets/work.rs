@@ -171,7 +171,8 @@ fn target_dies_under_fire(job: &Job) -> Result<()> {
     job.team().shrink()?.barrier()
 }
 
-/// What a future that is woken owns: it goes where it is woken, in the thread that makes progress.
+/// What a future that is woken owns: it goes where it is woken, in the thread that makes progress,
+/// which does not mind the panic.
 struct Owner {
     owned: Mutex<Option<(Window<u64>, Request<Vec<u64>>)>>,
     woken: AtomicBool,
@@ -181,6 +182,7 @@ impl Wake for Owner {
     fn wake(self: Arc<Self>) {
         drop(self.owned.lock().unwrap().take());
         self.woken.store(true, Ordering::Release);
+        panic!("of a future, which is no business of the others");
     }
 }
 

@@ -10,7 +10,8 @@ use std::ops::Deref;
 /// A held lock of one part. Dereferences to [`Epoch`].
 ///
 /// Dropping it unlocks the part, also while the thread panics; an exclusive lock counts as lost
-/// then (see [`LockEpoch::recovered_from`]).
+/// then (see [`LockEpoch::recovered_from`]; where locks are taken by packets, only the death of a
+/// rank counts as that).
 #[derive(Debug)]
 pub struct LockEpoch<'w, T: Datum> {
     epoch: Epoch<'w, T>,

@@ -19,6 +19,7 @@ use crate::link::service::{Channel, Inlet, Outlet, doorbell};
 use crate::rma::runtime::{Engine, Handled, Limits, Message, Sent, WindowId};
 use crate::shm::node::Node;
 use crate::shm::segment::{INBOX_BYTES, SERVICES};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
@@ -248,7 +249,11 @@ impl Drop for Entered<'_> {
         if let Some(mut state) = self.0.take() {
             let wake = std::mem::take(&mut state.world.wake);
             drop(state);
-            wake.into_iter().for_each(std::task::Waker::wake);
+            for waker in wake {
+                // A panic of one, which is the program's, is reported by its hook, and keeps
+                // neither the others from being woken nor the packets from being taken.
+                let _ = catch_unwind(AssertUnwindSafe(|| waker.wake()));
+            }
         }
     }
 }
