@@ -171,10 +171,12 @@ fn target_dies_under_fire(job: &Job) -> Result<()> {
     job.team().shrink()?.barrier()
 }
 
+type Owned = (Window<u64>, Request<Vec<u64>>);
+
 /// What a future that is woken owns: it goes where it is woken, in the thread that makes progress,
 /// which does not mind the panic.
 struct Owner {
-    owned: Mutex<Option<(Window<u64>, Request<Vec<u64>>)>>,
+    owned: Mutex<Option<Owned>>,
     woken: AtomicBool,
 }
 
