@@ -307,7 +307,10 @@ impl WindowBlock {
         let at = self.plan.parts + SETS + 3 * self.plan.set;
         // SAFETY: inside the block that `open` checked.
         let first = unsafe { self.base.add(at) }.cast();
-        Stripes { first, step: self.plan.part, parts: self.team.size() }
+        // Parts in one block are one memory to whoever looks across them: one set of locks.
+        let joined = self.header().home.load(Ordering::Relaxed) != 0;
+        let parts = if joined { 1 } else { self.team.size() };
+        Stripes { first, step: self.plan.part, parts }
     }
 }
 
@@ -318,11 +321,12 @@ pub(crate) struct Stripes {
     first: NonNull<Stripe>,
     /// Bytes from a part's record to the next one's.
     step: usize,
+    /// Parts that have locks of their own.
     parts: u32,
 }
 
 impl Stripes {
-    /// One of a part's locks, in turn; ranks beyond the team fold onto rank 0.
+    /// One of a part's locks, in turn; ranks whose parts have none of their own use rank 0's.
     ///
     /// # Safety
     /// The block is open, and stays so for `'b`.

@@ -71,7 +71,8 @@ impl<T: Datum> Epoch<'_, T> {
     ///
     /// Cost in the node, besides the put: one atomic update, and a load of a line that only
     /// sleepers write. Where a part is reached by packets, the signal follows the data in the same
-    /// window; if the words lie in another window, the call waits until the data has arrived.
+    /// window; if the word is mapped or lies in another window, the call waits until the data has
+    /// arrived.
     ///
     /// # Errors
     /// Those of [`Epoch::put`] and [`Epoch::fetch_and_op`], found out before anything is written
@@ -103,7 +104,9 @@ impl<T: Datum> Epoch<'_, T> {
         }
         let away = matches!(data.place(WHAT, target, start, values.len())?, Place::Away(_));
         self.put(target, start, values)?;
-        if away && !same {
+        // One window's packets to a target stay in order; a word that is mapped overtakes them,
+        // and in a dynamic window that can be so in one and the same window.
+        if away && !(same && matches!(word, Place::Away(_))) {
             data.remote(WHAT, target)?.flush(Some(target))?;
         }
         let op = match op {

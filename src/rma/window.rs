@@ -12,14 +12,16 @@ use super::accumulate::{Near, Updates};
 use super::block::PartLine;
 use super::core::{Core, Own};
 use super::info::Info;
-use super::kind::{Attributes, Flavour, Model, Parts, Place, Span, WindowBuilder};
+use super::kind::{Attributes, Flavour, Model, Parts, Place, Span, WindowBuilder, damaged};
 use super::memory::Memory;
 use super::view::{View, out_of_bounds};
 use crate::base::sync::{AtomicU32, Ordering};
-use crate::base::{Error, Rank, Result, Slot};
+use crate::base::{Error, Offset, Rank, Result, Slot};
 use crate::coll::Team;
 use crate::layout::Datum;
+use crate::shm::map::PAGE;
 use crate::shm::node::Node;
+use crate::shm::region::locate;
 use crate::shm::segment::STATE_DEAD;
 use std::marker::PhantomData;
 use std::ptr::NonNull;
@@ -151,6 +153,9 @@ impl<T: Datum> Window<T> {
         const WHAT: &str = "Window::part";
         let part = self.core.part_of(WHAT, target)?;
         let first = part.first.ok_or_else(|| not_mapped(WHAT, target))?;
+        if !first.cast::<T>().is_aligned() {
+            return Err(damaged());
+        }
         let len = part.bytes / size_of::<T>().max(1);
         // SAFETY: `part_of` checked that the part is mapped, as long as the window is.
         Ok(unsafe { View::new(first.cast(), len, target, self.domain()) })
@@ -180,10 +185,16 @@ impl<T: Datum> Window<T> {
             let why = "the parts lie apart; ask for one, or do not promise alloc_shared_noncontig";
             return Err(Error::Misuse { what: WHAT, why: why.into() });
         }
-        let first = self.part(Rank(0))?;
-        let len = self.core.block.bytes as usize / size_of::<T>().max(1);
-        // SAFETY: the parts fill the window's range, `bytes` in one stride (see `kind::create`).
-        Ok(unsafe { View::new(first.as_ptr(), len, Rank(0), self.domain()) })
+        // Refuses what `part` refuses.
+        self.part(Rank(0))?;
+        let block = &self.core.block;
+        let (node, slot) = (self.node(), self.team().slot_of(Rank(0))?);
+        let at = Offset(node.areas().heap(slot).0 + block.heap);
+        let first = locate(node.mapping(), at, block.bytes, PAGE)?.as_ptr();
+        let len = block.bytes as usize / size_of::<T>().max(1);
+        // SAFETY: the parts fill the window's range, `bytes` in one stride (see `kind::create`);
+        // `locate` checked that it is mapped. They share rank 0's locks (`block::Stripes`).
+        Ok(unsafe { View::new(first.cast(), len, Rank(0), self.domain()) })
     }
 
     fn refuse_unshared(&self, what: &'static str) -> Result<()> {

@@ -3,12 +3,16 @@
 use super::Written;
 use super::kinds::{next, previous};
 use super::memory::{assert_back, in_use};
-use hither::rma::{Attached, Memory};
+use hither::rma::{Attached, Memory, SignalOp};
 use hither::{Error, Job, Op, Rank, Result, Window};
+use std::hint::black_box;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 pub const CASES: &[Written] = &[
     ("attach_and_detach", attach_detach),
     ("attach_what_cannot_be", attach_misuse),
+    ("attached_memory_taken_back_is_written_no_more", taken_back),
+    ("signals_beside_private_data", signal_beside_private),
     ("operations_beside_attachments", beside_attachments),
     ("thousands_of_attachments", many_attachments),
     ("attachments_come_and_go_under_operations", churn),
@@ -219,6 +223,71 @@ fn attached_private(job: &Job) -> Result<()> {
     job.team().barrier()?;
     window.detach(attached)?;
     assert_eq!(memory.into_vec().expect("detached").len(), 20);
+    window.free()
+}
+
+/// One thread writes to what another one of the owner's detaches and takes back: once taken back,
+/// it is written no more.
+fn taken_back(job: &Job) -> Result<()> {
+    const LEN: usize = 1 << 17;
+    let window = Window::<u64>::builder(job.team()).dynamic()?;
+    let epoch = window.lock_all()?;
+    let values = [vec![1; LEN], vec![2; LEN]];
+    for _ in 0..10 {
+        let memory = Memory::private(vec![0u64; LEN]);
+        let attached = window.attach(&memory)?;
+        let written = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let writer = scope.spawn(|| {
+                // Until one comes too late, which is reported by it or by flush.
+                let put = |values: &[u64]| {
+                    epoch.put(job.rank(), attached.address as usize, values)?;
+                    epoch.flush(job.rank())
+                };
+                while values.iter().all(|values| put(values).is_ok()) {
+                    written.store(true, Ordering::Release);
+                }
+                let _ = epoch.flush(job.rank());
+            });
+            while !written.load(Ordering::Acquire) {
+                std::thread::yield_now();
+            }
+            window.detach(attached).unwrap();
+            let taken = memory.into_vec().expect("detached, and the only handle");
+            // What a put that is still at work would come to last.
+            let last = black_box(&taken)[LEN - 1];
+            writer.join().unwrap();
+            assert_eq!(black_box(&taken)[LEN - 1], last, "written to after it was taken back");
+        });
+    }
+    epoch.unlock_all()?;
+    window.free()
+}
+
+/// Data in private memory and a signal in shared memory of one window: the signal is the later.
+fn signal_beside_private(job: &Job) -> Result<()> {
+    const LEN: usize = 1 << 15;
+    let window = Window::<u64>::builder(job.team()).dynamic()?;
+    let data = Memory::private(vec![0u64; LEN]);
+    let word = Memory::<u64>::shared(job.team(), 1)?;
+    let (data_at, word_at) = (window.attach(&data)?, window.attach(&word)?);
+    let (data_of, word_of) = (exchange(job, data_at)?, exchange(job, word_at)?);
+    let epoch = window.lock_all()?;
+    for round in 1..10u64 {
+        let to = next(job);
+        let (at, signal) = (data_of[to.index()], word_of[to.index()]);
+        epoch.put_signal(to, at, &vec![round; LEN], &epoch, signal, SignalOp::Set, round)?;
+        let mut seen = [0];
+        while seen != [round] {
+            epoch.flush_all()?;
+            word.read(0, &mut seen)?;
+        }
+        let mut got = vec![0; LEN];
+        data.read(0, &mut got)?;
+        assert!(got.iter().all(|value| *value == round), "the signal overtook the data");
+        job.team().barrier()?;
+    }
+    epoch.unlock_all()?;
     window.free()
 }
 

@@ -230,3 +230,45 @@ fn more_threads_than_words_update_the_same_element() {
     })
     .unwrap();
 }
+
+/// Whoever looks at all parts of a shared window as one memory is in the same domain as those who
+/// name the part.
+#[test]
+fn updates_across_parts_and_of_one_part_meet() {
+    const LEN: usize = 1 << 13;
+    const LARGE: usize = 400;
+    Job::threads(2, |job| {
+        let window = Window::<u64>::builder(job.team()).allocate_shared(LEN).unwrap();
+        let (epoch, all) = (window.lock_all().unwrap(), window.query_all().unwrap());
+        let done = |step| job.team().barrier().unwrap_or_else(|e| panic!("{step}: {e}"));
+        window.domain().turn(Way::Locked);
+        done("turned");
+        let mut single = 0u64;
+        if job.rank() == Rank(0) {
+            let ones = vec![1; LEN];
+            for _ in 0..LARGE {
+                epoch.accumulate(Rank(1), 0, Op::Sum, &ones).unwrap();
+            }
+            // Says that it is over; nothing else updates that element.
+            all.set(0, 1).unwrap();
+        } else {
+            while all.get(0).unwrap() == 0 {
+                for index in 0..64 {
+                    all.fetch_and_op(LEN + index, Op::Sum, 1).unwrap();
+                }
+                single += 1;
+            }
+        }
+        done("updated");
+        if job.rank() == Rank(1) {
+            let local = window.local();
+            for index in 0..LEN {
+                let more = if index < 64 { single } else { 0 };
+                assert_eq!(local.get(index).unwrap(), LARGE as u64 + more, "at {index}");
+            }
+        }
+        epoch.unlock_all().unwrap();
+        window.free().unwrap();
+    })
+    .unwrap();
+}

@@ -112,7 +112,8 @@ impl Wish<'_> {
     ) -> Result<Core> {
         let packets = self.info.medium == Medium::Packets;
         let dynamic = matches!(parts, Parts::Dynamic(_));
-        let away = packets || (self.team.size() > 1 && (sizes.private || dynamic));
+        // Of a dynamic window also where there is one member: see `place_attached`.
+        let away = packets || dynamic || (self.team.size() > 1 && sizes.private);
         let target: Arc<dyn OwnPart> = match &parts {
             Parts::Dynamic(attachments) => attachments.clone(),
             _ => Arc::new(own),
@@ -236,7 +237,7 @@ impl Wish<'_> {
         let [at, nonce] = ticket[0];
         let joined = match made {
             Some(block) => Ok(block),
-            None => WindowBlock::join(team, Ticket { at: Offset(at), nonce }),
+            None => WindowBlock::join(team, Ticket { at: Offset(at), nonce }, bytes),
         };
         // Nobody goes on before all have joined: from here on whoever is missing is dead.
         team.agree(during, joined)

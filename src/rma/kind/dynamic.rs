@@ -156,13 +156,10 @@ impl Core {
         if !start.is_multiple_of(span.align) {
             return Err(misaligned(what, start, 1, span.align));
         }
-        if self.packets {
-            return Ok(Place::Away(start as u64));
-        }
-        if target == team.rank() {
-            return Ok(Place::Here(std::ptr::with_exposed_provenance_mut(start)));
-        }
-        if !entry.mapped {
+        // The owner too reaches its private memory by packets only: those hold it attached while
+        // they use it, so that no other thread can detach and free it meanwhile; and they trust
+        // the owner's own list, not the shared table.
+        if self.packets || !entry.mapped {
             return Ok(Place::Away(start as u64));
         }
         let base = node.mapping().base();
@@ -183,7 +180,9 @@ pub(crate) struct Attachments {
 struct Held {
     /// By address.
     regions: BTreeMap<u64, Region>,
-    /// Rows that the table has room for.
+    /// Where the table lies, and the rows that it has room for: what others may have written
+    /// over is not asked for it.
+    table: u64,
     room: u64,
 }
 
@@ -201,8 +200,7 @@ impl Attachments {
         }
         let offset = region.offset_in(node)?;
         let mut held = self.held.write().unwrap_or_else(PoisonError::into_inner);
-        let Held { regions, room } = &mut *held;
-        let before = regions.range(..address + bytes).next_back();
+        let before = held.regions.range(..address + bytes).next_back();
         if let Some((other, there)) = before.filter(|(other, r)| *other + r.bytes as u64 > address)
         {
             let why = format!(
@@ -216,24 +214,21 @@ impl Attachments {
             node.use_symmetric(stride_of(node, offset)?.0)?;
         }
         let entry = Entry { address, bytes, mapped: offset.is_some() };
-        if let Err(error) = insert(node, block.info(block.team.rank().0), room, entry) {
+        if let Err(error) = insert(node, block.info(block.team.rank().0), &mut held, entry) {
             if let Some(offset) = offset {
                 let (at, slot) = stride_of(node, offset)?;
                 node.unuse_symmetric(at, slot)?;
             }
             return Err(error);
         }
-        // The own process reaches it by its number.
-        let _ = region.first.as_ptr().expose_provenance();
-        regions.insert(address, region.clone());
+        held.regions.insert(address, region.clone());
         Ok(Attached { address, bytes })
     }
 
     fn detach(&self, block: &WindowBlock, attached: Attached) -> Result<()> {
         let node = block.team.node();
         let mut held = self.held.write().unwrap_or_else(PoisonError::into_inner);
-        let regions = &mut held.regions;
-        let there = regions.get(&attached.address);
+        let there = held.regions.get(&attached.address);
         if there.is_none_or(|region| region.bytes as u64 != attached.bytes) {
             let why = format!(
                 "no {} bytes at {:#x} are attached; detach what was attached, once",
@@ -241,8 +236,8 @@ impl Attachments {
             );
             return Err(Error::Misuse { what: "Window::detach", why });
         }
-        remove(node, block.info(block.team.rank().0), attached.address);
-        let Some(region) = regions.remove(&attached.address) else { return Ok(()) };
+        remove(node, block.info(block.team.rank().0), &held, attached.address);
+        let Some(region) = held.regions.remove(&attached.address) else { return Ok(()) };
         match region.offset_in(node)? {
             None => Ok(()),
             Some(offset) => {
@@ -273,12 +268,12 @@ fn room_for(count: u64) -> u64 {
     (count.max(1) * ROW).next_power_of_two().max(PAGE) / ROW
 }
 
-/// Puts `entry` into this process's own table, which has this much room.
-fn insert(node: &Node, info: &PartInfo, room: &mut u64, entry: Entry) -> Result<()> {
-    let count = info.count.load(Ordering::Relaxed);
+/// Puts `entry` into this process's own table, of which `held` tells.
+fn insert(node: &Node, info: &PartInfo, held: &mut Held, entry: Entry) -> Result<()> {
+    let count = held.regions.len() as u64;
     let shared = |table, count| rows(node, table, count).ok_or_else(damaged);
-    if count >= *room {
-        let table = info.table.load(Ordering::Relaxed);
+    if count >= held.room {
+        let table = held.table;
         let length = room_for(count + 1) * ROW;
         let fresh = node.claim_commons(length)?;
         let filled = node.reserve(fresh, length, "a table of attachments").and_then(|()| {
@@ -292,13 +287,12 @@ fn insert(node: &Node, info: &PartInfo, room: &mut u64, entry: Entry) -> Result<
             return Err(error);
         }
         info.attached.write(|| info.table.store(fresh.0, Ordering::Relaxed));
-        *room = length / ROW;
+        (held.table, held.room) = (fresh.0, length / ROW);
         if table != 0 {
             node.free_commons(Offset(table))?;
         }
     }
-    let table = info.table.load(Ordering::Relaxed);
-    let rows = shared(table, count + 1)?;
+    let rows = shared(held.table, count + 1)?;
     let at = position(&rows[..count as usize], entry.address);
     info.attached.write(|| {
         // The number first: should this process die in the midst of it, whoever takes the window
@@ -318,10 +312,9 @@ fn position(rows: &[Row], address: u64) -> usize {
 }
 
 /// Takes the row of an address out of this process's own table.
-fn remove(node: &Node, info: &PartInfo, address: u64) {
-    let table = info.table.load(Ordering::Relaxed);
-    let count = info.count.load(Ordering::Relaxed);
-    let Some(rows) = rows(node, table, count) else { return };
+fn remove(node: &Node, info: &PartInfo, held: &Held, address: u64) {
+    let count = held.regions.len() as u64;
+    let Some(rows) = rows(node, held.table, count) else { return };
     let at = position(rows, address);
     if rows.get(at).is_none_or(|row| row.read().address != address) {
         return;

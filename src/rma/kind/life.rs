@@ -113,8 +113,8 @@ impl WindowBlock {
         Ticket { at: self.at, nonce: self.header().nonce.load(Ordering::Relaxed) }
     }
 
-    /// Joins a window that the first member of the team made.
-    pub(super) fn join(team: &Team, ticket: Ticket) -> Result<WindowBlock> {
+    /// Joins a window that the first member of the team made, with `bytes` in each stride.
+    pub(super) fn join(team: &Team, ticket: Ticket, bytes: u64) -> Result<WindowBlock> {
         let node = team.node();
         let plan = Plan::new(team.size());
         let at = ticket.at;
@@ -146,12 +146,16 @@ impl WindowBlock {
         block.heap = block.header().heap.load(Ordering::Relaxed);
         block.bytes = block.header().bytes.load(Ordering::Relaxed);
         let end = block.heap.checked_add(block.bytes);
-        if end.is_some_and(|end| end <= node.areas().stride) {
+        // Parts are found by what this process asked for: it must be what there is.
+        if block.bytes == bytes && end.is_some_and(|end| end <= node.areas().stride) {
             return Ok(block);
         }
         Err(Error::Incompatible {
             what: "a window's block",
-            why: format!("its {} bytes at {:#x} do not fit", block.bytes, block.heap),
+            why: format!(
+                "its {} bytes at {:#x} do not fit, or are not the {bytes} that were asked for",
+                block.bytes, block.heap
+            ),
         })
     }
 
@@ -261,5 +265,42 @@ impl Drop for WindowBlock {
         for table in tables {
             let _ = node.free_commons(table);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::Rank;
+    use crate::{Job, Result};
+
+    #[test]
+    fn a_block_of_other_sizes_is_no_window_of_this_team() {
+        Job::threads(2, |job| -> Result<()> {
+            let team = job.team();
+            let range = Range { bytes: 4096, home: None, total: 8192, flavour: Flavour::Allocate };
+            let mut named = [[0u64; 2]];
+            let made = if job.rank() == Rank(0) {
+                let block = WindowBlock::create(team, range)?;
+                let Ticket { at, nonce } = block.ticket();
+                named = [[at.0, nonce]];
+                Some(block)
+            } else {
+                None
+            };
+            team.broadcast(Rank(0), &mut named)?;
+            let [at, nonce] = named[0];
+            if made.is_none() {
+                let ticket = Ticket { at: Offset(at), nonce };
+                let joined = WindowBlock::join(team, ticket, 4096)?;
+                assert_eq!(joined.bytes, 4096);
+                let error = WindowBlock::join(team, ticket, 8192).unwrap_err();
+                assert!(matches!(error, Error::Incompatible { .. }), "{error}");
+            }
+            team.barrier()
+        })
+        .unwrap()
+        .into_iter()
+        .for_each(|outcome| outcome.unwrap());
     }
 }

@@ -17,7 +17,7 @@ pub use builder::WindowBuilder;
 pub(crate) use builder::too_large;
 pub use dynamic::Attached;
 pub(crate) use dynamic::Attachments;
-pub(crate) use place::{Parts, Place, Span};
+pub(crate) use place::{Parts, Place, Span, damaged};
 
 /// How a window came about (`MPI_WIN_CREATE_FLAVOR`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -175,7 +175,7 @@ pub(super) fn misaligned(what: &'static str, start: usize, unit: usize, align: u
 }
 
 #[cold]
-fn damaged() -> Error {
+pub(crate) fn damaged() -> Error {
     Error::Incompatible {
         what: "the record of a window's part",
         why: "some process has overwritten it; end the job".into(),

@@ -82,7 +82,6 @@ impl<T: Element> Epoch<'_, T> {
         const WHAT: &str = "accumulate_layout";
         self.admit(WHAT, target)?;
         check_op::<T>(op)?;
-        self.admit(WHAT, target)?;
         let origin = within(WHAT, Memory::of(values), here)?;
         let send = Operands::send::<T>(Action::Accumulate(op), Some(T::KIND), &[]);
         self.window.shaped(WHAT, (target, start, there), Operands { origin, ..send })
@@ -107,7 +106,6 @@ impl<T: Element> Epoch<'_, T> {
         const WHAT: &str = "get_accumulate_layout";
         self.admit(WHAT, target)?;
         check_op::<T>(op)?;
-        self.admit(WHAT, target)?;
         let origin = if op == Op::NoOp && values.is_empty() {
             Memory::NONE
         } else {

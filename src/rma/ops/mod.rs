@@ -86,7 +86,6 @@ impl<T: Element> Epoch<'_, T> {
         const WHAT: &str = "get_accumulate";
         self.admit(WHAT, target)?;
         check_op::<T>(op)?;
-        self.admit(WHAT, target)?;
         let reads_only = op == Op::NoOp && values.is_empty();
         if !reads_only && values.len() != result.len() {
             let (values, results) = (values.len(), result.len());

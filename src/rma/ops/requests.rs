@@ -83,7 +83,6 @@ impl<T: Element> Epoch<'_, T> {
         const WHAT: &str = "get_accumulate_request";
         self.admit(WHAT, target)?;
         check_op::<T>(op)?;
-        self.admit(WHAT, target)?;
         if let Place::Away(at) = self.window.place(WHAT, target, start, values.len())? {
             let operands = Operands::send(Action::GetAccumulate(op), Some(T::KIND), values);
             return self.later(WHAT, target, at, operands);
