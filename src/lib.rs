@@ -3,9 +3,15 @@
 //! Processes of a [`world::Job`] share symmetric memory: every process sees every other's
 //! windows at the speed of the memory itself. The origin of an operation carries it out (put,
 //! get, accumulate, atomics, and user-defined active messages) directly on the target's memory;
-//! the target never has to call the library for that to progress.
+//! the target never has to call the library for that to progress. Where a part is private to its
+//! owner, operations travel as packets and the owner's progress thread carries them out.
 //!
-//! The rooms of the house, and which may use which, stand in `ARCHITECTURE.md`.
+//! Where to begin: [`Job::init`], [`Team`], [`Window`] (and [`rma`] for all that windows do),
+//! [`Layout`] for data that are not contiguous, [`Window::register`] for active messages. Every
+//! call that can fail returns [`Error`]; every wait ends when a rank that it depends on dies.
+//!
+//! The rooms of the house, and which may use which, stand in `ARCHITECTURE.md`; what windows
+//! promise and cost, in `docs/windows.md`; the settings in [`base::settings`].
 
 pub mod base;
 pub mod shm;
@@ -33,8 +39,9 @@ pub use {
     am::{Call, Handler},
     layout::{Datum, Kind, Layout, Located, Numeric, Op, Order, Shape},
     rma::{
-        AccessEpoch, Assertions, Compare, Element, Epoch, ExposureEpoch, FenceEpoch, LockAllEpoch,
-        LockEpoch, LockKind, Request, SignalOp, Unguarded, View, Window,
+        AccessEpoch, Assertions, Attached, Attributes, Compare, Element, Epoch, ExposureEpoch,
+        FenceEpoch, Flavour, Info, LockAllEpoch, LockEpoch, LockKind, Medium, Memory, Request,
+        SignalOp, Unguarded, View, Window, WindowBuilder,
     },
     world::{Job, Team},
 };

@@ -194,6 +194,18 @@ mod tests {
     }
 
     #[test]
+    fn the_readme_has_every_row() {
+        let readme = include_str!("../../README.md");
+        for row in TABLE {
+            let (name, doc) = (format!("| `{}` |", row.name), format!("| {} |", row.doc.trim()));
+            let line = readme.lines().find(|line| line.starts_with(&name));
+            let line = line.unwrap_or_else(|| panic!("{} is missing", row.name));
+            assert!(line.ends_with(&doc), "{} has another text: {}", row.name, row.doc);
+            assert!(line.contains(row.default), "{} has another default", row.name);
+        }
+    }
+
+    #[test]
     fn names_are_unique_and_defaults_are_documented() {
         for (i, a) in TABLE.iter().enumerate() {
             assert!(!a.doc.is_empty());

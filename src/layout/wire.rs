@@ -14,7 +14,7 @@
 //! Numbers are LEB128, signed ones zigzag first. Form 6 keeps a layout that uses a part many times
 //! as small on the wire as it is in memory.
 //!
-//! Whoever reads one trusts nothing in it: it is built anew by the constructors of [`super::node`],
+//! Whoever reads one trusts nothing in it: it is built anew by the constructors of `node`,
 //! which check all sums, products and depths and refuse what is empty.
 
 use super::describe::{Bounds, Layout};

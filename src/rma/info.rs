@@ -2,6 +2,15 @@
 //!
 //! Hints are promises: an implementation may use them and need not, and a program that breaks one
 //! gets wrong results. They must be the same in all members that create a window.
+//!
+//! | hint | what it does here |
+//! |---|---|
+//! | `accumulate_ordering` | nothing: updates by one origin of one element always stay in order |
+//! | `accumulate_ops` | `same_op`: `Replace` takes no part in keeping updates apart |
+//! | `same_size`, `same_disp_unit` | checked: [`crate::Error::Mismatch`] if it is not so |
+//! | `no_locks` | checked: `lock` and `lock_all` are [`crate::Error::Misuse`] |
+//! | `alloc_shared_noncontig` | the parts of a shared window lie apart, each near its owner |
+//! | `hither_medium` | through what parts are reached, see [`Medium`] |
 
 use crate::base::{Error, Result, settings};
 
@@ -31,7 +40,7 @@ pub struct Info {
     /// Which pairs of accumulates by one origin on one element stay in order: read after read,
     /// read after write, write after read, write after write. All of them by default.
     pub ordering: Ordering,
-    /// `accumulate_ops`.
+    /// Which operations meet on an element.
     pub accumulate_ops: AccumulateOps,
     /// All parts have the same size.
     pub same_size: bool,
@@ -41,7 +50,8 @@ pub struct Info {
     pub no_locks: bool,
     /// The parts of a shared window need not follow each other without gaps.
     pub alloc_shared_noncontig: bool,
-    /// `hither_medium`: `auto` or `packets`.
+    /// Through what the parts are reached. Unless it says packets, the setting
+    /// `HITHER_RMA_MEDIUM` decides.
     pub medium: Medium,
 }
 

@@ -134,8 +134,8 @@ impl<T: Datum> Epoch<'_, T> {
 impl<T: Element + PartialOrd> Window<T> {
     /// Waits until element `index` of this rank's own part compares with `value` as `compare`
     /// says; returns the element. What its writer wrote before it is then visible here, if it
-    /// wrote the element by [`Epoch::put_signal`], by an update after a flush, or by a store in
-    /// its own epoch's order.
+    /// changed the element by [`Epoch::put_signal`], or otherwise after a flush of what it had
+    /// written before.
     ///
     /// Needs no epoch. Sleeps after a while; a signal ends the sleep at once, any other way of
     /// changing the element within 64 milliseconds.

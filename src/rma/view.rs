@@ -8,9 +8,14 @@ use crate::layout::op::{Op, check_op};
 use crate::shm::copy::{copy_in, copy_out};
 use std::marker::PhantomData;
 
-/// Elements `0..len` of a part of a window. Others may access them at the same time, so they are
-/// never lent out as a slice: elements of 1, 2, 4 and 8 bytes are read and written whole, longer
-/// ones and runs may tear against concurrent writers.
+/// Elements `0..len` of a part of a window, for loads and stores by whoever has it mapped. Others
+/// may access them at the same time, so they are never lent out as a slice: a single element of 1,
+/// 2, 4 or 8 bytes that lies at a multiple of its size is read and written whole; longer ones and
+/// runs may tear against concurrent writers.
+///
+/// Loads and stores have no order but the thread's own: what others wrote is to be seen after a
+/// synchronisation with them. [`View::fetch_and_op`] and [`View::compare_and_swap`] are updates
+/// like those of every origin; no update is lost.
 #[derive(Clone, Copy, Debug)]
 pub struct View<'w, T> {
     first: *mut T,

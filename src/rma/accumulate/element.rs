@@ -3,7 +3,7 @@
 //! Two ways to update: *native*, where each element is updated by one atomic instruction or a
 //! compare-and-swap loop, whoever else does the same; and *plain*, where it is loaded, combined and
 //! stored, which only one may do at a time. Which is right when is the business of the
-//! [`super::domain`]. Loads and stores are single atomic accesses of the element's size in both, so
+//! `domain`. Loads and stores are single atomic accesses of the element's size in both, so
 //! no reader sees a torn element and whoever dies leaves whole ones.
 //! All orderings here are Relaxed: order between operations comes from epochs (flush, fence).
 
@@ -18,8 +18,9 @@ pub(super) mod sealed {
 /// An element that windows update: integers of 8 to 64 bits, `f32`, `f64`, and values with an
 /// index ([`Located`]).
 pub trait Element: Numeric + sealed::Sealed {
-    /// Whether the processor updates it atomically: all but values of 8 bytes with an index. The
-    /// methods are atomic only then; others need the lock of the window's domain.
+    /// Whether the processor updates it atomically: all but the pairs of 16 bytes, a value of 8
+    /// bytes with an index of 8. The methods are atomic only then; pairs of 16 bytes need the lock
+    /// of the window's domain.
     const NATIVE: bool = true;
 
     /// Atomically replaces `*at` by `*at OP value` and returns what was there.

@@ -9,9 +9,9 @@
 //! serve all ranks: a working set of as many ranks as lines always hits, which sets of a few lines
 //! could not promise.
 //!
-//! Hits take no lock: readers look at slots under a [`Version`]; who finds a writer at work goes
-//! the way of a miss, where a lock orders everybody. A hit writes only if the line was not used
-//! since the last miss: misses count generations, and the line whose last use lies most
+//! Hits take no lock: readers look at slots under a version (`base::version`); who finds a writer
+//! at work goes the way of a miss, where a lock orders everybody. A hit writes only if the line was
+//! not used since the last miss: misses count generations, and the line whose last use lies most
 //! generations back makes room (the least recently used one, where uses between the same two
 //! misses count as one).
 //!

@@ -95,7 +95,7 @@ impl Directory {
     /// of all entries, of which a member looks at its own and its two left neighbours'.
     ///
     /// Cost: two all-reduces if there is a period; one more if there is none, and two for each of
-    /// up to [`find::BREAKS`] places where one stretch of ranks ends and another begins. Constant
+    /// up to `find::BREAKS` places where one stretch of ranks ends and another begins. Constant
     /// memory.
     pub fn create(team: &Team, table: impl Fn(u32) -> Entry) -> Result<Directory> {
         let rank = team.rank().0;

@@ -39,6 +39,7 @@ impl<T: Datum> Window<T> {
 
 impl<T: Datum> ExposureEpoch<'_, T> {
     /// Waits until all origins have completed their accesses, which can be seen in the part then.
+    /// An origin that gave up before it completed, but lives, is waited for.
     ///
     /// # Errors
     /// [`crate::Error::RankDied`] if an origin died before it completed: the others have, and the

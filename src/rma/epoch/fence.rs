@@ -3,7 +3,7 @@
 use super::super::core::Core;
 use super::state::{FENCE, GUARDED, NONE, OFFERED, misuse};
 use super::{Assertions, Epoch, Scope};
-use crate::base::{Result, reentry};
+use crate::base::{Error, Result, reentry};
 use crate::layout::Datum;
 use crate::rma::Window;
 use crate::shm::lock::part;
@@ -16,15 +16,20 @@ pub struct FenceEpoch<'w, T: Datum> {
 }
 
 impl Core {
-    /// Ends the operations of a phase, everybody's.
-    fn fence_all(&self, assertions: Assertions) -> Result<()> {
+    /// Ends the operations of a phase, everybody's. An error inside is what became of operations,
+    /// one outside is that of the fence itself.
+    fn fence_all(&self, assertions: Assertions) -> Result<Result<()>> {
         if let Some(engine) = self.engine() {
-            return engine.fence(assertions);
+            return match engine.fence(assertions) {
+                Err(error) if error.is_death() || matches!(error, Error::TimedOut { .. }) => {
+                    Err(error)
+                }
+                done => Ok(done),
+            };
         }
-        if !assertions.no_precede {
-            self.complete_operations(None)?;
-        }
-        self.block.team.barrier()
+        let done = if assertions.no_precede { Ok(()) } else { self.complete_operations(None) };
+        // In any case: the others are on their way to it.
+        self.block.team.barrier().map(|()| done)
     }
 
     /// A fence that ends what fence epoch there is. What it leaves is `after`, or nothing if it
@@ -39,20 +44,27 @@ impl Core {
         reentry::refuse_inside(what)?;
         let holds = || part::holds_any(&*self.block);
         let change = self.epochs.open(what, from, FENCE, false, holds)?;
-        let fenced = self.fence_all(assertions);
-        match &fenced {
-            Ok(()) => change.settle(if assertions.no_succeed { NONE } else { after }),
-            // There will be no fence any more that could end it.
-            Err(_) if self.block.team.is_broken() => change.settle(NONE),
-            // As it was.
-            Err(_) => drop(change),
+        match self.fence_all(assertions) {
+            Ok(done) => {
+                // After an error there is no guard that would close what is opened.
+                let unheld = done.is_err() && after & GUARDED != 0 && !from.contains(&after);
+                change.settle(if assertions.no_succeed || unheld { NONE } else { after });
+                done
+            }
+            Err(error) => {
+                // There will be no fence any more that could end it. Otherwise it is as it was.
+                if error.is_death() || self.block.team.is_broken() {
+                    change.settle(NONE);
+                }
+                Err(error)
+            }
         }
-        fenced
     }
 }
 
 impl<T: Datum> Window<T> {
-    /// Opens a fence epoch. Collective: a barrier.
+    /// Opens a fence epoch. Collective: a barrier. Where packets reach all parts it does not wait;
+    /// operations wait until their target has called it.
     ///
     /// # Errors
     /// [`crate::Error::Misuse`] while another epoch of this window is open in this process;
@@ -72,8 +84,10 @@ impl<T: Datum> Window<T> {
 }
 
 impl<T: Datum> FenceEpoch<'_, T> {
-    /// Ends this phase and begins the next: every operation of every member in this phase is
-    /// complete when it returns. Collective: a full fence and a barrier.
+    /// Ends this phase and begins the next: all operations of this phase on this rank's part, and
+    /// all of its own, are complete when it returns; whatever accesses a part in the next phase
+    /// sees the operations of this one. Collective: a full fence and a barrier; where packets reach
+    /// all parts, a reduce-scatter or a barrier of messages.
     ///
     /// # Errors
     /// As [`Window::fence`]. If the team synchronises no more, the epoch has ended.

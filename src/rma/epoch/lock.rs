@@ -24,15 +24,20 @@ pub struct LockEpoch<'w, T: Datum> {
 impl<T: Datum> Window<T> {
     /// Locks `target`'s part. Waits in line until the lock is granted: exclusive locks exclude all
     /// other locks of the part, by [`Window::lock_all`] too; shared ones only exclusive ones. First
-    /// come, first served; a rank takes the locks of several parts in the order in which all do.
+    /// come, first served, readers too: so whoever holds the locks of several parts at a time must
+    /// take them in an order that all follow.
     ///
     /// Cost if nobody else wants the part: one atomic read-modify-write, and one to unlock.
+    ///
+    /// Where packets reach all parts it waits only for the lock of this rank's own part; otherwise
+    /// operations wait for the grant, and so does [`LockEpoch::recovered_from`].
     ///
     /// # Errors
     /// [`crate::Error::Misuse`] if an epoch that excludes locks is open, this rank has locked the
     /// part already, or the window was made with `no_locks`; [`crate::Error::TimedOut`] names who
     /// holds the lock. The death of holders and waiters is none: see
-    /// [`LockEpoch::recovered_from`].
+    /// [`LockEpoch::recovered_from`]. A dead target's part can be locked where it is mapped; where
+    /// it is reached by packets, that is [`crate::Error::RankDied`].
     #[inline]
     pub fn lock(&self, target: Rank, kind: LockKind) -> Result<LockEpoch<'_, T>> {
         self.lock_with(target, kind, Assertions::default())
@@ -75,7 +80,8 @@ impl<T: Datum> LockEpoch<'_, T> {
         core.recovered_from(self.target, self.grant).ok().flatten()
     }
 
-    /// Completes this rank's operations on the target, there. Cost: a full fence.
+    /// Completes this rank's operations on the target, there. Cost: a full fence, and a load of a
+    /// line that only deaths write; by packets it waits for the target's answers.
     ///
     /// # Errors
     /// [`crate::Error::RankDied`] if the target is dead. Its memory is still there, but nobody
@@ -86,7 +92,8 @@ impl<T: Datum> LockEpoch<'_, T> {
     }
 
     /// Completes this rank's operations on the target here: the memory they read and write may be
-    /// used again. In the node they are complete in that sense already.
+    /// used again. That is so already when an operation returns; it is for programs that were
+    /// written for MPI.
     #[inline]
     pub fn flush_local(&self) -> Result<()> {
         self.epoch.window.core().flush("LockEpoch::flush_local", Some(self.target), true)

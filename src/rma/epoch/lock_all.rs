@@ -17,7 +17,8 @@ impl<T: Datum> Window<T> {
     /// Locks all parts, shared. Waits until nobody holds one exclusively.
     ///
     /// Cost if nobody does: one atomic read-modify-write, a look at every part's lock, and one
-    /// read-modify-write to unlock.
+    /// read-modify-write to unlock. Where packets reach all parts it locks this rank's own part,
+    /// and each other target when the first operation goes there.
     ///
     /// # Errors
     /// As [`Window::lock`]; [`crate::Error::Misuse`] also while this rank holds any lock of the
@@ -37,7 +38,8 @@ impl<T: Datum> Window<T> {
 impl<T: Datum> LockAllEpoch<'_, T> {
     /// Completes this rank's operations on `target`, at the target.
     ///
-    /// Cost: a full fence and the load of a line that only deaths write.
+    /// Cost: a full fence and the load of a line that only deaths write; by packets it waits for
+    /// the target's answers.
     ///
     /// # Errors
     /// [`crate::Error::RankDied`] if the target is dead. Its memory is still there, but nobody
@@ -51,7 +53,7 @@ impl<T: Datum> LockAllEpoch<'_, T> {
     }
 
     /// Completes this rank's operations on `target` here: the memory they read and write may be
-    /// used again.
+    /// used again. See [`super::LockEpoch::flush_local`].
     #[inline]
     pub fn flush_local(&self, target: Rank) -> Result<()> {
         self.epoch.window.core().flush("LockAllEpoch::flush_local", Some(target), true)
@@ -76,7 +78,12 @@ impl<T: Datum> LockAllEpoch<'_, T> {
         self.epoch.window.sync();
     }
 
-    /// Completes all operations and closes the epoch.
+    /// Completes all operations and closes the epoch. Does not look for dead targets that are
+    /// mapped.
+    ///
+    /// # Errors
+    /// By packets: [`crate::Error::RankDied`], and what a target refused. The epoch is closed then
+    /// too.
     pub fn unlock_all(mut self) -> Result<()> {
         self.close()
     }

@@ -12,8 +12,14 @@
 //! Which epochs can be open together stands in `state`; what must not be is [`Error::Misuse`], and
 //! leaves everything as it was.
 //!
-//! In the node an operation has happened at the target when it returns, up to the processor's
-//! store buffer; completing it (flush, and closing the epoch) is the fence that empties that.
+//! On a mapped part an operation has happened at the target when it returns, up to the processor's
+//! store buffer; completing it (flush, and closing the epoch) is the fence that empties that. By
+//! packets, completing waits until the target has carried the operation out and said so, and
+//! reports what it refused.
+//!
+//! Windows whose parts are all mapped, or some of them, synchronise by words in the window's block.
+//! Where packets reach all parts they carry the synchronisation too: then opening an epoch does not
+//! wait for other ranks, its operations do.
 //!
 //! Several threads of a rank share an epoch by sharing its guard. One that opens or closes an epoch
 //! while another does so is refused.
@@ -63,8 +69,9 @@ pub struct Assertions {
     /// Fence: no operations follow until the next synchronisation (`MPI_MODE_NOSUCCEED`): the
     /// fence opens no epoch. All members must assert it, or none.
     pub no_succeed: bool,
-    /// Lock, lock-all: nobody holds or wants a lock that conflicts; start: all targets have called
-    /// post already, with the same assertion (`MPI_MODE_NOCHECK`): nothing is waited for.
+    /// Lock, lock-all: nobody holds or wants a lock that conflicts: nothing is taken. Start: all
+    /// targets have called post already, with the same assertion; post: all origins will call
+    /// start with it: nobody is told, and nothing is waited for (`MPI_MODE_NOCHECK`).
     pub no_check: bool,
 }
 

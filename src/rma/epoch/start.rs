@@ -15,8 +15,8 @@ pub struct AccessEpoch<'w, T: Datum> {
 
 impl<T: Datum> Window<T> {
     /// Opens an access epoch to the parts of `targets`. Waits until each of them has called
-    /// [`Window::post`] with this rank in its group. `targets` may be empty and may contain this
-    /// rank.
+    /// [`Window::post`] with this rank in its group; where packets reach all parts, operations wait
+    /// for that instead. `targets` may be empty and may contain this rank.
     ///
     /// # Errors
     /// [`crate::Error::Misuse`] while another access epoch, or a lock, of this window is open in

@@ -6,6 +6,9 @@
 //! | allocate-shared | reserved by its owner | one part after the other in one block, or apart |
 //! | create | [`Memory`](super::Memory) that the owner has | anywhere; private memory too |
 //! | dynamic | what the owner has attached at the moment | anywhere; private memory too |
+//!
+//! `builder` asks, `create` makes the window with all members, `life` says when its memory goes,
+//! `place` finds the elements of an operation, `dynamic` keeps the table of what is attached.
 
 mod builder;
 mod create;
@@ -36,8 +39,9 @@ pub enum Flavour {
 /// Which copies of a window there are (`MPI_WIN_MODEL`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Model {
-    /// One: what is written to a part through the window is what its owner reads there, without
-    /// more than the order that epochs and [`Window::sync`](super::Window) give.
+    /// One: what is written to a part through the window is what its owner reads there. Nothing
+    /// has to be copied between a public and a private one; only order is needed, which epochs and
+    /// [`Window::sync`](super::Window::sync) give.
     Unified,
 }
 

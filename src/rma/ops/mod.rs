@@ -1,7 +1,10 @@
 //! One-sided operations on an open epoch.
 //!
-//! In the node the origin carries an operation out itself: it has happened at the target when the
-//! call returns, up to the processor's store buffer.
+//! On a part that is mapped here the origin carries an operation out itself: it has happened at the
+//! target when the call returns, up to the processor's store buffer. On any other part it becomes
+//! packets (see `packet`): the call returns when the origin's memory has been read, with the result
+//! if there is one; what the target finds wrong with an operation without a result shows at the
+//! next flush or the end of the epoch.
 
 pub(crate) mod away;
 mod direct;
@@ -19,10 +22,18 @@ use crate::rma::kind::Place;
 use crate::shm::copy::{copy_in, copy_out};
 
 impl<T: Datum> Epoch<'_, T> {
-    /// Writes `values` to `target` from element `start` on.
+    /// Writes `values` to `target` from displacement `start` on. `values` may be used again at
+    /// once.
     ///
-    /// Cost: the stores, and the cache-line transfers that they cause. No atomic
-    /// read-modify-write, no copy but the one, no system call.
+    /// A single aligned element of 1, 2, 4 or 8 bytes is written whole; longer runs may tear
+    /// against concurrent readers. Cost on a mapped part: the stores, and the cache-line transfers
+    /// that they cause. No atomic read-modify-write, no copy but the one, no system call. Waits
+    /// only by packets, while nothing more can be sent.
+    ///
+    /// # Errors
+    /// [`Error::Misuse`] if the epoch does not cover `target`; [`Error::OutOfBounds`];
+    /// [`Error::InvalidArgument`] for a rank that is none, or a displacement at which no element
+    /// can lie; by packets [`Error::RankDied`] and [`Error::TimedOut`].
     #[inline]
     pub fn put(&self, target: Rank, start: usize, values: &[T]) -> Result<()> {
         self.admit("put", target)?;
@@ -35,9 +46,13 @@ impl<T: Datum> Epoch<'_, T> {
         Ok(())
     }
 
-    /// Reads from `target` from element `start` on, filling `into`.
+    /// Reads from `target` from displacement `start` on, filling `into`. The elements are there
+    /// when it returns; tearing as for [`Epoch::put`].
     ///
-    /// Cost: the loads.
+    /// Cost on a mapped part: the loads. By packets it waits for the answer.
+    ///
+    /// # Errors
+    /// As for [`Epoch::put`].
     #[inline]
     pub fn get(&self, target: Rank, start: usize, into: &mut [T]) -> Result<()> {
         self.admit("get", target)?;
@@ -52,9 +67,18 @@ impl<T: Datum> Epoch<'_, T> {
 }
 
 impl<T: Element> Epoch<'_, T> {
-    /// `target[start + i] = target[start + i] OP values[i]`, each element atomically.
+    /// `target[start + i] = target[start + i] OP values[i]`, each element atomically against every
+    /// other update of it (see `accumulate`); the call as a whole is not one atomic step.
     ///
-    /// Cost per element: see [`Element::fetch_op`].
+    /// Cost on a mapped part: of up to 4 elements [`Element::fetch_op`]'s each, a load of a line
+    /// of the window that is seldom written, and two stores to a line of the thread's own. Of many,
+    /// a lock for each 16 KiB and vector loops, once the window has found that to be cheaper. The
+    /// change between the two takes a system call.
+    ///
+    /// # Errors
+    /// As for [`Epoch::put`]; [`Error::InvalidArgument`] also if `op` does not apply to the
+    /// elements. [`Error::TimedOut`] if a lock was not to be had in time: some elements are updated
+    /// then.
     #[inline]
     pub fn accumulate(&self, target: Rank, start: usize, op: Op, values: &[T]) -> Result<()> {
         check_op::<T>(op)?;
@@ -70,11 +94,11 @@ impl<T: Element> Epoch<'_, T> {
     /// As [`Epoch::accumulate`], and fills `result` with what was there, element by element. With
     /// [`Op::NoOp`] it is an atomic read, and `values` may be empty.
     ///
-    /// Blocks until the result is there. Cost per element: see [`Element::fetch_op`].
+    /// Blocks until the result is there. Cost as for [`Epoch::accumulate`].
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] if `op` does not apply to the elements, or if there are not as
-    /// many values as results.
+    /// As for [`Epoch::accumulate`]; [`Error::InvalidArgument`] also if there are not as many
+    /// values as results.
     pub fn get_accumulate(
         &self,
         target: Rank,
@@ -108,6 +132,9 @@ impl<T: Element> Epoch<'_, T> {
     }
 
     /// Atomically replaces one element of `target` by `element OP value`; returns what was there.
+    /// With [`Op::NoOp`] it is an atomic read.
+    ///
+    /// Cost and errors as for [`Epoch::accumulate`]; by packets it waits for the answer.
     #[inline]
     pub fn fetch_and_op(&self, target: Rank, index: usize, op: Op, value: T) -> Result<T> {
         check_op::<T>(op)?;
@@ -126,7 +153,9 @@ impl<T: Element> Epoch<'_, T> {
     }
 
     /// Atomically replaces one element of `target` by `new` if its bits equal `expected`'s;
-    /// returns what was there.
+    /// returns what was there, which tells whether it was replaced.
+    ///
+    /// Cost and errors as for [`Epoch::fetch_and_op`].
     #[inline]
     pub fn compare_and_swap(&self, target: Rank, index: usize, expected: T, new: T) -> Result<T> {
         self.admit("compare_and_swap", target)?;
