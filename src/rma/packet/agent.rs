@@ -71,7 +71,11 @@ impl Agent {
                     && let Some(mut state) = agent.try_enter()
                 {
                     // Damage stays, and is reported by the next call.
-                    let _ = state.look(node);
+                    let found = state.look(node).unwrap_or(true);
+                    drop(state);
+                    if found && agent.drivers() > 0 {
+                        doorbell(node, node.slot()).notify();
+                    }
                 }
             });
         }

@@ -87,13 +87,12 @@ impl Packets {
         mut step: impl FnMut(&mut State) -> Poll<Result<R>>,
     ) -> Result<R> {
         let mut state = self.agent.enter()?;
-        if !self.agent.threaded() {
-            state.look(&self.node)?;
-        }
-        if let Poll::Ready(done) = step(&mut state) {
+        let found = !self.agent.threaded() && state.look(&self.node)?;
+        let done = step(&mut state);
+        self.leave(state, found, 0);
+        if let Poll::Ready(done) = done {
             return done;
         }
-        drop(state);
         let _driving = self.agent.driving();
         let deadline = self.team.deadline();
         let mut retry = false;
@@ -109,7 +108,7 @@ impl Packets {
                 };
                 let done = step(&mut state);
                 let again = state.retry;
-                self.leave(state, found);
+                self.leave(state, found, 1);
                 match done {
                     Poll::Ready(done) => Some(done.map(Some)),
                     Poll::Pending if again && !retry => Some(Ok(None)),
@@ -130,10 +129,11 @@ impl Packets {
         }
     }
 
-    /// Releases the lock, and tells other waiting calls if something had arrived.
-    fn leave(&self, state: Entered<'_>, found: bool) {
+    /// Releases the lock, and tells other waiting calls if something had arrived: it may be what
+    /// they wait for. `mine`: the caller is so many of those that wait.
+    fn leave(&self, state: Entered<'_>, found: bool, mine: u32) {
         drop(state);
-        if found && self.agent.drivers() > 1 {
+        if found && self.agent.drivers() > mine {
             doorbell(&self.node, self.node.slot()).notify();
         }
     }
@@ -274,7 +274,7 @@ impl Remote for Packets {
         let mut state = self.agent.enter()?;
         let found = state.look(&self.node)?;
         let done = state.world.collect(ticket.0, waker);
-        self.leave(state, found);
+        self.leave(state, found, 0);
         self.agent.looks.fetch_add(1, crate::base::sync::Ordering::Relaxed);
         match done {
             None => {
@@ -337,7 +337,8 @@ impl Remote for Packets {
 
     fn recovered_from(&self, target: Rank) -> Result<Option<Rank>> {
         let lost = self.ask("lock", |e, around, id| e.locked(around, id, target.0))?;
-        Ok(lost.map(Rank))
+        // A rank beyond the team is nothing that a member found.
+        Ok(lost.filter(|&rank| rank < self.team.size()).map(Rank))
     }
 
     fn unlock(&self, target: Rank) -> Result<()> {
@@ -388,7 +389,7 @@ impl Remote for Packets {
         let here = &mut *state;
         let around = &mut Around { node: &self.node, world: &mut here.world };
         let over = here.engine.wait(around, self.id);
-        self.leave(state, found);
+        self.leave(state, found, 0);
         match over {
             Poll::Pending => Ok(false),
             Poll::Ready(Ok(())) => Ok(true),
