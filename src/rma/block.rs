@@ -159,15 +159,14 @@ const _: () = {
     assert!(size_of::<Stripe>() == 64);
 };
 
-/// Offsets in a block for a team of some size.
+/// Offsets in a block for a team of some size. Small numbers: every window keeps them.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Plan {
     /// Words of a set, and the bytes it takes.
-    words: usize,
-    set: usize,
-    parts: usize,
-    part: usize,
-    pub(super) bytes: u64,
+    words: u32,
+    set: u32,
+    parts: u32,
+    part: u32,
 }
 
 const PASSIVE: usize = size_of::<PartInfo>();
@@ -192,8 +191,14 @@ impl Plan {
         let set = (words * 8).next_multiple_of(64);
         let parts = size_of::<WindowHeader>() + set;
         let part = SETS + 3 * set + STRIPES * size_of::<Stripe>();
-        let bytes = round_up((parts + part * size as usize) as u64, PAGE);
-        Plan { words, set, parts, part, bytes }
+        // A team has at most as many members as a node has slots: far below what a u32 holds.
+        let [words, set, parts, part] = [words, set, parts, part].map(|n| n as u32);
+        Plan { words, set, parts, part }
+    }
+
+    /// Bytes of the block of a team of `size`.
+    pub(super) fn bytes(&self, size: u32) -> u64 {
+        round_up(u64::from(self.parts) + u64::from(self.part) * u64::from(size), PAGE)
     }
 }
 
@@ -241,7 +246,9 @@ impl WindowBlock {
     #[inline]
     pub fn everywhere(&self) -> Bits<'_> {
         // SAFETY: the set follows the header inside the block that `kind::life` checked.
-        unsafe { Bits::new(self.base.add(size_of::<WindowHeader>()).cast(), self.plan.words) }
+        unsafe {
+            Bits::new(self.base.add(size_of::<WindowHeader>()).cast(), self.plan.words as usize)
+        }
     }
 
     /// A record in a member's part; ranks beyond the team fold onto rank 0.
@@ -251,7 +258,7 @@ impl WindowBlock {
     #[inline]
     unsafe fn record<T: SharedLayout>(&self, rank: u32, at: usize) -> &T {
         let rank = if rank < self.team.size() { rank } else { 0 };
-        let at = self.plan.parts + self.plan.part * rank as usize + at;
+        let at = self.plan.parts as usize + self.plan.part as usize * rank as usize + at;
         // SAFETY: rank < size, so the record lies inside the block that `kind::life` checked.
         unsafe { self.base.add(at).cast().as_ref() }
     }
@@ -293,24 +300,24 @@ impl WindowBlock {
     /// One of the sets of a member's part.
     #[inline]
     pub fn set(&self, rank: u32, which: Set) -> Bits<'_> {
-        let at = SETS + which as usize * self.plan.set;
+        let at = SETS + which as usize * self.plan.set as usize;
         // SAFETY: as the layout says; the set has plan.set bytes.
         unsafe {
             let first: &AtomicWord = self.record(rank, at);
-            Bits::new(NonNull::from(&first.0), self.plan.words)
+            Bits::new(NonNull::from(&first.0), self.plan.words as usize)
         }
     }
 
     /// The locks of accumulates.
     #[inline]
     pub fn stripes(&self) -> Stripes {
-        let at = self.plan.parts + SETS + 3 * self.plan.set;
+        let at = self.plan.parts as usize + SETS + 3 * self.plan.set as usize;
         // SAFETY: inside the block that `open` checked.
         let first = unsafe { self.base.add(at) }.cast();
         // Parts in one block are one memory to whoever looks across them: one set of locks.
         let joined = self.header().home.load(Ordering::Relaxed) != 0;
         let parts = if joined { 1 } else { self.team.size() };
-        Stripes { first, step: self.plan.part, parts }
+        Stripes { first, step: self.plan.part as usize, parts }
     }
 }
 

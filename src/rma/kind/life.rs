@@ -82,10 +82,10 @@ impl WindowBlock {
         let plan = Plan::new(team.size());
         let nonce = random()? | 1;
         // Both are claimed by this process until a second one has joined: see `shm::alloc`.
-        let at = node.claim_commons(plan.bytes)?;
+        let at = node.claim_commons(plan.bytes(team.size()))?;
         let fill = || {
-            node.reserve(at, plan.bytes, "a window's control lines")?;
-            let base = locate(node.mapping(), at, plan.bytes, PAGE)?;
+            node.reserve(at, plan.bytes(team.size()), "a window's control lines")?;
+            let base = locate(node.mapping(), at, plan.bytes(team.size()), PAGE)?;
             let heap = if range.bytes == 0 { 0 } else { node.alloc_symmetric(range.bytes, true)? };
             Ok((base, heap))
         };
@@ -118,7 +118,7 @@ impl WindowBlock {
         let node = team.node();
         let plan = Plan::new(team.size());
         let at = ticket.at;
-        let base = locate(node.mapping(), at, plan.bytes, PAGE)?;
+        let base = locate(node.mapping(), at, plan.bytes(team.size()), PAGE)?;
         let stage = AtomicU32::new(Stage::Outside as u32);
         let mut block =
             WindowBlock { at, base, plan, team: team.clone(), heap: 0, bytes: 0, stage };

@@ -26,8 +26,9 @@ const MEMORY: &str = "window-memory";
 const RATE: &str = "window-rate";
 /// Ranks of a node in the simulation of a copy per node, the paper's.
 const PER_NODE: usize = 16;
-/// Windows made to see what one takes.
-const WINDOWS: usize = 32;
+/// Windows made to see what one takes: enough that what the allocator keeps of freed memory does
+/// not count.
+const WINDOWS: usize = 256;
 /// Puts to a target before the next one's turn, the paper's.
 const BATCH: u64 = 10;
 /// Elements worked on.
