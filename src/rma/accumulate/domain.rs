@@ -387,6 +387,7 @@ impl Domain {
         mut run: Run,
         wait: bool,
     ) -> Result<bool> {
+        let all = run.count;
         if let Some(native) = kinds.native {
             while run.count > 0 && self.near.bias().is_native() {
                 let now = run.count.min(SECTION);
@@ -407,7 +408,8 @@ impl Domain {
         let stripe = self.stripe(part, run.at.addr());
         let guard = match self.try_lock(stripe) {
             Some(guard) => guard,
-            None if !wait => return Ok(false),
+            // Once some are updated the rest cannot be put off: all would be done again.
+            None if !wait && run.count == all => return Ok(false),
             None => self.lock(stripe, kinds.native.is_some())?,
         };
         // SAFETY: the caller's; the lock is held.
