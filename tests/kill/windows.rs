@@ -28,6 +28,11 @@ pub const WORKS: &[Work] = &[
         run: locks,
     },
     Work { name: "signals", points: &["after a signal"], run: signals },
+    Work {
+        name: "groups",
+        points: &["after post", "in an access epoch", "after complete", "between groups"],
+        run: groups,
+    },
     Work { name: "large", points: &["between large accumulates"], run: large },
 ];
 
@@ -208,4 +213,28 @@ fn unless_dead(result: Result<()>) -> Result<()> {
         Err(error) if error.is_death() => Ok(()),
         other => other,
     }
+}
+
+/// Everybody exposes to everybody: a death concerns all.
+fn groups(team: &Team, rounds: u32) -> Result<()> {
+    let window = Window::<u64>::allocate(team, 2 * team.size() as usize)?;
+    let everybody: Vec<Rank> = team.ranks().collect();
+    let mine = 2 * team.rank().index();
+    for round in 1..=u64::from(rounds) {
+        let exposure = window.post(&everybody)?;
+        at("after post");
+        let epoch = window.start(&everybody)?;
+        for &target in &everybody {
+            epoch.put(target, mine, &[round, round])?;
+            at("in an access epoch");
+        }
+        epoch.complete()?;
+        at("after complete");
+        exposure.wait()?;
+        for word in 0..2 * team.size() as usize {
+            assert_eq!(window.local().get(word)?, round, "what an origin put and completed");
+        }
+        at("between groups");
+    }
+    team.barrier()
 }

@@ -16,6 +16,11 @@
 //! way is enough, however many epochs follow each other. A wait that timed out leaves the exposure
 //! open for that reason.
 //!
+//! **Deaths.** `start` fails with the first dead target. `wait` lets the living origins complete first.
+//! But a living member may have given up because of a death that the waiting one does not wait for,
+//! so both end with an error a few looks after any death in the team: `start` with no epoch open,
+//! and the posts that came kept; `wait` with the exposure open, for late completions must find it.
+//!
 //! Both waits are by the owner of the sets, on its `ActiveLine`. Cost per member of a group: one
 //! read-modify-write of a line of the other's, and a look whether it sleeps.
 
@@ -23,11 +28,16 @@ use super::super::block::Set;
 use super::super::core::Core;
 use super::Assertions;
 use super::state::{GUARDED, NONE, OFFERED, POSTED, START};
-use crate::base::{Error, Rank, Result, reentry};
+use crate::base::sync::Ordering;
+use crate::base::{Error, Rank, Result, Slot, reentry};
 use crate::shm::bits::Bits;
 use crate::shm::lock::part::{self, Parts};
 use std::cell::RefCell;
 use std::sync::Arc;
+
+/// Looks for deaths, before which others can still do what is waited for although somebody died:
+/// some sleeps of a wait, a few tenths of a second.
+const LOOKS_AFTER_A_DEATH: u32 = 8;
 
 /// What waiting for some members found.
 struct Arrival {
@@ -151,6 +161,15 @@ impl Core {
         }
     }
 
+    /// A member of the team that is known to be dead.
+    fn somebody_dead(&self) -> Option<Slot> {
+        let (team, node) = (&self.block.team, self.block.team.node());
+        if node.header().deaths.load(Ordering::Relaxed) == 0 {
+            return None;
+        }
+        team.ranks().filter_map(|rank| team.slot_of(rank).ok()).find(|&slot| node.is_dead(slot))
+    }
+
     fn death_of(&self, rank: Rank, during: &'static str) -> Result<Error> {
         Ok(self.block.team.node().died(self.block.team.slot_of(rank)?, during))
     }
@@ -202,7 +221,15 @@ impl Core {
             let rest = !dead.is_empty() && (!all || missing().all(|member| dead.contains(member)));
             (arrived || rest).then_some(())
         };
+        let mut looks = 0;
         let look = || {
+            // A living one may have given up because of a death that we do not wait for.
+            if let Some(slot) = self.somebody_dead() {
+                looks += 1;
+                if looks > LOOKS_AFTER_A_DEATH {
+                    return Err(node.died(slot, during));
+                }
+            }
             for &member in missing() {
                 if !dead.borrow().contains(&member) && node.probe(team.slot_of(member)?) {
                     // What it did last is there by now.

@@ -39,12 +39,16 @@ impl<T: Datum> Window<T> {
 
 impl<T: Datum> ExposureEpoch<'_, T> {
     /// Waits until all origins have completed their accesses, which can be seen in the part then.
-    /// An origin that gave up before it completed, but lives, is waited for.
+    /// An origin that gave up before it completed, but lives, is waited for unless somebody in the
+    /// team has died.
     ///
     /// # Errors
     /// [`crate::Error::RankDied`] if an origin died before it completed: the others have, and the
-    /// epoch is over. [`crate::Error::TimedOut`] names those that have not completed: the part stays
-    /// exposed, and [`crate::rma::Unguarded::wait`] goes on waiting.
+    /// epoch is over; or, some tenths of a second after the death of any member of the team, if
+    /// living origins have not completed: then the part stays exposed.
+    /// [`crate::Error::TimedOut`] names those that have not completed: the part stays exposed too.
+    /// [`crate::rma::Unguarded::test`] and [`crate::rma::Unguarded::wait`] go on with an exposure
+    /// that is left open.
     pub fn wait(mut self) -> Result<()> {
         self.close()
     }
