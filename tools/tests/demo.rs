@@ -248,7 +248,8 @@ fn survivors_of_a_killed_rank_end_with_an_error_that_says_so() {
             assert!(!err.contains("panicked"), "rank {rank}: {err}");
             // A rank that was through before the victim died ends well; one that heard of it late
             // names the rank it waited for, which had left with the error.
-            let named = err.starts_with("hither: rank ") && err.contains(" died (");
+            let dead = [" died (", " died inside an active message"];
+            let named = err.starts_with("hither: rank ") && dead.iter().any(|e| err.contains(e));
             let well = exit.ok() || matches!(exit, Exit::Code(1)) && named;
             assert!(well, "rank {rank} {exit}: {err}");
         }
