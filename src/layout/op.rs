@@ -333,7 +333,8 @@ mod tests {
                 .to_vec()
         };
         for op in Op::ALL {
-            for count in [0, 1, 3, 63, 64, 65, 700] {
+            let counts: &[u64] = if cfg!(miri) { &[0, 3] } else { &[0, 1, 3, 63, 64, 65, 700] };
+            for &count in counts {
                 let a: Vec<T> = (0..count).map(|i| make(i * 7 % 5)).collect();
                 let b: Vec<T> = (0..count).map(|i| make(i * 3 % 4)).collect();
                 let want: Vec<T> = a.iter().zip(&b).map(|(a, b)| T::combine(op, *a, *b)).collect();

@@ -294,13 +294,19 @@ pub(super) mod tests {
             for &count in counts {
                 for shift in 0..3 {
                     let pick = |i: usize| samples[(i * 7 + i / 5) % samples.len()];
-                    let mut there: Vec<T> = (0..count + 8).map(pick).collect();
+                    // Aligned as elements in windows are, to what their atomic accesses need.
+                    let len = count + 8;
+                    let mut words = vec![0u128; (len * size_of::<T>()).div_ceil(16)];
+                    // SAFETY: that many bytes, aligned for any T, of which any bits make one.
+                    let there =
+                        unsafe { std::slice::from_raw_parts_mut(words.as_mut_ptr().cast(), len) };
+                    (0..len).for_each(|i| there[i] = pick(i));
                     let from: Vec<T> = (3..count + 11).map(|i| pick(i * 3)).collect();
-                    let mut want = there.clone();
+                    let mut want = there.to_vec();
                     for i in 0..count {
                         want[shift + i] = T::combine(op, there[shift + i], from[i]);
                     }
-                    let before = there.clone();
+                    let before = there.to_vec();
                     for fetch in [false, true] {
                         there.copy_from_slice(&before);
                         // Results over operands, as a caller may ask for.
@@ -311,7 +317,7 @@ pub(super) mod tests {
                         let from = operands.as_mut_ptr().cast_const().cast();
                         // SAFETY: private memory of at least `count` elements each.
                         unsafe { update(Run { op, at, from, count, result }) };
-                        assert_eq!(bytes(&there), bytes(&want), "{op:?} {count} {shift} {fetch}");
+                        assert_eq!(bytes(there), bytes(&want), "{op:?} {count} {shift} {fetch}");
                         if fetch {
                             let old = &before[shift..shift + count];
                             assert_eq!(bytes(&operands[..count]), bytes(old), "{op:?}");
@@ -368,7 +374,7 @@ pub(super) mod tests {
         // SAFETY: `cell` is aligned, alive and private.
         unsafe {
             assert_eq!(f64::compare_swap(&mut cell, 0.0, 1.0).to_bits(), (-0.0f64).to_bits());
-            assert_eq!(f64::load(&cell).to_bits(), (-0.0f64).to_bits());
+            assert_eq!(f64::load(&raw mut cell).to_bits(), (-0.0f64).to_bits());
             f64::compare_swap(&mut cell, -0.0, 1.0);
         }
         assert_eq!(cell, 1.0);

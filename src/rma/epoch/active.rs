@@ -18,7 +18,7 @@
 //!
 //! **Deaths.** `start` fails with the first dead target. `wait` lets the living origins complete first.
 //! But a living member may have given up because of a death that the waiting one does not wait for,
-//! so both end with an error a few looks after any death in the team: `start` with no epoch open,
+//! so both end with an error some time after they see any death in the team: `start` with no epoch open,
 //! and the posts that came kept; `wait` with the exposure open, for late completions must find it.
 //!
 //! Both waits are by the owner of the sets, on its `ActiveLine`. Cost per member of a group: one
@@ -29,15 +29,15 @@ use super::super::core::Core;
 use super::Assertions;
 use super::state::{GUARDED, NONE, OFFERED, POSTED, START};
 use crate::base::sync::Ordering;
-use crate::base::{Error, Rank, Result, Slot, reentry};
+use crate::base::{Deadline, Error, Rank, Result, Slot, reentry};
 use crate::shm::bits::Bits;
 use crate::shm::lock::part::{self, Parts};
 use std::cell::RefCell;
 use std::sync::Arc;
+use std::time::Duration;
 
-/// Looks for deaths, before which others can still do what is waited for although somebody died:
-/// some sleeps of a wait, a few tenths of a second.
-const LOOKS_AFTER_A_DEATH: u32 = 8;
+/// How long living members can still do what is waited for once a death in the team is seen.
+const PATIENCE: Duration = Duration::from_millis(300);
 
 /// What waiting for some members found.
 struct Arrival {
@@ -221,14 +221,13 @@ impl Core {
             let rest = !dead.is_empty() && (!all || missing().all(|member| dead.contains(member)));
             (arrived || rest).then_some(())
         };
-        let mut looks = 0;
+        let mut patience: Option<Deadline> = None;
         let look = || {
             // A living one may have given up because of a death that we do not wait for.
-            if let Some(slot) = self.somebody_dead() {
-                looks += 1;
-                if looks > LOOKS_AFTER_A_DEATH {
-                    return Err(node.died(slot, during));
-                }
+            if let Some(slot) = self.somebody_dead()
+                && patience.get_or_insert_with(|| Deadline::after(PATIENCE)).passed()
+            {
+                return Err(node.died(slot, during));
             }
             for &member in missing() {
                 if !dead.borrow().contains(&member) && node.probe(team.slot_of(member)?) {
