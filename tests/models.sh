@@ -9,7 +9,7 @@ cd "$(dirname "$0")/.."
 echo "-- loom --"
 RUSTFLAGS="--cfg loom" CARGO_PROFILE_RELEASE_LTO=off \
     cargo test --release --package hither --lib --target-dir target/loom --no-run
-RUSTFLAGS="--cfg loom" CARGO_PROFILE_RELEASE_LTO=off RUST_BACKTRACE=0 timeout 300 \
+RUSTFLAGS="--cfg loom" CARGO_PROFILE_RELEASE_LTO=off RUST_BACKTRACE=0 timeout 900 \
     cargo test --release --package hither --lib --target-dir target/loom loom_
 
 echo "-- Miri --"
@@ -24,5 +24,5 @@ fi
 export MIRIFLAGS="-Zmiri-disable-isolation -Zmiri-ignore-leaks"
 cargo +nightly miri test --package hither --lib --target-dir target/miri --no-run
 # Property tests draw few cases here: Miri is some hundred times slower than the machine.
-PROPTEST_CASES=2 timeout 420 cargo +nightly miri test --package hither --lib \
+PROPTEST_CASES=2 timeout 1200 cargo +nightly miri test --package hither --lib \
     --target-dir target/miri -- shm::lock shm::ring shm::copy rma::accumulate layout::op layout::located
