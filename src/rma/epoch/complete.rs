@@ -12,8 +12,10 @@ impl Core {
     /// Completes this process's operations on `target` (on all targets for `None`) there.
     #[inline]
     pub(super) fn complete_operations(&self, target: Option<Rank>) -> Result<()> {
+        // Looked at first: behind the fence each load would have to wait for it.
+        let remote = self.remote();
         full_fence();
-        self.complete_away(target)
+        remote.map_or(Ok(()), |remote| remote.flush(target))
     }
 
     /// Completes those that are not direct, which a fence does not.

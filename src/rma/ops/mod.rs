@@ -34,7 +34,7 @@ impl<T: Datum> Epoch<'_, T> {
     /// [`Error::Misuse`] if the epoch does not cover `target`; [`Error::OutOfBounds`];
     /// [`Error::InvalidArgument`] for a rank that is none, or a displacement at which no element
     /// can lie; by packets [`Error::RankDied`] and [`Error::TimedOut`].
-    #[inline]
+    #[inline(always)]
     pub fn put(&self, target: Rank, start: usize, values: &[T]) -> Result<()> {
         self.admit("put", target)?;
         let to = match self.window.place("put", target, start, values.len())? {
@@ -53,7 +53,7 @@ impl<T: Datum> Epoch<'_, T> {
     ///
     /// # Errors
     /// As for [`Epoch::put`].
-    #[inline]
+    #[inline(always)]
     pub fn get(&self, target: Rank, start: usize, into: &mut [T]) -> Result<()> {
         self.admit("get", target)?;
         let from = match self.window.place("get", target, start, into.len())? {
