@@ -36,7 +36,7 @@ pub mod world;
 pub use base::{Deadline, Error, Rank, Result};
 #[cfg(not(loom))]
 pub use {
-    am::{Call, Handler},
+    am::{Call, Handler, Placement, RawCall, VectorCall, VectorHandler},
     layout::{Datum, Kind, Layout, Located, Numeric, Op, Order, Shape},
     rma::{
         AccessEpoch, Assertions, Attached, Attributes, Compare, Element, Epoch, ExposureEpoch,

@@ -1,6 +1,7 @@
 //! Issuing an active message: origin computation.
 
-use super::handler::{Call, Handler};
+use super::call::Call;
+use super::handler::{Handler, text_of};
 use crate::base::sync::Ordering;
 use crate::base::{Error, Rank, Result, reentry};
 use crate::layout::Datum;
@@ -35,16 +36,23 @@ impl<T: Datum> Epoch<'_, T> {
     ) -> Result<()> {
         let window = self.window();
         reentry::refuse_inside("an active message")?;
-        if handler.window != window.id() {
-            return Err(foreign(handler.index));
-        }
+        handler.entry.usable_on(window.id())?;
         self.admit("an active message", target)?;
         let len = persistent.len();
         let first = window.locate("an active message", target, persistent.start, len)?;
         window.check_alive(target, "an active message")?;
         // SAFETY: `locate` checked the range, which stays mapped as long as the window.
         let view = unsafe { View::new(first, len, target, window.domain()) };
-        let call = Call { input, output, persistent: view, start: persistent.start, target };
+        let call = Call {
+            input,
+            output,
+            persistent: view,
+            start: persistent.start,
+            target,
+            segments: 1,
+            segment_offset: 0,
+            form: None,
+        };
         if self.assertions().concurrent_am {
             return run(handler, call);
         }
@@ -90,22 +98,10 @@ fn run<T: Datum, I: Datum, O: Datum>(
     // A handler that unwinds leaves its own data as they are; nothing of the library's is open.
     let outcome = catch_unwind(AssertUnwindSafe(|| (handler.run)(call)));
     drop(inside);
-    outcome.map_err(|payload| panicked(handler.index, target, &*payload))
+    outcome.map_err(|payload| panicked(handler.entry.index(), target, &*payload))
 }
 
 #[cold]
 fn panicked(index: u32, target: Rank, payload: &(dyn std::any::Any + Send)) -> Error {
-    let text = payload
-        .downcast_ref::<&str>()
-        .map(|s| (*s).to_owned())
-        .or_else(|| payload.downcast_ref::<String>().cloned());
-    Error::HandlerPanicked { index, target, message: text.unwrap_or_else(|| "no message".into()) }
-}
-
-#[cold]
-fn foreign(index: u32) -> Error {
-    Error::Misuse {
-        what: "an active message",
-        why: format!("handler {index} was registered on another window; register it on this one"),
-    }
+    Error::HandlerPanicked { index, target, message: text_of(payload) }
 }

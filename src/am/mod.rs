@@ -6,7 +6,15 @@
 //! queue lock in the target's line of the window's block, unless the epoch asserts that they may
 //! run concurrently (§6.4.5).
 
-mod handler;
-mod message;
+// What follows is used by the calls that issue general messages.
+#![allow(dead_code)]
 
-pub use handler::{Call, Handler};
+pub(crate) mod away;
+mod call;
+pub(crate) mod handler;
+mod message;
+pub(crate) mod plan;
+
+pub use call::{Call, RawCall, VectorCall};
+pub use handler::{Handler, VectorHandler};
+pub use plan::Placement;

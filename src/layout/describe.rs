@@ -272,6 +272,19 @@ impl Layout {
         self.0.bytes.node.runs
     }
 
+    /// Whether copies of both, one after the other, put the same bytes at the same places, as far
+    /// as that is seen by comparing normal forms: layouts that were described in the same way are
+    /// the same. Cost: a comparison of two numbers and of the description, none for clones.
+    pub fn same(&self, other: &Layout) -> bool {
+        if Arc::ptr_eq(&self.0, &other.0) {
+            return true;
+        }
+        let (a, b) = (&self.0.bytes, &other.0.bytes);
+        self.extent() == other.extent()
+            && a.offset == b.offset
+            && (Arc::ptr_eq(&a.node, &b.node) || a.node == b.node)
+    }
+
     /// `count` copies, each an extent further on: what operations take.
     #[inline]
     pub fn times(&self, count: usize) -> Shape<'_> {

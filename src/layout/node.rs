@@ -27,7 +27,7 @@ pub(super) const FAR: usize = 1 << 61;
 /// Alignments larger than this are not told apart.
 const MAX_GRAIN: usize = 64;
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub(super) enum Form {
     Runs { count: usize, stride: isize, len: usize },
     Blocks(Box<[Block]>),
@@ -36,20 +36,20 @@ pub(super) enum Form {
 }
 
 /// A run, which ends where the next one begins in packed order.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Block {
     pub offset: isize,
     pub packed: usize,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub(super) struct Item {
     pub offset: isize,
     pub packed: usize,
     pub node: Arc<Node>,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub(super) struct Node {
     pub form: Form,
     /// Bytes in packed form.

@@ -44,7 +44,7 @@
 
 pub mod accumulate;
 mod block;
-mod core;
+pub(crate) mod core;
 pub mod directory;
 pub mod epoch;
 pub mod info;

@@ -29,7 +29,19 @@ pub struct Request<R> {
 enum State<R> {
     Done(Result<R>),
     Waiting(Waiting<R>),
+    #[allow(dead_code, reason = "messages of the room above, which are still refused there")]
+    Going(Box<dyn Going<R>>),
     Taken,
+}
+
+/// An operation of a room above that goes on. Dropping it forgets the result.
+pub(crate) trait Going<R>: Send + Sync {
+    /// The result, if it has come. If not: makes progress, and wakes `waker` once it is worth
+    /// asking again. Not called again after a result.
+    fn poll(&mut self, waker: Option<&Waker>) -> Option<Result<R>>;
+
+    /// As [`Going::poll`], but waits.
+    fn wait(self: Box<Self>) -> Result<R>;
 }
 
 struct Waiting<R> {
@@ -58,8 +70,14 @@ impl<R> Drop for Waiting<R> {
 }
 
 impl<R> Request<R> {
-    pub(super) fn done(value: R) -> Request<R> {
+    pub(crate) fn done(value: R) -> Request<R> {
         Request { state: State::Done(Ok(value)) }
+    }
+
+    /// An operation of a room above.
+    #[allow(dead_code, reason = "see State::Going")]
+    pub(crate) fn going(going: Box<dyn Going<R>>) -> Request<R> {
+        Request { state: State::Going(going) }
     }
 
     pub(super) fn later(
@@ -83,7 +101,24 @@ impl<R> Request<R> {
                 waiting.over = true;
                 waiting.remote.wait(waiting.ticket).and_then(waiting.finish)
             }
+            State::Going(going) => going.wait(),
             State::Taken => Err(taken()),
+        }
+    }
+
+    /// Whether the result is there, or was taken.
+    fn look(&mut self, waker: Option<&Waker>) -> bool {
+        let come = match &mut self.state {
+            State::Waiting(waiting) => waiting.poll(waker),
+            State::Going(going) => going.poll(waker),
+            State::Done(_) | State::Taken => return true,
+        };
+        match come {
+            Some(result) => {
+                self.state = State::Done(result);
+                true
+            }
+            None => false,
         }
     }
 
@@ -93,17 +128,10 @@ impl<R> Request<R> {
     /// [`Error::Misuse`] if the request was awaited before. What became of the operation, `wait`
     /// tells.
     pub fn test(&mut self) -> Result<bool> {
-        match &mut self.state {
-            State::Done(_) => Ok(true),
-            State::Waiting(waiting) => match waiting.poll(None) {
-                Some(result) => {
-                    self.state = State::Done(result);
-                    Ok(true)
-                }
-                None => Ok(false),
-            },
-            State::Taken => Err(taken()),
+        if matches!(self.state, State::Taken) {
+            return Err(taken());
         }
+        Ok(self.look(None))
     }
 }
 
@@ -111,11 +139,8 @@ impl<R: Unpin> Future for Request<R> {
     type Output = Result<R>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<R>> {
-        if let State::Waiting(waiting) = &mut self.state {
-            match waiting.poll(Some(context.waker())) {
-                Some(result) => self.state = State::Done(result),
-                None => return Poll::Pending,
-            }
+        if !self.look(Some(context.waker())) {
+            return Poll::Pending;
         }
         match std::mem::replace(&mut self.state, State::Taken) {
             State::Done(result) => Poll::Ready(result),
@@ -128,7 +153,7 @@ impl<R> fmt::Debug for Request<R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let state = match &self.state {
             State::Done(_) => "done",
-            State::Waiting(_) => "waiting",
+            State::Waiting(_) | State::Going(_) => "waiting",
             State::Taken => "taken",
         };
         f.debug_struct("Request").field("state", &state).finish()
