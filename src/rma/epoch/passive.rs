@@ -3,7 +3,7 @@
 
 use super::super::core::Core;
 use super::super::remote::Locking;
-use super::state::{GUARDED, LOCK_ALL, NONE, OFFERED, misuse};
+use super::state::{GUARDED, LOCK_ALL, NESTED, NONE, OFFERED, misuse};
 use super::{Assertions, LockKind};
 use crate::base::{Rank, Result, reentry};
 use crate::shm::lock::part::{self, Parts, Taken};
@@ -26,8 +26,6 @@ pub(super) struct Grant {
     pub recovered: Option<Rank>,
 }
 
-const NESTED: &str = "this rank holds a lock on the target already, or another of its threads is \
-                      taking one; unlock it first, or share the epoch between the threads";
 const NOT_LOCKED: &str = "this rank holds no lock on the target; lock it first";
 const NO_LOCKS: &str =
     "the window was made with the hint no_locks; make it without to lock its parts";
@@ -58,6 +56,7 @@ impl Core {
             engine
                 .lock(target, Locking { exclusive, no_check: assertions.no_check })
                 .inspect_err(|_| _ = self.epochs.unlist(target.0))?;
+            self.epochs.taken(target.0);
             return Ok(Grant { hold: Hold::Engine, recovered: None });
         }
         if assertions.no_check {
@@ -65,6 +64,7 @@ impl Core {
                 return Err(misuse(what, NESTED));
             }
             self.epochs.list(what, target.0, kind, own)?;
+            self.epochs.taken(target.0);
             return Ok(Grant { hold: Hold::Asserted, recovered: None });
         }
         let deadline = self.block.team.deadline();
@@ -133,7 +133,12 @@ impl Core {
         }
     }
 
+    /// The engine must get one call for each lock: a second one, of another thread, would end an
+    /// epoch of the part that is not the caller's.
     fn unlock_engine(&self, target: Rank) -> Result<()> {
+        if !self.epochs.give_back(target.0) {
+            return Err(misuse("unlock", NOT_LOCKED));
+        }
         let done = self.engine().map_or(Ok(()), |engine| engine.unlock(target));
         self.epochs.unlist(target.0);
         done
@@ -211,7 +216,7 @@ impl Core {
 
     /// Whether this process holds the lock of any part.
     pub(super) fn holds_any(&self) -> Result<bool> {
-        Ok(!self.epochs.groups().ledger.is_empty() || part::holds_any(&*self.block)?)
+        Ok(!self.epochs.groups().lists_none() || part::holds_any(&*self.block)?)
     }
 
     /// Locks all parts, shared. The word of the state says afterwards whether by a guard.

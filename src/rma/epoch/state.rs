@@ -73,10 +73,38 @@ pub(super) struct Groups {
     pub started: Arc<[Rank]>,
     /// Origins of the exposure epoch opened by `post`.
     pub posted: Arc<[Rank]>,
-    /// Locks that the block does not know.
-    pub ledger: Vec<(u32, LockKind)>,
+    /// Locks that the block does not know, one per part.
+    ledger: Vec<Listed>,
     /// Parts locked without a guard, and who was lost while it held them.
     pub recovered: Vec<(u32, Rank)>,
+}
+
+/// A lock that the block does not know. Its entry is made before the lock is asked for and goes
+/// after it has been given back, so that no two threads are about the same part at a time: what
+/// takes and gives back such locks cannot tell one from the other.
+#[derive(Debug)]
+struct Listed {
+    part: u32,
+    kind: LockKind,
+    stage: Stage,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    Taking,
+    Held,
+    GivingBack,
+}
+
+impl Groups {
+    /// Whether the ledger is empty.
+    pub fn lists_none(&self) -> bool {
+        self.ledger.is_empty()
+    }
+
+    fn listed(&mut self, part: u32) -> Option<&mut Listed> {
+        self.ledger.iter_mut().find(|lock| lock.part == part)
+    }
 }
 
 /// A change of a word on its way: what was there comes back unless it is settled.
@@ -185,9 +213,18 @@ impl State {
         Ok(())
     }
 
-    /// Puts a lock that the block does not know on the ledger; on an error it is not there.
+    /// Puts a lock that the block does not know on the ledger, to be taken now; on an error it is
+    /// not there. One thread at a time for each part.
+    ///
+    /// # Errors
+    /// [`Error::Misuse`] if the part is on the ledger already, or an epoch excludes locks.
     pub fn list(&self, what: &'static str, target: u32, kind: LockKind, own: bool) -> Result<()> {
-        self.groups().ledger.push((target, kind));
+        let mut groups = self.groups();
+        if groups.listed(target).is_some() {
+            return Err(misuse(what, NESTED));
+        }
+        groups.ledger.push(Listed { part: target, kind, stage: Stage::Taking });
+        drop(groups);
         self.unlisted.fetch_add(1, Ordering::SeqCst);
         fence_after_rmw();
         self.may_lock(what, own).inspect_err(|_| _ = self.unlist(target))?;
@@ -195,10 +232,28 @@ impl State {
         Ok(())
     }
 
+    /// A lock on the ledger has been taken.
+    pub fn taken(&self, target: u32) {
+        if let Some(lock) = self.groups().listed(target) {
+            lock.stage = Stage::Held;
+        }
+    }
+
+    /// Starts to give a lock on the ledger back; false unless it is held, and nobody else is about
+    /// to give it back.
+    pub fn give_back(&self, target: u32) -> bool {
+        let mut groups = self.groups();
+        let Some(lock) = groups.listed(target).filter(|lock| lock.stage == Stage::Held) else {
+            return false;
+        };
+        lock.stage = Stage::GivingBack;
+        true
+    }
+
     /// Takes a lock off the ledger and the count; false if it is not there.
     pub fn unlist(&self, target: u32) -> bool {
         let mut groups = self.groups();
-        let Some(at) = groups.ledger.iter().position(|(held, _)| *held == target) else {
+        let Some(at) = groups.ledger.iter().position(|lock| lock.part == target) else {
             return false;
         };
         groups.ledger.swap_remove(at);
@@ -212,8 +267,7 @@ impl State {
         if self.unlisted.load(Ordering::Acquire) == 0 {
             return None;
         }
-        let groups = self.groups();
-        groups.ledger.iter().find(|(held, _)| *held == target).map(|(_, kind)| *kind)
+        self.groups().listed(target).map(|lock| lock.kind)
     }
 
     /// Another epoch is used instead of the one that a fence has offered.
@@ -294,6 +348,8 @@ impl State {
     }
 }
 
+pub(super) const NESTED: &str = "this rank holds a lock on the target already, or another of its threads is taking one or \
+     giving it back; unlock it first, or share the epoch between the threads";
 const LOCKED: &str = "this rank holds a lock of this window; unlock it first";
 const EXPOSED: &str = "this rank's part is exposed by post; wait for the end of that first";
 const BETWEEN: &str =
@@ -304,4 +360,50 @@ pub(super) const BY_GUARD: &str =
 #[cold]
 pub(super) fn misuse(what: &'static str, why: impl Into<String>) -> Error {
     Error::Misuse { what, why: why.into() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WHAT: &str = "a test";
+
+    #[test]
+    fn a_lock_on_the_ledger_has_one_thread_from_asking_to_giving_back() {
+        let state = State::default();
+        let list = |target| state.list(WHAT, target, LockKind::Exclusive, false);
+        list(3).unwrap();
+        assert!(!state.give_back(3), "it is being taken by the other");
+        assert!(list(3).is_err());
+        state.taken(3);
+        assert!(list(3).is_err());
+        list(4).unwrap();
+        assert!(state.give_back(3));
+        assert!(!state.give_back(3), "the other does already");
+        assert!(list(3).is_err(), "not before it has been given back");
+        assert_eq!(state.listed(3), Some(LockKind::Exclusive));
+        assert!(state.unlist(3) && !state.unlist(3));
+        assert_eq!(state.listed(3), None);
+        list(3).unwrap();
+    }
+
+    #[test]
+    fn of_threads_that_ask_at_a_time_one_gets_a_lock_on_the_ledger() {
+        let state = State::default();
+        let barrier = std::sync::Barrier::new(3);
+        for round in 0..2000 {
+            let gained: u32 = std::thread::scope(|scope| {
+                let ask = || {
+                    barrier.wait();
+                    let gained = state.list(WHAT, 1, LockKind::Shared, false).is_ok();
+                    barrier.wait();
+                    u32::from(gained)
+                };
+                let threads: Vec<_> = (0..3).map(|_| scope.spawn(ask)).collect();
+                threads.into_iter().map(|thread| thread.join().unwrap()).sum()
+            });
+            assert_eq!(gained, 1, "round {round}");
+            assert!(state.unlist(1));
+        }
+    }
 }

@@ -2,7 +2,7 @@
 
 use super::{EXCLUSIVE, SHARED, add_one, next, until, word};
 use crate::Written;
-use hither::{Epoch, Error, Job, Op, Rank, Result, Window};
+use hither::{Assertions, Epoch, Error, Job, Op, Rank, Result, Window};
 use std::time::Duration;
 
 pub const CASES: &[Written] = &[
@@ -17,6 +17,7 @@ pub const CASES: &[Written] = &[
     ("locks_end_at_deadlines", lock_deadline),
     ("flushes_of_all_forms", flushes),
     ("threads_share_an_epoch", threads),
+    ("threads_unlock_at_the_same_time", threads_unlock),
 ];
 
 fn exclusive_locks(job: &Job) -> Result<()> {
@@ -320,5 +321,40 @@ fn threads(job: &Job) -> Result<()> {
     })?;
     job.team().barrier()?;
     assert_eq!(window.local().get(0)?, 3 * EACH);
+    job.team().barrier()
+}
+
+/// Threads that give a lock back at the same moment: one of them does, and the lock is as good as
+/// before for all that follows.
+fn threads_unlock(job: &Job) -> Result<()> {
+    const ROUNDS: u64 = 150;
+    const THREADS: usize = 3;
+    let window = Window::<u64>::allocate(job.team(), 1)?;
+    let unguarded = window.unguarded();
+    let together = std::sync::Barrier::new(THREADS);
+    for target in [next(job), job.rank()] {
+        for round in 0..ROUNDS {
+            unguarded.lock(target, EXCLUSIVE, Assertions::default())?;
+            add_one(&unguarded.epoch(target)?, target, 0)?;
+            let unlock = || {
+                together.wait();
+                match unguarded.unlock(target) {
+                    Ok(()) => Ok(1),
+                    Err(Error::Misuse { .. }) => Ok(0),
+                    Err(error) => Err(error),
+                }
+            };
+            let unlocked: Result<u32> = std::thread::scope(|scope| {
+                let threads: Vec<_> = (0..THREADS).map(|_| scope.spawn(unlock)).collect();
+                threads.into_iter().map(|thread| thread.join().expect("a thread")).sum()
+            });
+            assert_eq!(unlocked?, 1, "threads that unlocked in round {round}");
+        }
+    }
+    job.team().barrier()?;
+    let epoch = window.lock(job.rank(), SHARED)?;
+    let done = word(&epoch, job.rank(), 0)?;
+    epoch.unlock()?;
+    assert_eq!(done, 2 * ROUNDS);
     job.team().barrier()
 }
