@@ -34,6 +34,7 @@
 //! | [`accumulate`] | the atomic domain of a window |
 //! | [`view`] | loads and stores on mapped parts |
 //! | `remote` | the seam to parts that are not mapped; a network will be one more implementation |
+//! | `foreign` | the seam to the room above: messages whose units travel among the operations |
 //! | `packet` | the implementation of that by packets: transport, wire form, execution, progress |
 //! | [`runtime`] | its engine: the protocol as state machines, without input or output |
 //!
@@ -47,6 +48,7 @@ mod block;
 pub(crate) mod core;
 pub mod directory;
 pub mod epoch;
+pub(crate) mod foreign;
 pub mod info;
 pub mod kind;
 pub mod memory;

@@ -13,11 +13,14 @@
 //! Everything here is untyped: bytes, element kinds, ranks of the window's team. One object
 //! stands for one window in one process; any thread may call.
 
+use super::foreign::Foreign;
 use super::ops::transfer::Action;
-use crate::base::{Rank, Result};
+use super::runtime::Fault;
+use crate::base::{Error, Rank, Result};
 use crate::layout::{Kind, Shape};
 use std::fmt::Debug;
 use std::marker::PhantomData;
+use std::sync::Arc;
 use std::task::Waker;
 
 /// Memory of this process that an operation reads or writes.
@@ -115,6 +118,7 @@ pub(crate) struct Locking {
 ///
 /// Waits notice dead peers ([`crate::Error::RankDied`]) and take the team's deadline. Operations
 /// by one process on one target's part are carried out there in the order of the calls.
+#[allow(dead_code)] // Those for `Foreign`, which the room above will call.
 pub(crate) trait Remote: Debug + Send + Sync {
     /// Posts an operation.
     ///
@@ -184,6 +188,32 @@ pub(crate) trait Remote: Debug + Send + Sync {
 
     /// Waits until all origins have completed; whether they have, if not to wait.
     fn exposure_over(&self, wait: bool) -> Result<bool>;
+
+    /// Takes in who performs operations that are not one-sided ones: once per window, by every
+    /// member before any of them issues one.
+    fn attach(&self, foreign: Arc<dyn Foreign>);
+
+    /// Makes progress until `step`, which is asked after every look at what has arrived, is done;
+    /// sleeps when that does not pay.
+    ///
+    /// # Errors
+    /// The team's deadline, damage, what `step` returns.
+    fn drive(
+        &self,
+        during: &'static str,
+        step: &mut dyn FnMut() -> Option<Result<()>>,
+    ) -> Result<()>;
+
+    /// A call that has what was attached pump now. For threads that are none of the program's; it
+    /// keeps the window's peers reachable, but not the window.
+    fn kicker(&self) -> Box<dyn Fn() + Send + Sync>;
+
+    /// Most bytes of the body of an operation or note.
+    fn most_body(&self) -> usize;
+
+    /// The error that a refusal of `target` stands for, and whether it is that the target has
+    /// dropped the window.
+    fn refusal(&self, during: &'static str, target: Rank, fault: Fault) -> (Error, bool);
 
     /// What this process has done on all such windows, and what it holds: names and values.
     fn counters(&self) -> Vec<(&'static str, u64)>;

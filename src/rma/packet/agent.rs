@@ -15,12 +15,15 @@ use super::wire::{self, Packet};
 use super::world::{Around, Site, World};
 use crate::base::sync::{AtomicU32, Ordering};
 use crate::base::{Deadline, Error, Rank, Result, Slot, settings};
+use crate::coll::Team;
 use crate::link::service::{Channel, Inlet, Outlet, doorbell};
-use crate::rma::runtime::{Engine, Handled, Limits, Message, Sent, WindowId};
+use crate::rma::foreign::{Foreign, Outgoing};
+use crate::rma::runtime::{Engine, Handled, Limits, Message, Sent, Trouble, WindowId};
 use crate::shm::node::Node;
 use crate::shm::segment::{INBOX_BYTES, SERVICES};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::task::{Poll, Waker};
 use std::time::Duration;
 
 /// Most messages taken from an inbox in one look.
@@ -72,8 +75,8 @@ impl Agent {
                 {
                     // Damage stays, and is reported by the next call.
                     let found = state.look(node).unwrap_or(true);
-                    drop(state);
-                    if found && agent.drivers() > 0 {
+                    let ran = agent.leave(state);
+                    if (found || ran) && agent.drivers() > 0 {
                         doorbell(node, node.slot()).notify();
                     }
                 }
@@ -146,6 +149,18 @@ impl Agent {
         self.threaded
     }
 
+    /// Releases the lock and, where no thread does it, runs what is due: whether anything was. It
+    /// has something to send then.
+    pub fn leave(&self, state: Entered<'_>) -> bool {
+        if self.threaded || !state.world.foreigners.iter().any(|(_, foreign)| foreign.due()) {
+            return false;
+        }
+        let due = state.world.foreigners.iter().filter(|(_, foreign)| foreign.due());
+        let due: Vec<Arc<dyn Foreign>> = due.map(|(_, foreign)| foreign.clone()).collect();
+        drop(state);
+        due.iter().filter(|foreign| foreign.run_due()).count() > 0
+    }
+
     /// Takes a window in; the first one starts the thread.
     pub fn add(self: &Arc<Agent>, node: &Arc<Node>, id: WindowId, site: Site) -> Result<()> {
         let mut thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
@@ -161,6 +176,7 @@ impl Agent {
 
     /// Lets a window go; the last one ends the thread. Whoever waits for its data is told.
     pub fn remove(&self, node: &Node, id: WindowId) {
+        self.dismiss(id);
         let mut thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
         let mut state = Entered(Some(self.state.lock().unwrap_or_else(PoisonError::into_inner)));
         let here = &mut *state;
@@ -178,6 +194,41 @@ impl Agent {
         }
     }
 
+    /// Takes in who performs a window's other operations.
+    pub fn attach(&self, id: WindowId, foreign: Arc<dyn Foreign>) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let world = &mut state.world;
+        let Some(site) = world.sites.get_mut(&id) else { return };
+        for rank in &site.buried {
+            foreign.died(Rank(*rank));
+        }
+        site.foreign = Some(foreign.clone());
+        world.foreigners.push((id, foreign));
+    }
+
+    /// Lets go who performs a window's other operations: nothing is run when it returns.
+    fn dismiss(&self, id: WindowId) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let foreign = state.world.sites.get_mut(&id).and_then(|site| site.foreign.take());
+        state.world.foreigners.retain(|(of, _)| *of != id);
+        drop(state);
+        if let Some(foreign) = foreign {
+            foreign.close();
+        }
+    }
+
+    /// Has those pump that have something to send, and leaves to the thread or the next call what
+    /// finds no room.
+    pub fn kick(&self, node: &Node) {
+        let Ok(mut state) = self.enter() else { return };
+        let found = state.look(node).unwrap_or(true);
+        let left = state.retry;
+        drop(state);
+        if left || found && self.drivers() > 0 {
+            doorbell(node, node.slot()).notify();
+        }
+    }
+
     /// Counters of engine and transport, and the bytes they hold.
     pub fn counters(&self) -> Vec<(&'static str, u64)> {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
@@ -192,6 +243,14 @@ impl Agent {
             ("units_awaited", claims),
             ("result_bytes", gathered),
         ]);
+        for (_, foreign) in &state.world.foreigners {
+            for (name, value) in foreign.counters() {
+                match all.iter_mut().find(|(known, _)| *known == name) {
+                    Some((_, sum)) => *sum += value,
+                    None => all.push((name, value)),
+                }
+            }
+        }
         all
     }
 
@@ -325,12 +384,40 @@ impl State {
             }
         }
         let wants = self.engine.progress(&mut Around { node, world: &mut self.world });
+        let wants = self.pump(node).unwrap_or(wants);
         self.retry = wants || self.stuck.is_some();
         let deaths = node.header().deaths.load(Ordering::Acquire);
         if deaths != self.deaths && self.bury(node)? {
             found = true;
         }
         Ok(found)
+    }
+
+    /// Has those pump that have something to send; whether the engine wants to be asked again, if
+    /// there were any.
+    fn pump(&mut self, node: &Node) -> Option<bool> {
+        let mut wants = None;
+        for i in 0..self.world.foreigners.len() {
+            let (window, foreign) = &self.world.foreigners[i];
+            if !foreign.busy() {
+                continue;
+            }
+            let (window, foreign) = (*window, foreign.clone());
+            loop {
+                let around = Around { node, world: &mut self.world };
+                let mut out =
+                    Out { engine: &mut self.engine, around, window, blocked: false, sent: false };
+                let did = foreign.pump(&mut out);
+                let Out { blocked, sent, .. } = out;
+                // What was given may be kept yet, or stand where there was no room.
+                let left = self.engine.progress(&mut Around { node, world: &mut self.world });
+                wants = Some(wants == Some(true) || left || blocked);
+                if !blocked || !did || !sent {
+                    break;
+                }
+            }
+        }
+        wants
     }
 
     /// Tells the engine of members that are gone, once all that they had sent has been taken.
@@ -361,7 +448,11 @@ impl State {
         for &(id, rank) in &gone {
             let Some(site) = self.world.sites.get_mut(&id) else { continue };
             site.buried.insert(rank);
+            let foreign = site.foreign.clone();
             self.engine.peer_dead(&mut Around { node, world: &mut self.world }, id, rank);
+            if let Some(foreign) = foreign {
+                foreign.died(Rank(rank));
+            }
         }
         Ok(!gone.is_empty())
     }
@@ -397,6 +488,68 @@ impl State {
             }
         }
         Ok(!replies && !requests)
+    }
+}
+
+#[allow(dead_code)] // Read by what the room above will attach.
+/// What [`Foreign::pump`] sends through.
+struct Out<'a> {
+    engine: &'a mut Engine,
+    around: Around<'a>,
+    window: WindowId,
+    /// Something found no room.
+    blocked: bool,
+    /// Something found room.
+    sent: bool,
+}
+
+impl Outgoing for Out<'_> {
+    fn operate(&mut self, target: Rank, body: &[u8]) -> Poll<Result<()>> {
+        let given = self.engine.operate(&mut self.around, self.window, target.0, body, None);
+        match given {
+            Poll::Pending => self.blocked = true,
+            Poll::Ready(_) => self.sent = true,
+        }
+        let (node, sites) = (self.around.node, &self.around.world.sites);
+        given.map_err(|trouble| match sites.get(&self.window) {
+            Some(site) => trouble_of(node, &site.team, "an active message", trouble),
+            None => fault::gone("an active message", target),
+        })
+    }
+
+    fn push(&mut self, target: Rank) {
+        self.engine.push(&mut self.around, self.window, target.0);
+    }
+
+    fn note(&mut self, to: Rank, body: &[u8]) -> Sent {
+        let sent = self.engine.note(&mut self.around, self.window, to.0, body);
+        match sent {
+            Sent::Full => self.blocked = true,
+            Sent::Yes | Sent::Gone => self.sent = true,
+        }
+        sent
+    }
+
+    fn wake(&mut self, waker: Waker) {
+        self.around.world.wake.push(waker);
+    }
+}
+
+/// The error that `trouble` stands for.
+pub(super) fn trouble_of(
+    node: &Node,
+    team: &Team,
+    during: &'static str,
+    trouble: Trouble,
+) -> Error {
+    match trouble {
+        Trouble::Dead(rank) => match team.slot_of(Rank(rank)) {
+            Ok(slot) if node.is_dead(slot) => node.died(slot, during),
+            Ok(_) => fault::gone(during, Rank(rank)),
+            Err(error) => error,
+        },
+        Trouble::Remote(rank, fault) => fault::error(during, Rank(rank), fault),
+        Trouble::Misuse(why) => Error::Misuse { what: during, why: why.into() },
     }
 }
 

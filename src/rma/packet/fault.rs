@@ -57,6 +57,11 @@ pub(super) fn error(what: &'static str, target: Rank, fault: Fault) -> Error {
     }
 }
 
+/// Whether it says that the target has dropped the window.
+pub(super) fn is_closed(fault: &Fault) -> bool {
+    fault.code == CLOSED
+}
+
 /// `target` has dropped the window.
 pub(super) fn gone(what: &'static str, target: Rank) -> Error {
     Error::Misuse {

@@ -33,6 +33,8 @@ mod world;
 #[cfg(test)]
 pub(crate) mod dice;
 #[cfg(test)]
+mod foreign_tests;
+#[cfg(test)]
 mod tests;
 
 pub(crate) use remote::open;

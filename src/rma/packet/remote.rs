@@ -1,6 +1,6 @@
 //! The calls of a window whose parts are reached by packets.
 
-use super::agent::{Agent, Entered, State};
+use super::agent::{Agent, Entered, State, trouble_of};
 use super::cut::{Cutter, land};
 use super::thread::RETRY;
 use super::world::{Around, Site, short};
@@ -11,12 +11,13 @@ use crate::link::service::doorbell;
 use crate::rma::accumulate::Domain;
 use crate::rma::block::WindowBlock;
 use crate::rma::epoch::Assertions;
+use crate::rma::foreign::Foreign;
 use crate::rma::info::Info;
 use crate::rma::remote::{Landing, Locking, Operation, OwnPart, Remote, Ticket};
-use crate::rma::runtime::{Engine, FenceFlags, LockKind, Trouble, WindowId};
+use crate::rma::runtime::{Engine, Fault, FenceFlags, LockKind, Trouble, WindowId};
 use crate::shm::node::Node;
 use std::collections::VecDeque;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::task::{Poll, Waker};
 
 /// Most units of one waiting call whose answers are on their way.
@@ -33,6 +34,8 @@ struct Packets {
     /// synchronised as for mapped memory, which some parts are, and for the engine one epoch on
     /// all parts is open as long as the window is.
     synchronises: bool,
+    /// Who performs what is no one-sided operation.
+    foreign: OnceLock<Arc<dyn Foreign>>,
 }
 
 /// Opens the packet path of a window. Every member has to, before any of them uses it: a part of
@@ -56,11 +59,13 @@ pub(crate) fn open(
         block: block.clone(),
         domain: Domain::new(block, info),
         own,
+        foreign: None,
         buried: Default::default(),
         dropped: Default::default(),
     };
     agent.add(&node, id, site)?;
-    let packets = Packets { node, agent, id, team, synchronises: all };
+    let foreign = OnceLock::new();
+    let packets = Packets { node, agent, id, team, synchronises: all, foreign };
     if !all {
         packets.ask("making a window", |e, around, id| e.lock_all(around, id, true))?;
     }
@@ -69,15 +74,7 @@ pub(crate) fn open(
 
 impl Packets {
     fn error(&self, during: &'static str, trouble: Trouble) -> Error {
-        match trouble {
-            Trouble::Dead(rank) => match self.team.slot_of(Rank(rank)) {
-                Ok(slot) if self.node.is_dead(slot) => self.node.died(slot, during),
-                Ok(_) => fault::gone(during, Rank(rank)),
-                Err(error) => error,
-            },
-            Trouble::Remote(rank, fault) => fault::error(during, Rank(rank), fault),
-            Trouble::Misuse(why) => Error::Misuse { what: during, why: why.into() },
-        }
+        trouble_of(&self.node, &self.team, during, trouble)
     }
 
     /// Calls `step` until it is done, making progress in between; sleeps when that does not pay.
@@ -132,10 +129,30 @@ impl Packets {
     /// Releases the lock, and tells other waiting calls if something had arrived: it may be what
     /// they wait for. `mine`: the caller is so many of those that wait.
     fn leave(&self, state: Entered<'_>, found: bool, mine: u32) {
-        drop(state);
-        if found && self.agent.drivers() > mine {
+        // What was run here has something to send: the caller is to look again.
+        let ran = self.agent.leave(state);
+        if ran || found && self.agent.drivers() > mine {
             doorbell(&self.node, self.node.slot()).notify();
         }
+    }
+
+    /// Waits until what is performed elsewhere is done at `target` (everywhere for `None`): what
+    /// is done for it is sent within the present epoch. One that `ends` the epoch gives up what
+    /// it does not wait for.
+    fn settle(&self, during: &'static str, target: Option<Rank>, ends: bool) -> Result<()> {
+        let Some(foreign) = self.foreign.get() else { return Ok(()) };
+        let settled = match foreign.idle(target) {
+            Ok(false) => self.drive(during, |_| match foreign.idle(target) {
+                Ok(false) => Poll::Pending,
+                Ok(true) => Poll::Ready(Ok(())),
+                Err(error) => Poll::Ready(Err(error)),
+            }),
+            settled => settled.map(drop),
+        };
+        if ends && settled.is_err() {
+            foreign.give_up(target);
+        }
+        settled
     }
 
     /// Posts the unit in `body`.
@@ -303,10 +320,12 @@ impl Remote for Packets {
     }
 
     fn flush(&self, target: Option<Rank>) -> Result<()> {
-        match target {
+        let settled = self.settle("flush", target, false);
+        let flushed = match target {
             Some(target) => self.ask("flush", |e, around, id| e.flush(around, id, target.0)),
             None => self.ask("flush_all", |e, around, id| e.flush_all(around, id)),
-        }
+        };
+        settled.and(flushed)
     }
 
     fn flush_local(&self, target: Option<Rank>) -> Result<()> {
@@ -342,7 +361,8 @@ impl Remote for Packets {
     }
 
     fn unlock(&self, target: Rank) -> Result<()> {
-        self.ask("unlock", |e, around, id| e.unlock(around, id, target.0))
+        let settled = self.settle("unlock", Some(target), true);
+        settled.and(self.ask("unlock", |e, around, id| e.unlock(around, id, target.0)))
     }
 
     fn lock_all(&self, no_check: bool) -> Result<()> {
@@ -350,13 +370,15 @@ impl Remote for Packets {
     }
 
     fn unlock_all(&self) -> Result<()> {
-        self.ask("unlock_all", |e, around, id| e.unlock_all(around, id))
+        let settled = self.settle("unlock_all", None, true);
+        settled.and(self.ask("unlock_all", |e, around, id| e.unlock_all(around, id)))
     }
 
     fn fence(&self, assertions: Assertions) -> Result<()> {
         let Assertions { no_precede, no_succeed, .. } = assertions;
         let flags = FenceFlags { no_precede, no_succeed };
-        self.ask("fence", |e, around, id| e.fence(around, id, flags))?;
+        let settled = self.settle("fence", None, true);
+        settled.and(self.ask("fence", |e, around, id| e.fence(around, id, flags)))?;
         // One that neither ends nor begins anything is a barrier all the same.
         if no_precede && no_succeed { self.team.barrier() } else { Ok(()) }
     }
@@ -377,7 +399,8 @@ impl Remote for Packets {
     }
 
     fn complete(&self) -> Result<()> {
-        self.ask("complete", |e, around, id| e.complete(around, id))
+        let settled = self.settle("complete", None, true);
+        settled.and(self.ask("complete", |e, around, id| e.complete(around, id)))
     }
 
     fn exposure_over(&self, wait: bool) -> Result<bool> {
@@ -395,6 +418,33 @@ impl Remote for Packets {
             Poll::Ready(Ok(())) => Ok(true),
             Poll::Ready(Err(trouble)) => Err(self.error("test", trouble)),
         }
+    }
+
+    fn attach(&self, foreign: Arc<dyn Foreign>) {
+        if self.foreign.set(foreign.clone()).is_ok() {
+            self.agent.attach(self.id, foreign);
+        }
+    }
+
+    fn drive(
+        &self,
+        during: &'static str,
+        step: &mut dyn FnMut() -> Option<Result<()>>,
+    ) -> Result<()> {
+        Packets::drive(self, during, |_| step().map_or(Poll::Pending, Poll::Ready))
+    }
+
+    fn kicker(&self) -> Box<dyn Fn() + Send + Sync> {
+        let (agent, node) = (self.agent.clone(), self.node.clone());
+        Box::new(move || agent.kick(&node))
+    }
+
+    fn most_body(&self) -> usize {
+        MOST_BODY
+    }
+
+    fn refusal(&self, during: &'static str, target: Rank, fault: Fault) -> (Error, bool) {
+        (fault::error(during, target, fault), fault::is_closed(&fault))
     }
 
     fn counters(&self) -> Vec<(&'static str, u64)> {

@@ -5,7 +5,7 @@
 //!  8 window u64
 //! 16 seq or instance u64
 //! 24 request u64
-//! 32 tail: an operation's body, an answer's data or the details of its fault, counts
+//! 32 tail: an operation's or a note's body, an answer's data or the details of its fault, counts
 //! ```
 //! The message's kind travels in the label of the ring's message. Little-endian. Whoever reads
 //! one trusts nothing in it; what is well-formed has exactly one form, so that damage shows.
@@ -27,6 +27,7 @@ const DISCARDED: u8 = 6;
 const BARRIER: u8 = 7;
 const REDUCE: u8 = 8;
 const POST: u8 = 9;
+const NOTE: u8 = 10;
 
 /// There is a request.
 const REQUEST: u8 = 1;
@@ -127,6 +128,7 @@ impl Packet<'_> {
                 (REDUCE, head, counts)
             }
             Message::Post => (POST, Head::default(), &[]),
+            Message::Note { body } => (NOTE, Head::default(), body),
         };
         out.clear();
         out.extend_from_slice(&[VERSION, head.flags]);
@@ -188,6 +190,7 @@ pub(super) fn decode(kind: u8, bytes: &[u8]) -> Result<Packet<'_>> {
         BARRIER => (0, false, true, true),
         REDUCE => (0, true, true, true),
         POST => (0, false, false, false),
+        NOTE => (0, false, false, true),
         _ => return Err(unexpected()),
     };
     if flags & !allowed != 0
@@ -230,6 +233,7 @@ pub(super) fn decode(kind: u8, bytes: &[u8]) -> Result<Packet<'_>> {
             round: code.try_into().map_err(|_| unexpected())?,
             counts: tail,
         },
+        NOTE => Message::Note { body: tail },
         _ => Message::Post,
     };
     Ok(Packet { window, from, message })
@@ -269,6 +273,8 @@ mod tests {
             Message::Barrier { instance: 1 << 40, round: 255 },
             Message::Reduce { instance: 3, round: 2, counts: &[1, 0, 0, 0] },
             Message::Post,
+            Message::Note { body: b"said later" },
+            Message::Note { body: &[] },
         ]
     }
 

@@ -8,6 +8,7 @@ use crate::link::Push;
 use crate::link::service::Outlet;
 use crate::rma::accumulate::Domain;
 use crate::rma::block::WindowBlock;
+use crate::rma::foreign::{FIRST, Foreign};
 use crate::rma::remote::OwnPart;
 use crate::rma::runtime::{Class, Fault, Host, Message, Sent, Trouble, WindowId};
 use crate::shm::node::Node;
@@ -22,6 +23,8 @@ pub(super) struct Site {
     pub block: Arc<WindowBlock>,
     pub domain: Domain,
     pub own: Arc<dyn OwnPart>,
+    /// Who performs operations that are not one-sided ones.
+    pub foreign: Option<Arc<dyn Foreign>>,
     /// Members that are gone and that the engine knows to be.
     pub buried: HashSet<u32>,
     /// Members that have dropped the window, and until when they are borne with.
@@ -52,6 +55,8 @@ pub(super) struct World {
     requests: Outlet,
     replies: Outlet,
     pub sites: HashMap<WindowId, Site>,
+    /// The [`Site::foreign`] of those sites that have one, to be asked after each look.
+    pub foreigners: Vec<(WindowId, Arc<dyn Foreign>)>,
     claims: HashMap<u64, Claim>,
     gatherings: HashMap<u64, Gathering>,
     next: u64,
@@ -68,6 +73,7 @@ impl World {
             requests,
             replies,
             sites: HashMap::new(),
+            foreigners: Vec::new(),
             claims: HashMap::new(),
             gatherings: HashMap::new(),
             next: 0,
@@ -239,11 +245,15 @@ impl Host for Around<'_> {
     fn perform(
         &mut self,
         window: WindowId,
-        _origin: u32,
+        origin: u32,
         body: &[u8],
         answer: &mut Vec<u8>,
     ) -> Result<(), Fault> {
         let Some(site) = self.world.sites.get(&window) else { return Err(fault::closed()) };
+        if body.first() == Some(&FIRST) {
+            let Some(foreign) = &site.foreign else { return Err(fault::malformed(14)) };
+            return foreign.arrived(Rank(origin), body);
+        }
         let me = site.team.rank();
         let done = execute::perform(&*site.own, &site.domain, me, body, answer);
         // Somebody may wait for a word of this part to change.
@@ -257,5 +267,19 @@ impl Host for Around<'_> {
 
     fn failed(&mut self, token: u64, trouble: Trouble) {
         self.world.deliver(token, Err(trouble));
+    }
+
+    fn note(&mut self, window: WindowId, from: u32, body: &[u8]) {
+        let site = self.world.sites.get(&window);
+        if let Some(foreign) = site.and_then(|site| site.foreign.as_ref()) {
+            foreign.noted(Rank(from), body);
+        }
+    }
+
+    fn refused(&mut self, window: WindowId, by: u32, fault: Fault) {
+        let site = self.world.sites.get(&window);
+        if let Some(foreign) = site.and_then(|site| site.foreign.as_ref()) {
+            foreign.refused(Rank(by), fault);
+        }
     }
 }

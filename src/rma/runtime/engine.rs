@@ -2,7 +2,7 @@
 
 use super::counters::Counters;
 use super::fence::FenceFlags;
-use super::host::Host;
+use super::host::{Host, Sent};
 use super::issue::Given;
 use super::limits::Limits;
 use super::message::{Class, Message, WindowId};
@@ -307,6 +307,13 @@ impl Engine {
     /// [`Trouble::Dead`] if a member of the group died before it had completed.
     pub fn wait<H: Host>(&mut self, host: &mut H, id: WindowId) -> Answer<()> {
         self.on(id, |window, shared| window.wait(shared, host))
+    }
+
+    /// Sends a note: what arrives at `to` is given to its [`Host::note`], after the notes and
+    /// answers sent before. Needs no epoch. [`Sent::Full`] means that nothing has been done.
+    pub fn note<H: Host>(&mut self, host: &mut H, id: WindowId, to: u32, body: &[u8]) -> Sent {
+        let known = self.windows.get(&id).is_some_and(|window| to < window.size);
+        if known { self.shared.send(host, id, to, &Message::Note { body }) } else { Sent::Gone }
     }
 
     /// A message has arrived.

@@ -38,4 +38,11 @@ pub trait Host {
 
     /// No data will come for this rank's operation `token`.
     fn failed(&mut self, token: u64, trouble: Trouble);
+
+    /// A note of `from` has arrived ([`Engine::note`](super::Engine::note)).
+    fn note(&mut self, window: WindowId, from: u32, body: &[u8]);
+
+    /// `by` could not perform an operation of this rank that has no token: the next flush tells
+    /// the program so.
+    fn refused(&mut self, window: WindowId, by: u32, fault: Fault);
 }

@@ -5,6 +5,7 @@
 //!   Lock, Operation, Control  -- Request -->          performed, queued or discarded
 //!          <-- Reply --  Answer, Granted, Discarded   absorbed at once
 //!   Barrier, Reduce, Post     -- Reply -->            absorbed at once
+//!   Note                      -- Reply -->            passed on, absorbed at once
 //! ```
 //!
 //! Two classes, so that the protocol cannot block itself: to handle a *request*, an answer must
@@ -152,6 +153,12 @@ pub enum Message<'a> {
     },
     /// The sender's exposure epoch is open to the receiver.
     Post,
+    /// What a performer of operations tells the origin of some, later than their answers. The
+    /// engine passes it on.
+    Note {
+        /// In the form that the performer gave it.
+        body: &'a [u8],
+    },
 }
 
 /// What was discarded.

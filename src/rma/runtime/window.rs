@@ -216,6 +216,10 @@ impl Window {
                 self.reductions.arrive(instance, round, counts)
             }
             Message::Post => self.posted(shared, host, from),
+            Message::Note { body } => {
+                host.note(self.id, from, body);
+                true
+            }
             _ => false,
         }
     }
@@ -243,6 +247,8 @@ impl Window {
                 Some(Request { token: None, .. }) => self.direct_answered(shared, 1),
                 None => known = false,
             }
+        } else if let Err(fault) = result {
+            host.refused(self.id, from, fault);
         }
         if seq == 0 {
             if let (Some(trouble), None) = (trouble, self.trouble) {

@@ -53,6 +53,7 @@ impl Packet {
             Message::Discarded(what) => (Message::Discarded(what), &[]),
             Message::Barrier { instance, round } => (Message::Barrier { instance, round }, &[]),
             Message::Post => (Message::Post, &[]),
+            Message::Note { body } => (Message::Note { body: &[] }, body),
         };
         Packet { window, message, bytes: bytes.to_vec() }
     }
@@ -69,6 +70,7 @@ impl Packet {
             Message::Reduce { instance, round, .. } => {
                 Message::Reduce { instance, round, counts: bytes }
             }
+            Message::Note { .. } => Message::Note { body: bytes },
             other => other,
         }
     }
@@ -127,6 +129,10 @@ pub struct Part {
     pub cells: [u64; CELLS],
     /// Operations performed, by origin.
     pub performed: HashMap<u32, u64>,
+    /// Notes that have come, by sender: how many, each with its number.
+    pub notes: HashMap<u32, u64>,
+    /// Operations of this rank that were refused without anybody waiting for them.
+    pub refused: u64,
 }
 
 /// What a rank has said of its active epochs, to hold what others do against it.
@@ -284,6 +290,18 @@ impl Host for Port<'_> {
         let old = self.net.results[self.rank as usize].insert(token, Err(trouble));
         assert!(old.is_none(), "a result came twice");
     }
+
+    fn note(&mut self, window: WindowId, from: u32, body: &[u8]) {
+        let number = u64::from_le_bytes(body.try_into().expect("eight bytes"));
+        let come = self.net.part(self.rank, window).notes.entry(from).or_default();
+        *come += 1;
+        assert_eq!(number, *come, "a note was lost, doubled or out of order");
+    }
+
+    fn refused(&mut self, window: WindowId, _by: u32, fault: Fault) {
+        assert_eq!(fault.code, 7);
+        self.net.part(self.rank, window).refused += 1;
+    }
 }
 
 /// Engines and their world.
@@ -292,6 +310,8 @@ pub struct World {
     pub net: Net,
     /// Given operations by (origin, target, window).
     given: HashMap<(u32, u32, WindowId), u64>,
+    /// Notes sent by (sender, receiver, window).
+    noted: HashMap<(u32, u32, WindowId), u64>,
     tokens: u64,
     /// Passed to every operation.
     pub padding: usize,
@@ -308,7 +328,8 @@ impl World {
             }
         }
         let net = Net::new(size, room, seed);
-        World { engines, net, given: HashMap::new(), tokens: 0, padding: 0 }
+        let (given, noted) = Default::default();
+        World { engines, net, given, noted, tokens: 0, padding: 0 }
     }
 
     /// Makes a call of one rank.
@@ -341,6 +362,25 @@ impl World {
                 token
             })
         })
+    }
+
+    /// Sends a note if there is room.
+    pub fn note(&mut self, rank: u32, to: u32, window: WindowId) {
+        let number = self.noted.get(&(rank, to, window)).copied().unwrap_or(0) + 1;
+        let body = number.to_le_bytes();
+        let sent = self.call(rank, |engine, port| engine.note(port, window, to, &body));
+        if sent == Sent::Yes {
+            self.noted.insert((rank, to, window), number);
+        }
+    }
+
+    /// Holds the notes that have come against those that were sent; how many.
+    pub fn check_notes(&self) -> u64 {
+        for ((rank, to, window), sent) in &self.noted {
+            let come = self.net.parts.get(&(*to, *window)).and_then(|part| part.notes.get(rank));
+            assert_eq!(come, Some(sent), "notes of {rank} to {to}");
+        }
+        self.noted.values().sum()
     }
 
     /// Operations given by `rank` on `target`.

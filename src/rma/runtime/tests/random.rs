@@ -290,6 +290,11 @@ impl Run {
             if !attempt {
                 self.world.step(rank);
             }
+            if self.world.net.dice.one_in(20) {
+                let to = self.world.net.dice.below(size.into()) as u32;
+                let window = pick(&mut self.world.net.dice, &WINDOWS);
+                self.world.note(rank, to, window);
+            }
             idle += 1;
             if idle > 3000 {
                 self.try_all();
@@ -299,6 +304,7 @@ impl Run {
         self.world.settle();
         if !self.deaths {
             self.check_sums();
+            self.world.check_notes();
         }
         self.world
     }

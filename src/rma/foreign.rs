@@ -1,0 +1,94 @@
+//! The seam for operations that the room above performs: messages whose units travel among the
+//! one-sided operations of a window that is reached by packets.
+//!
+//! ```text
+//!   origin                                              target
+//!   pump --- operate --> engine --- Operation --> perform: first byte is FIRST -> arrived
+//!                                                   (copies, queues; later, elsewhere: runs)
+//!   noted <------------- engine <--- Note ----------- note <--- pump
+//! ```
+//! So units keep the order of operations, and the synchronisation of epochs: locks, posts and
+//! fences hold for them as for a put. What they bring about later comes back in notes, which need
+//! no epoch and are taken at once.
+//!
+//! **Locks.** `arrived`, `noted`, `refused`, `died` and `pump` are called with the engine's lock
+//! held: they neither block nor call what takes it; `idle` with or without it; `close`, `run_due`
+//! and `give_up` without it.
+
+use super::runtime::{Fault, Sent};
+use crate::base::{Rank, Result};
+use std::fmt::Debug;
+use std::task::{Poll, Waker};
+
+/// First byte of the body of an operation that is the room above's; one-sided units begin with
+/// their version.
+pub(crate) const FIRST: u8 = 0xa1;
+
+/// What the room above does for one window. See the [module](self).
+pub(crate) trait Foreign: Debug + Send + Sync {
+    /// An operation of `origin` has arrived, in the order in which it was issued. Nothing in
+    /// `body` is to be trusted.
+    ///
+    /// # Errors
+    /// What the origin is told (its [`Foreign::refused`]).
+    fn arrived(&self, origin: Rank, body: &[u8]) -> std::result::Result<(), Fault>;
+
+    /// A note of `from` has come. Nothing in `body` is to be trusted.
+    fn noted(&self, from: Rank, body: &[u8]);
+
+    /// `target` refused an operation of this process that has no result: one of these, or a
+    /// one-sided one.
+    fn refused(&self, target: Rank, fault: Fault);
+
+    /// A member is gone.
+    fn died(&self, rank: Rank);
+
+    /// Whether [`Foreign::pump`] has something to do. Called often: one load.
+    fn busy(&self) -> bool;
+
+    /// Sends what can be sent; called after each look into the inboxes while [`Foreign::busy`].
+    /// Whether it did anything.
+    fn pump(&self, out: &mut dyn Outgoing) -> bool;
+
+    /// Whether everything that this process has issued at `target` (anywhere for `None`) is done.
+    ///
+    /// # Errors
+    /// The first thing that went wrong there and that nobody else was told, once, when all is done.
+    fn idle(&self, target: Option<Rank>) -> Result<bool>;
+
+    /// The wait for [`Foreign::idle`] at the end of an epoch was given up: what has not been sent
+    /// will not be.
+    fn give_up(&self, target: Option<Rank>);
+
+    /// Whether something waits to be run by the program's calls. One load.
+    fn due(&self) -> bool;
+
+    /// Runs it, if nobody else does at the moment. Whether anything was run.
+    fn run_due(&self) -> bool;
+
+    /// The window goes: returns once nothing is run on this process's part any more.
+    fn close(&self);
+
+    /// What has been done, and what is held: names and values.
+    fn counters(&self) -> Vec<(&'static str, u64)>;
+}
+
+#[allow(dead_code)] // Called by what the room above will attach.
+/// The ways out of a process, while the engine's lock is held.
+pub(crate) trait Outgoing {
+    /// Issues an operation within the open epoch; it may be kept until there is more, or the epoch
+    /// ends. Pending: not now, and nothing has been done; [`Foreign::pump`] is called again.
+    ///
+    /// # Errors
+    /// The target is dead, or no epoch covers it.
+    fn operate(&mut self, target: Rank, body: &[u8]) -> Poll<Result<()>>;
+
+    /// Sends what has been issued for a target as soon as the synchronisation allows it.
+    fn push(&mut self, target: Rank);
+
+    /// Sends a note. [`Sent::Full`]: not now; [`Foreign::pump`] is called again.
+    fn note(&mut self, to: Rank, body: &[u8]) -> Sent;
+
+    /// Has this woken once the engine's lock is released.
+    fn wake(&mut self, waker: Waker);
+}
