@@ -20,9 +20,9 @@ use crate::base::{Rank, Result};
 use std::fmt::Debug;
 use std::task::{Poll, Waker};
 
-/// First byte of the body of an operation that is the room above's; one-sided units begin with
-/// their version.
-pub(crate) const FIRST: u8 = 0xa1;
+/// First byte of the body of an operation that is the room above's; that of one-sided units is
+/// their version, 1.
+pub(crate) const FIRST: u8 = 2;
 
 /// What the room above does for one window. See the [module](self).
 pub(crate) trait Foreign: Debug + Send + Sync {
