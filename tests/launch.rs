@@ -1,6 +1,9 @@
 //! Launching from a program: real processes. The ranks are this test's own executable, started
 //! with a role in the environment.
 
+#[path = "support/mod.rs"]
+mod support;
+
 use hither::base::settings;
 use hither::boot;
 use hither::shm::node::Node;
@@ -12,7 +15,8 @@ use std::io::{BufRead, BufReader};
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Stdio};
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use support::processes::{marked, until};
 
 const ROLE: &str = "HITHER_TEST_ROLE";
 const MARK: &str = "HITHER_TEST_MARK";
@@ -156,29 +160,6 @@ fn said(outcome: &Outcome, rank: usize) -> String {
     String::from_utf8_lossy(&outcome.stderr[rank]).into_owned()
 }
 
-/// Processes whose environment has `mark`, with their names.
-fn marked(mark: &str) -> Vec<(i32, String)> {
-    let mut found = Vec::new();
-    for entry in std::fs::read_dir("/proc").unwrap().flatten() {
-        let Ok(pid) = entry.file_name().to_string_lossy().parse::<i32>() else { continue };
-        let environ = std::fs::read(entry.path().join("environ")).unwrap_or_default();
-        let has = environ.split(|b| *b == 0).any(|v| v == format!("{MARK}={mark}").as_bytes());
-        if has && pid != std::process::id() as i32 {
-            let name = std::fs::read_to_string(entry.path().join("comm")).unwrap_or_default();
-            found.push((pid, name.trim().to_owned()));
-        }
-    }
-    found
-}
-
-fn until(what: &str, mut done: impl FnMut() -> bool) {
-    let end = Instant::now() + Duration::from_secs(30);
-    while !done() {
-        assert!(Instant::now() < end, "{what}");
-        std::thread::yield_now();
-    }
-}
-
 #[test]
 fn ranks_wire_themselves_up_and_share_memory() {
     for ranks in [1, 2, 5] {
@@ -283,10 +264,10 @@ fn dropping_a_job_ends_it_with_all_that_it_started() {
     let launcher = Launcher::new("sh").args(["-c", "sleep 600 & sleep 600 & wait"]);
     let job = launcher.env(MARK, &mark).ranks(4).output(Output::Capture).start().unwrap();
     until("the ranks have not started", || {
-        marked(&mark).iter().filter(|p| p.1 == "sleep").count() == 8
+        marked(MARK, &mark).iter().filter(|p| p.1 == "sleep").count() == 8
     });
     drop(job);
-    until("processes are left behind", || marked(&mark).is_empty());
+    until("processes are left behind", || marked(MARK, &mark).is_empty());
 }
 
 #[test]
@@ -295,7 +276,7 @@ fn what_a_rank_leaves_in_its_group_ends_with_it_and_does_not_hold_the_job_up() {
     let launcher = Launcher::new("sh").args(["-c", "sleep 600 & echo started"]).env(MARK, &mark);
     let outcome = run(launcher.ranks(2).output(Output::Capture));
     assert_eq!((outcome.code(), outcome.stdout[1].as_slice()), (0, b"started\n".as_slice()));
-    until("processes are left behind", || marked(&mark).is_empty());
+    until("processes are left behind", || marked(MARK, &mark).is_empty());
 }
 
 #[test]
@@ -308,7 +289,7 @@ fn a_daemon_that_keeps_the_pipes_open_does_not_hold_the_job_up() {
     let outcome = run(launcher.output(Output::Capture).timeout(Duration::from_secs(30)));
     assert_eq!((outcome.code(), outcome.stdout[0].as_slice()), (0, b"x\n".as_slice()));
     // It left its group on purpose; it is this test's to end.
-    marked(&mark).iter().for_each(|p| kill(p.0));
+    marked(MARK, &mark).iter().for_each(|p| kill(p.0));
 }
 
 /// Starts a program that is a launcher; returns once its three ranks run.
@@ -338,14 +319,14 @@ fn the_end_of_the_launching_process_is_the_end_of_everything() {
     let mut launcher = start_launcher("launcher", &mark);
     launcher.kill().unwrap();
     assert_eq!(launcher.wait().unwrap().signal(), Some(9));
-    until("processes are left behind", || marked(&mark).is_empty());
+    until("processes are left behind", || marked(MARK, &mark).is_empty());
 }
 
 #[test]
 fn a_killed_guardian_is_replaced_by_one_that_knows_all_groups() {
     let mark = format!("guardian-{}", std::process::id());
     let mut launcher = start_launcher("launcher", &mark);
-    let guardian = || marked(&mark).into_iter().find(|p| p.1 == "hither-guardian");
+    let guardian = || marked(MARK, &mark).into_iter().find(|p| p.1 == "hither-guardian");
     until("no guardian", || guardian().is_some());
     let (first, _) = guardian().unwrap();
     kill(first);
@@ -353,7 +334,7 @@ fn a_killed_guardian_is_replaced_by_one_that_knows_all_groups() {
     assert!(launcher.try_wait().unwrap().is_none(), "the job goes on");
     launcher.kill().unwrap();
     launcher.wait().unwrap();
-    until("processes are left behind", || marked(&mark).is_empty());
+    until("processes are left behind", || marked(MARK, &mark).is_empty());
 }
 
 #[test]
@@ -363,6 +344,6 @@ fn a_process_forked_by_the_launching_one_keeps_nothing_alive() {
     launcher.kill().unwrap();
     launcher.wait().unwrap();
     // All but the forked process itself, which is no rank.
-    until("processes are left behind", || marked(&mark).len() == 1);
-    kill(marked(&mark)[0].0);
+    until("processes are left behind", || marked(MARK, &mark).len() == 1);
+    kill(marked(MARK, &mark)[0].0);
 }

@@ -2,11 +2,15 @@
 //! killed while they gather, and by a caller-supplied allgather. The processes are this test's
 //! own executable, started with a role in the environment.
 
+#[path = "support/mod.rs"]
+mod support;
+
 use hither::boot::{FromAllgather, Rendezvous};
 use hither::{Deadline, Error, Job, Op, Result};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
+use support::processes::until;
 
 const ROLE: &str = "HITHER_TEST_ROLE";
 const DIRECTORY: &str = "HITHER_RENDEZVOUS_DIR";
@@ -59,14 +63,6 @@ fn gather(rank: u32, size: u32) -> Result<()> {
     };
     let boot = FromAllgather::new(rank, size, allgather)?;
     work(Job::builder().bootstrap(boot).heap_size(1 << 24).init()?, size)
-}
-
-fn until(what: &str, mut done: impl FnMut() -> bool) {
-    let end = Instant::now() + Duration::from_secs(60);
-    while !done() {
-        assert!(Instant::now() < end, "{what}");
-        std::thread::yield_now();
-    }
 }
 
 fn start(directory: &Path, role: &str) -> Child {

@@ -19,11 +19,14 @@ mod kinds;
 mod memory;
 mod operations;
 mod signals;
+#[path = "../support/mod.rs"]
+mod support;
 mod sweep;
 mod synchronisation;
 mod window;
 
 use hither::{Job, Result};
+use support::options::Options;
 use sweep::Sweep;
 
 /// A case: runs on every rank of a job.
@@ -83,33 +86,22 @@ fn selected(way: &str, filter: &str) -> Vec<Case> {
     all
 }
 
-fn value_of(args: &[String], name: &str) -> Option<String> {
-    let at = args.iter().position(|arg| arg == name)?;
-    args.get(at + 1).cloned()
-}
-
 fn main() {
-    let args: Vec<String> = std::env::args().skip(1).collect();
-    if args.first().is_some_and(|arg| arg == sweep::WORKER) {
-        return sweep::work(&args[1..]);
+    let options = Options::read(&["--ranks", "--form", "--way"]);
+    if let Some(args) = options.behind(sweep::WORKER) {
+        return sweep::work(args);
     }
-    // Options with a value, and what the test runner may add, are no words.
-    let options = ["--ranks", "--form", "--way"];
-    let word = (0..args.len()).find(|&i| {
-        !args[i].starts_with('-') && (i == 0 || !options.contains(&args[i - 1].as_str()))
-    });
-    let filter = word.map_or("", |i| &args[i]);
-    let chosen = |name: &str, value: &str| value_of(&args, name).is_none_or(|v| v == value);
-    if args.iter().any(|arg| arg == "--list") {
+    let filter = options.word().unwrap_or_default();
+    if options.has("--list") {
         for way in WAYS {
             selected(way, filter).iter().for_each(|case| println!("{} ({way})", case.name));
         }
         return;
     }
     let (mut passed, mut failed) = (0, 0);
-    for way in WAYS.into_iter().filter(|way| chosen("--way", way)) {
-        for form in ["threads", "processes"].into_iter().filter(|form| chosen("--form", form)) {
-            for ranks in SIZES.into_iter().filter(|n| chosen("--ranks", &n.to_string())) {
+    for way in WAYS.into_iter().filter(|way| options.allows("--way", way)) {
+        for form in ["threads", "processes"].into_iter().filter(|f| options.allows("--form", f)) {
+            for ranks in SIZES.into_iter().filter(|n| options.allows("--ranks", n)) {
                 let sweep = Sweep { way, form, ranks, filter };
                 let (good, bad) = sweep.run();
                 passed += good;

@@ -1,8 +1,8 @@
 //! A sweep: the cases one after the other in one job, in a child process or in ranks that are
 //! processes. After a failure a new job goes on behind the case that failed.
 
+use super::support::ranks;
 use super::{Case, selected};
-use hither::world::{Launcher, Output};
 use hither::{Job, Result};
 use std::io::Write;
 use std::process::Command;
@@ -69,26 +69,22 @@ impl Sweep<'_> {
     /// Runs the cases from `first` on until one fails; returns the first that is not done, and
     /// whether everything ended well.
     fn go_on_from(&self, first: usize) -> (usize, bool) {
-        let program = std::env::current_exe().expect("the path of this test");
-        let ranks = self.ranks.to_string();
-        let from = first.to_string();
-        let args = [WORKER, self.way, self.form, &ranks, self.filter, &from];
+        let (size, from) = (self.ranks.to_string(), first.to_string());
+        let args = [WORKER, self.way, self.form, &size, self.filter, &from];
         let (text, complaint, well) = if self.form == "processes" {
-            let outcome = Launcher::new(program)
+            let launcher = ranks::launcher()
                 .args(args)
                 .ranks(self.ranks)
                 .env("HITHER_RMA_MEDIUM", medium(self.way))
                 .env("HITHER_WAIT_TIMEOUT", WAIT)
-                .output(Output::Capture)
-                .timeout(Duration::from_secs(1800))
-                .start()
-                .and_then(|running| running.wait())
-                .expect("launching");
+                .timeout(Duration::from_secs(1800));
+            let outcome = ranks::run(launcher);
             let complaint = outcome.stderr.concat();
             let summary = format!("{}\n", outcome.summary()).into_bytes();
             let well = outcome.code() == 0;
             (outcome.stdout[0].clone(), [complaint, summary].concat(), well)
         } else {
+            let program = std::env::current_exe().expect("the path of this test");
             let output = Command::new(program)
                 .args(args)
                 .env("HITHER_RMA_MEDIUM", medium(self.way))

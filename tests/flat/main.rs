@@ -7,13 +7,17 @@
 //! What is watched is the private resident memory of every process. It may grow at the beginning,
 //! while pools fill; then not any more, however many operations are posted.
 
+#[path = "../support/mod.rs"]
+mod support;
+
 use hither::rma::Info;
 use hither::rma::info::Medium;
-use hither::world::{Launcher, Output};
 use hither::{Job, Op, Rank, Result, Window};
 use rustix::process::{Pid, Signal, getpid, kill_process};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
+use support::options::Options;
+use support::ranks;
 
 /// First argument of a process that is a rank.
 const RANK: &str = "--rank-of-flat";
@@ -27,32 +31,23 @@ const SLACK: u64 = 1 << 20;
 const WORDS: usize = 512;
 
 fn main() {
-    let args: Vec<String> = std::env::args().skip(1).collect();
-    if args.first().is_some_and(|arg| arg == RANK) {
-        let operations = args[1].parse().expect("a number of operations");
+    let options = Options::read(&["--operations"]);
+    let usual = if cfg!(debug_assertions) { 1_000_000 } else { 10_000_000 };
+    let operations = options.number("--operations").unwrap_or(usual);
+    if options.behind(RANK).is_some() {
         let job = Job::init().expect("joining the job");
         post(&job, operations).unwrap_or_else(|error| panic!("rank {}: {error}", job.rank()));
         job.finish().expect("leaving the job");
         return;
     }
-    let at = args.iter().position(|arg| arg == "--operations");
-    let given = at.and_then(|at| args.get(at + 1)?.parse::<u64>().ok());
-    let usual = if cfg!(debug_assertions) { 1_000_000 } else { 10_000_000 };
-    let operations = given.unwrap_or(usual);
     let began = Instant::now();
-    let program = std::env::current_exe().expect("the path of this test");
-    let outcome = Launcher::new(program)
-        .args([RANK, &operations.to_string()])
+    let launcher = ranks::launcher()
+        .args([RANK, "--operations", &operations.to_string()])
         .ranks(RANKS)
-        .output(Output::Capture)
-        .timeout(Duration::from_secs(1200))
-        .start()
-        .and_then(|running| running.wait())
-        .expect("launching");
-    print!("{}", String::from_utf8_lossy(&outcome.stdout[0]));
-    if outcome.code() != 0 {
-        eprintln!("{}", outcome.summary());
-        outcome.stderr.iter().for_each(|text| eprint!("{}", String::from_utf8_lossy(text)));
+        .timeout(Duration::from_secs(1200));
+    let outcome = ranks::run(launcher);
+    print!("{}", ranks::said(&outcome, 0));
+    if !ranks::well(&outcome) {
         println!("test {operations} operations in one epoch ... FAILED");
         std::process::exit(1);
     }

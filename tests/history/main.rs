@@ -10,54 +10,40 @@
 
 mod check;
 mod program;
-#[path = "../support/random.rs"]
-mod random;
 mod round;
 mod sections;
 mod selftest;
+#[path = "../support/mod.rs"]
+mod support;
 
-use hither::world::{Launcher, Output};
 use hither::{Job, Result};
 use round::Round;
 use std::time::{Duration, Instant};
+use support::options::Options;
+use support::ranks;
 
 /// First argument of a process that is a rank.
 const RANK: &str = "--rank-of-history";
 const WAYS: [&str; 2] = ["direct", "packets"];
 
-fn value_of(args: &[String], name: &str) -> Option<String> {
-    let at = args.iter().position(|arg| arg == name)?;
-    args.get(at + 1).cloned()
-}
-
-fn number(args: &[String], name: &str) -> Option<u64> {
-    value_of(args, name)?.parse().ok()
-}
-
 fn main() {
-    let args: Vec<String> = std::env::args().skip(1).collect();
-    if args.first().is_some_and(|arg| arg == RANK) {
-        return rank_main(&args);
+    let options = Options::read(&["--rounds", "--seed", "--ranks", "--form", "--way"]);
+    if options.behind(RANK).is_some() {
+        return rank_main(&options);
     }
     let refused = selftest::run();
     println!("the checker refused {refused} histories spoilt on purpose");
-    let seed = number(&args, "--seed").unwrap_or_else(|| u64::from(std::process::id()) << 20);
-    let rounds = number(&args, "--rounds").unwrap_or(60);
+    let seed = options.number("--seed").unwrap_or_else(|| u64::from(std::process::id()) << 20);
+    let rounds = options.number("--rounds").unwrap_or(60);
     println!("seed {seed}, {rounds} rounds in each form");
     let caught = racy(seed);
     println!("{caught} of 60 rounds with additions that are not atomic were refused");
     let mut failed = u32::from(caught == 0);
-    for way in WAYS.into_iter().filter(|w| value_of(&args, "--way").is_none_or(|v| v == *w)) {
-        for form in ["threads", "processes"] {
-            if value_of(&args, "--form").is_some_and(|v| v != form) {
-                continue;
-            }
-            for ranks in [2, 3, 5, 8] {
-                if number(&args, "--ranks").is_some_and(|n| n != ranks) {
-                    continue;
-                }
+    for way in WAYS.into_iter().filter(|way| options.allows("--way", way)) {
+        for form in ["threads", "processes"].into_iter().filter(|f| options.allows("--form", f)) {
+            for ranks in [2, 3, 5, 8].into_iter().filter(|n| options.allows("--ranks", n)) {
                 let began = Instant::now();
-                let ok = sweep(form, way, ranks as u32, seed, rounds);
+                let ok = sweep(form, way, ranks, seed, rounds);
                 failed += u32::from(!ok);
                 let verdict = if ok { "ok" } else { "FAILED" };
                 println!("test {form} {ranks} {way} ... {verdict} ({:.1?})", began.elapsed());
@@ -93,29 +79,21 @@ fn sweep(form: &str, way: &'static str, ranks: u32, seed: u64, rounds: u64) -> b
             ends.into_iter().all(|end| end.inspect_err(|e| eprintln!("{e}")).is_ok())
         });
     }
-    let program = std::env::current_exe().expect("the path of this test");
-    let outcome = Launcher::new(program)
+    let launcher = ranks::launcher()
         .args([RANK, "--way", way, "--seed", &seed.to_string(), "--rounds", &rounds.to_string()])
         .ranks(ranks)
         .env("HITHER_WAIT_TIMEOUT", "60")
-        .output(Output::Capture)
-        .timeout(Duration::from_secs(60 + 2 * rounds))
-        .start()
-        .and_then(|running| running.wait())
-        .expect("launching");
-    print!("{}", String::from_utf8_lossy(&outcome.stdout[0]));
-    if outcome.code() != 0 {
-        eprintln!("{}", outcome.summary());
-        outcome.stderr.iter().for_each(|text| eprint!("{}", String::from_utf8_lossy(text)));
-    }
-    outcome.code() == 0
+        .timeout(Duration::from_secs(60 + 2 * rounds));
+    let outcome = ranks::run(launcher);
+    print!("{}", ranks::said(&outcome, 0));
+    ranks::well(&outcome)
 }
 
-fn rank_main(args: &[String]) {
-    let way = value_of(args, "--way").and_then(|way| WAYS.into_iter().find(|w| *w == way));
+fn rank_main(options: &Options) {
+    let way = options.value("--way").and_then(|way| WAYS.into_iter().find(|w| *w == way));
     let job = Job::init().expect("joining the job");
-    let seed = number(args, "--seed").expect("a seed");
-    let rounds = number(args, "--rounds").expect("a number of rounds");
+    let seed = options.number("--seed").expect("a seed");
+    let rounds = options.number("--rounds").expect("a number of rounds");
     all(&job, way.expect("a way"), seed, rounds).unwrap_or_else(|error| panic!("{error}"));
     job.finish().expect("leaving the job");
 }

@@ -2,8 +2,8 @@
 //! writes down when it called what and what came back.
 
 use super::check::{Event, What};
-use super::random::Random;
 use super::round::{Clock, Round};
+use super::support::random::Random;
 use hither::{Element, Epoch, Job, Op, Rank, Result, Window};
 
 /// An element that the words are made of.

@@ -2,8 +2,8 @@
 
 use super::check::{Event, Verdict, judge};
 use super::program::{self, Word};
-use super::random::Random;
 use super::sections;
+use super::support::random::Random;
 use hither::rma::Info;
 use hither::rma::info::Medium;
 use hither::{Error, Job, Op, Rank, Result, Window};

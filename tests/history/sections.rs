@@ -10,8 +10,8 @@
 
 use super::check::{Event, What};
 use super::program::Word;
-use super::random::Random;
 use super::round::{Clock, Round};
+use super::support::random::Random;
 use hither::{Epoch, Job, LockKind, Op, Rank, Result, Window};
 
 /// Words that change together.

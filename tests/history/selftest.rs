@@ -2,7 +2,7 @@
 //! sound histories that were spoilt on purpose.
 
 use super::check::{Event, Verdict, What, judge};
-use super::random::Random;
+use super::support::random::Random;
 
 /// Checks the checker; the number of spoilt histories that it refused.
 pub fn run() -> usize {

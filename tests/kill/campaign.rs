@@ -2,6 +2,9 @@
 //! work, and judges how the others ended and what is left. Shared by the kill tests of the library
 //! and of the demo.
 
+use crate::support::options::Options;
+use crate::support::processes::marked;
+use crate::support::random::Random;
 use hither::world::{Exit, Launcher, Outcome, Output};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -59,34 +62,17 @@ impl std::fmt::Display for Strike {
     }
 }
 
-/// A small generator: the sequence must be repeatable, not good.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % bound
-    }
-}
-
-fn value_of(args: &[String], name: &str) -> Option<u64> {
-    let at = args.iter().position(|arg| arg == name)?;
-    args.get(at + 1)?.parse().ok()
-}
-
 impl Campaign {
     /// Runs the campaign with the options of the command line; exits with 1 if anything failed.
     pub fn run(self) {
-        let args: Vec<String> = std::env::args().skip(1).collect();
-        let kills = value_of(&args, "--kills").unwrap_or(self.kills);
-        let seed = value_of(&args, "--seed").unwrap_or_else(|| std::process::id().into());
-        let filter = args.iter().find(|arg| !arg.starts_with('-') && arg.parse::<u64>().is_err());
-        let chosen = |name: &str| filter.is_none_or(|f| name.contains(f.as_str()));
+        let options = Options::read(&["--kills", "--seed"]);
+        let kills = options.number("--kills").unwrap_or(self.kills);
+        let seed = options.number("--seed").unwrap_or_else(|| std::process::id().into());
+        let filter = options.word();
+        let chosen = |name: &str| filter.is_none_or(|f| name.contains(f));
         let works: Vec<_> = self.works.iter().filter(|work| chosen(&work.name)).collect();
         assert!(!works.is_empty(), "no workload is called {filter:?}");
-        let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+        let mut random = Random::new(seed);
         println!("seed {seed}");
         let before = shared_files();
         let (mut passed, mut failed, mut late) = (0, 0, 0);
@@ -114,7 +100,7 @@ impl Campaign {
                 late += 1;
             }
             let mut faults = self.judge(&outcome, victim, survive);
-            faults.extend(left_behind(&mark).into_iter().map(|p| format!("process left: {p}")));
+            faults.extend(marked(MARK, &mark).into_iter().map(|p| format!("process left: {p:?}")));
             if faults.is_empty() {
                 passed += 1;
                 continue;
@@ -208,20 +194,6 @@ impl Campaign {
         }
         faults
     }
-}
-
-/// Processes that carry the mark of a run in their environment.
-fn left_behind(mark: &str) -> Vec<String> {
-    let needle = format!("{MARK}={mark}\0").into_bytes();
-    let Ok(entries) = std::fs::read_dir("/proc") else { return Vec::new() };
-    entries
-        .flatten()
-        .filter(|entry| {
-            let environ = std::fs::read(entry.path().join("environ")).unwrap_or_default();
-            environ.windows(needle.len()).any(|window| window == needle)
-        })
-        .map(|entry| entry.file_name().to_string_lossy().into_owned())
-        .collect()
 }
 
 /// Names in the directories in which a careless library leaves things.

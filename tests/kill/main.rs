@@ -8,11 +8,14 @@
 
 mod campaign;
 mod fuse;
+#[path = "../support/mod.rs"]
+mod support;
 mod windows;
 mod work;
 
 use campaign::{Campaign, Work};
 use std::time::Duration;
+use support::options::Options;
 
 /// First argument of a process that is a rank.
 const RANK: &str = "--rank-of-kill";
@@ -20,9 +23,8 @@ const RANK: &str = "--rank-of-kill";
 const TYPED: u8 = 3;
 
 fn main() {
-    let args: Vec<String> = std::env::args().skip(1).collect();
-    if args.first().is_some_and(|arg| arg == RANK) {
-        std::process::exit(i32::from(work::rank_main(&args[1..])));
+    if let Some(args) = Options::read(&[]).behind(RANK) {
+        std::process::exit(i32::from(work::rank_main(args)));
     }
     let works = work::all().map(|(name, points)| Work {
         name: name.to_owned(),

@@ -2,10 +2,14 @@
 //! die, and memory that stays flat. Ranks are processes; each case is a job of its own, so that
 //! it can have settings of its own. A filter on the command line selects cases by name.
 
+#[path = "../support/mod.rs"]
+mod support;
 mod work;
 
-use hither::world::{Launcher, Outcome, Output};
+use hither::world::Outcome;
 use std::time::{Duration, Instant};
+use support::options::Options;
+use support::ranks;
 
 /// First argument of a process that is a rank.
 const RANK: &str = "--rank-of-packets";
@@ -47,20 +51,18 @@ const CASES: &[Case] = &[
 ];
 
 fn main() {
-    let args: Vec<String> = std::env::args().skip(1).collect();
-    if let [flag, name] = &args[..]
-        && flag == RANK
-    {
+    let options = Options::read(&[]);
+    if let Some([name]) = options.behind(RANK) {
         return work::rank(name);
     }
-    let filter = args.iter().find(|arg| !arg.starts_with('-')).cloned().unwrap_or_default();
+    let filter = options.word().unwrap_or_default();
     let mut failed = 0;
-    for case in CASES.iter().filter(|case| case.name.contains(&filter)) {
+    for case in CASES.iter().filter(|case| case.name.contains(filter)) {
         let began = Instant::now();
         let outcome = run(case);
         let ok = (0..case.ranks).all(|rank| {
-            let text = String::from_utf8_lossy(&outcome.stdout[rank as usize]).into_owned();
-            case.killed.contains(&rank) || text.lines().any(|line| line == "well")
+            case.killed.contains(&rank)
+                || ranks::said(&outcome, rank as usize).lines().any(|line| line == "well")
         });
         let settings: Vec<String> =
             case.settings.iter().map(|(key, value)| format!(" {key}={value}")).collect();
@@ -72,28 +74,26 @@ fn main() {
             failed += 1;
             eprintln!("{}", outcome.summary());
             for rank in 0..case.ranks as usize {
-                eprint!("{}", String::from_utf8_lossy(&outcome.stdout[rank]));
+                eprint!("{}", ranks::said(&outcome, rank));
                 eprint!("{}", String::from_utf8_lossy(&outcome.stderr[rank]));
             }
         } else if case.name == "memory_stays_flat" {
-            print!("{}", String::from_utf8_lossy(&outcome.stdout[0]).replace("well\n", ""));
+            print!("{}", ranks::said(&outcome, 0).replace("well\n", ""));
         }
     }
     assert_eq!(failed, 0, "cases that failed");
 }
 
 fn run(case: &Case) -> Outcome {
-    let program = std::env::current_exe().expect("the path of this test");
-    let mut launcher = Launcher::new(program)
+    let mut launcher = ranks::launcher()
         .args([RANK, case.name])
         .ranks(case.ranks)
         .survive(!case.killed.is_empty())
-        .output(Output::Capture)
         .env("HITHER_RMA_MEDIUM", "packets")
         .env("HITHER_WAIT_TIMEOUT", "120")
         .timeout(Duration::from_secs(300));
     for (key, value) in case.settings {
         launcher = launcher.env(key, value);
     }
-    launcher.start().and_then(|running| running.wait()).expect("launching")
+    ranks::run(launcher)
 }

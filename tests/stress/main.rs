@@ -8,14 +8,15 @@
 //! fails.
 
 mod phases;
-#[path = "../support/random.rs"]
-mod random;
+#[path = "../support/mod.rs"]
+mod support;
 mod watch;
 
-use hither::world::{Launcher, Output};
 use hither::{Job, Op, Result};
-use random::Random;
 use std::time::{Duration, Instant};
+use support::options::Options;
+use support::random::Random;
+use support::ranks;
 use watch::Watch;
 
 /// First argument of a process that is a rank.
@@ -23,34 +24,20 @@ const RANK: &str = "--rank-of-stress";
 /// Ways in which windows are reached.
 pub const WAYS: [&str; 2] = ["direct", "packets"];
 
-fn value_of(args: &[String], name: &str) -> Option<String> {
-    let at = args.iter().position(|arg| arg == name)?;
-    args.get(at + 1).cloned()
-}
-
-fn number(args: &[String], name: &str) -> Option<u64> {
-    value_of(args, name)?.parse().ok()
-}
-
 fn main() {
-    let args: Vec<String> = std::env::args().skip(1).collect();
-    if args.first().is_some_and(|arg| arg == RANK) {
-        return rank_main(&args);
+    let options =
+        Options::read(&["--seconds", "--seed", "--ranks", "--form", "--way", "--threads"]);
+    if options.behind(RANK).is_some() {
+        return rank_main(&options);
     }
-    let seed = number(&args, "--seed").unwrap_or_else(|| u64::from(std::process::id()) << 20);
-    let seconds = number(&args, "--seconds").unwrap_or(5);
+    let seed = options.number("--seed").unwrap_or_else(|| u64::from(std::process::id()) << 20);
+    let seconds = options.number("--seconds").unwrap_or(5);
     println!("seed {seed}, {seconds} seconds in each form");
     let mut failed = 0;
-    for way in WAYS.into_iter().filter(|w| value_of(&args, "--way").is_none_or(|v| v == *w)) {
-        for form in ["threads", "processes"] {
-            if value_of(&args, "--form").is_some_and(|v| v != form) {
-                continue;
-            }
-            for ranks in [8, 16] {
-                if number(&args, "--ranks").is_some_and(|n| n != ranks) {
-                    continue;
-                }
-                let phases = stress(form, way, ranks as u32, seed, seconds);
+    for way in WAYS.into_iter().filter(|way| options.allows("--way", way)) {
+        for form in ["threads", "processes"].into_iter().filter(|f| options.allows("--form", f)) {
+            for ranks in [8, 16].into_iter().filter(|n| options.allows("--ranks", n)) {
+                let phases = stress(form, way, ranks, seed, seconds);
                 failed += u32::from(phases.is_none());
                 match phases {
                     Some(phases) => println!("test {form} {ranks} {way} ... ok, {phases} phases"),
@@ -67,43 +54,41 @@ fn main() {
 
 /// Phases done, if all went well.
 fn stress(form: &str, way: &str, ranks: u32, seed: u64, seconds: u64) -> Option<u64> {
-    let program = std::env::current_exe().expect("the path of this test");
     let (seed, seconds_text) = (seed.to_string(), seconds.to_string());
     let size = if form == "threads" { ranks } else { 1 };
-    let launcher = Launcher::new(program)
+    let launcher = ranks::launcher()
         .args([RANK, "--way", way, "--seed", &seed, "--seconds", &seconds_text])
         .args(["--threads", &size.to_string()])
         .ranks(if form == "threads" { 1 } else { ranks })
         .bind(hither::topo::Bind::None)
         .env("HITHER_WAIT_TIMEOUT", watch::LIMIT)
-        .output(Output::Capture)
         .timeout(Duration::from_secs(180 + 2 * seconds));
-    let outcome = launcher.start().and_then(|running| running.wait()).expect("launching");
-    let said = String::from_utf8_lossy(&outcome.stdout[0]).into_owned();
-    if outcome.code() != 0 {
-        eprintln!("{}", outcome.summary());
-        outcome.stderr.iter().for_each(|text| eprint!("{}", String::from_utf8_lossy(text)));
+    let outcome = ranks::run(launcher);
+    if !ranks::well(&outcome) {
         return None;
     }
-    said.lines().filter_map(|line| line.strip_prefix("phases ")?.parse().ok()).next_back()
+    ranks::said(&outcome, 0)
+        .lines()
+        .filter_map(|line| line.strip_prefix("phases ")?.parse().ok())
+        .next_back()
 }
 
-fn rank_main(args: &[String]) {
-    let number = |name| number(args, name).expect("a number");
+fn rank_main(options: &Options) {
+    let number = |name| options.number(name).expect("a number");
     let (seed, seconds) = (number("--seed"), number("--seconds"));
-    let way = value_of(args, "--way").expect("a way");
+    let way = options.value("--way").expect("a way");
     let threads = number("--threads") as u32;
     watch::begin();
     if threads > 1 {
         let ends =
-            Job::threads(threads, |job| all(&job, &way, seed, seconds).and_then(|()| job.finish()));
+            Job::threads(threads, |job| all(&job, way, seed, seconds).and_then(|()| job.finish()));
         for end in ends.expect("starting threads") {
             end.unwrap_or_else(|error| panic!("{error}"));
         }
         return;
     }
     let job = Job::init().expect("joining the job");
-    all(&job, &way, seed, seconds).unwrap_or_else(|error| panic!("{error}"));
+    all(&job, way, seed, seconds).unwrap_or_else(|error| panic!("{error}"));
     job.finish().expect("leaving the job");
 }
 

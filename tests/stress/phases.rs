@@ -1,7 +1,7 @@
 //! The phases: all ranks do the same kind at the same time, with random numbers of their own, and
 //! check at the end that nothing was lost.
 
-use super::random::Random;
+use super::support::random::Random;
 use super::watch::Watch;
 use hither::rma::Info;
 use hither::rma::info::Medium;

@@ -3,6 +3,8 @@
 
 #[path = "../../tests/kill/campaign.rs"]
 mod campaign;
+#[path = "../../tests/support/mod.rs"]
+mod support;
 
 use campaign::{Campaign, Work};
 use std::time::Duration;

@@ -1,10 +1,14 @@
 //! `hither run`: output, exit codes, signals, and that nothing stays behind. The ranks are shell
 //! scripts, or this test's own executable with a role in the environment.
 
+#[path = "../../tests/support/mod.rs"]
+mod support;
+
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use std::time::{Duration, Instant};
+use support::processes::{marked, until};
 
 const ROLE: &str = "HITHER_TEST_ROLE";
 const MARK: &str = "HITHER_TEST_MARK";
@@ -61,28 +65,6 @@ fn done(command: &mut Command) -> (i32, String, String) {
     (status.code().unwrap_or(-1), text(stdout), text(stderr))
 }
 
-/// Processes whose environment has `mark`, with their names.
-fn marked(mark: &str) -> Vec<(i32, String)> {
-    let mut found = Vec::new();
-    for entry in std::fs::read_dir("/proc").unwrap().flatten() {
-        let Ok(pid) = entry.file_name().to_string_lossy().parse::<i32>() else { continue };
-        let environ = std::fs::read(entry.path().join("environ")).unwrap_or_default();
-        if environ.split(|b| *b == 0).any(|v| v == format!("{MARK}={mark}").as_bytes()) {
-            let name = std::fs::read_to_string(entry.path().join("comm")).unwrap_or_default();
-            found.push((pid, name.trim().to_owned()));
-        }
-    }
-    found
-}
-
-fn until(what: &str, mut done: impl FnMut() -> bool) {
-    let end = Instant::now() + Duration::from_secs(30);
-    while !done() {
-        assert!(Instant::now() < end, "{what}");
-        std::thread::yield_now();
-    }
-}
-
 /// A job under way, with its launcher, its output, and the mark of all its processes.
 struct Job {
     launcher: Child,
@@ -124,7 +106,7 @@ impl Job {
         let mut messages = String::new();
         self.launcher.stderr.take().unwrap().read_to_string(&mut messages).unwrap();
         let status = self.launcher.wait().unwrap();
-        until("processes are left behind", || marked(&self.mark).is_empty());
+        until("processes are left behind", || marked(MARK, &self.mark).is_empty());
         (status.code().unwrap_or_else(|| -status.signal().unwrap()), messages)
     }
 }
@@ -285,7 +267,7 @@ fn an_interrupt_ends_ranks_and_the_second_one_kills_them() {
 fn the_job_stops_and_goes_on_with_its_launcher() {
     let job = Job::start("stop", 2, &[], "echo ready; exec sleep 600");
     let ranks = || -> Vec<i32> {
-        let all = marked(&job.mark).into_iter();
+        let all = marked(MARK, &job.mark).into_iter();
         all.filter(|p| p.1 == "sleep").map(|p| p.0).collect()
     };
     until("sleep has not started", || ranks().len() == 2);
@@ -348,14 +330,14 @@ fn a_launcher_killed_at_any_moment_of_the_start_leaves_nothing() {
         }
         launcher.kill().unwrap();
         launcher.wait().unwrap();
-        until("processes are left behind", || marked(&mark).is_empty());
+        until("processes are left behind", || marked(MARK, &mark).is_empty());
     }
 }
 
 #[test]
 fn a_killed_guardian_is_replaced() {
     let job = Job::start("guardian", 2, &[], "sleep 600 & echo ready; wait");
-    let guardian = || marked(&job.mark).into_iter().find(|p| p.1 == "hither-guardian");
+    let guardian = || marked(MARK, &job.mark).into_iter().find(|p| p.1 == "hither-guardian");
     until("no guardian", || guardian().is_some());
     let (first, _) = guardian().unwrap();
     kill(first, libc::SIGKILL);
@@ -373,14 +355,14 @@ fn terminal_signals_do_not_reach_the_guardian() {
     let mut job = command.spawn().unwrap();
     let mut ready = [0u8; 6];
     job.stdout.take().unwrap().read_exact(&mut ready).unwrap();
-    let guardian = || marked(&mark).into_iter().find(|p| p.1 == "hither-guardian");
+    let guardian = || marked(MARK, &mark).into_iter().find(|p| p.1 == "hither-guardian");
     until("no guardian", || guardian().is_some());
     let guardian = guardian().unwrap().0;
     kill(guardian, libc::SIGTERM);
     kill(guardian, libc::SIGINT);
     kill(-(job.id() as i32), libc::SIGUSR2);
     assert_eq!(job.wait().unwrap().code(), Some(128 + libc::SIGUSR2));
-    until("processes are left behind", || marked(&mark).is_empty());
+    until("processes are left behind", || marked(MARK, &mark).is_empty());
 }
 
 #[test]

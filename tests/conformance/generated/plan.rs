@@ -3,6 +3,7 @@
 //! synchronisation, way). Deterministic: all ranks make the same list.
 
 use super::dimension::{Case, DIMENSIONS};
+use crate::support::random::Random;
 
 type At = [usize; DIMENSIONS];
 
@@ -57,22 +58,10 @@ fn complete(at: At) -> Option<Case> {
 /// Two values of two dimensions.
 type Pair = (usize, usize, usize, usize);
 
-/// A small generator, so that the filling varies.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 % bound as u64) as usize
-    }
-}
-
 /// Cases in which each pair that is possible at all occurs: for each pair not seen yet, the best of
 /// some random fillings of the other dimensions.
 fn pairs() -> Vec<Case> {
-    let mut random = Random(0x9e37_79b9_7f4a_7c15);
+    let mut random = Random::new(1);
     let mut seen = std::collections::HashSet::new();
     let mut all = Vec::new();
     for pair in every_pair() {
@@ -81,7 +70,8 @@ fn pairs() -> Vec<Case> {
         }
         let best = (0..60)
             .filter_map(|_| {
-                let mut at: At = std::array::from_fn(|d| random.below(Case::SIZES[d]));
+                let mut at: At =
+                    std::array::from_fn(|d| random.below(Case::SIZES[d] as u64) as usize);
                 at[pair.0] = pair.1;
                 at[pair.2] = pair.3;
                 Case::at(at).valid().then_some(at)

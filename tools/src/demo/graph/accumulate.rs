@@ -13,10 +13,10 @@
 use super::super::work::total;
 use super::bitmap::Bitmap;
 use super::partition::NONE;
-use super::search::{Search, fill, gather};
+use super::search::{Search, fill, parents_of};
 use super::shared::Shared;
 use hither::layout::Op;
-use hither::{Rank, Result, Team, Window};
+use hither::{Result, Team, Window};
 
 /// The formulation's windows and private state.
 pub struct Accumulate<'g> {
@@ -97,17 +97,7 @@ impl Search for Accumulate<'_> {
     }
 
     fn parents(&mut self, parents: &mut [u32]) -> Result<()> {
-        let epoch = self.words.lock_all()?;
-        gather(
-            self.graph.part,
-            0,
-            |rank: Rank, values| epoch.get(rank, 0, values),
-            |vertex, word: u64| {
-                parents[vertex as usize] = if word == u64::MAX { NONE } else { word as u32 };
-            },
-        )?;
-        epoch.unlock_all()?;
-        // Nobody begins the next search while another still reads this one's result.
-        self.team.barrier()
+        let parent = |word| if word == u64::MAX { NONE } else { word as u32 };
+        parents_of(&self.words, self.graph.part, u64::MAX, parents, parent)
     }
 }

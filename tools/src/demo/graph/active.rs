@@ -9,7 +9,7 @@
 use super::super::work::total;
 use super::bitmap::Bitmap;
 use super::partition::NONE;
-use super::search::{Search, fill, gather};
+use super::search::{Search, fill, parents_of};
 use super::shared::Shared;
 use hither::{Handler, LockAllEpoch, Rank, Result, Team, View, Window};
 
@@ -138,14 +138,6 @@ impl Search for Active<'_> {
     }
 
     fn parents(&mut self, parents: &mut [u32]) -> Result<()> {
-        let epoch = self.window.lock_all()?;
-        gather(
-            self.graph.part,
-            0,
-            |rank, values| epoch.get(rank, 0, values),
-            |vertex, parent| parents[vertex as usize] = parent,
-        )?;
-        epoch.unlock_all()?;
-        self.team.barrier()
+        parents_of(&self.window, self.graph.part, NONE, parents, |parent| parent)
     }
 }

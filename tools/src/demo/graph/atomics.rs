@@ -15,7 +15,7 @@
 use super::super::work::total;
 use super::bitmap::Bitmap;
 use super::partition::{NONE, Partition};
-use super::search::{Search, fill, gather};
+use super::search::{Search, fill, parents_of};
 use super::shared::{Reader, Shared};
 use hither::layout::Op;
 use hither::{LockAllEpoch, Rank, Result, Team, Window};
@@ -196,14 +196,6 @@ impl Search for Atomics<'_> {
     }
 
     fn parents(&mut self, parents: &mut [u32]) -> Result<()> {
-        let epoch = self.parents.lock_all()?;
-        gather(
-            self.graph.part,
-            0,
-            |rank, values| epoch.get(rank, 0, values),
-            |vertex, parent| parents[vertex as usize] = parent,
-        )?;
-        epoch.unlock_all()?;
-        self.team.barrier()
+        parents_of(&self.parents, self.graph.part, NONE, parents, |parent| parent)
     }
 }

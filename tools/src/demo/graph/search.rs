@@ -2,7 +2,7 @@
 
 use super::partition::Partition;
 use hither::layout::Datum;
-use hither::{Rank, Result, View};
+use hither::{Rank, Result, View, Window};
 
 /// One formulation, with its windows.
 pub trait Search {
@@ -26,20 +26,24 @@ pub fn fill<T: Datum>(view: &View<'_, T>, start: usize, count: usize, value: T) 
     Ok(())
 }
 
-/// Spreads the parts of all ranks, read by `read(rank, part)`, over the vertices they belong to.
-pub fn gather<T: Datum>(
+/// What stands in `words` for each vertex, made into its parent by `parent`. Collective: returns
+/// when nobody reads any more, so that the next search may begin.
+pub fn parents_of<T: Datum>(
+    words: &Window<T>,
     part: Partition,
     zero: T,
-    mut read: impl FnMut(Rank, &mut [T]) -> Result<()>,
-    mut place: impl FnMut(u32, T),
+    parents: &mut [u32],
+    parent: impl Fn(T) -> u32,
 ) -> Result<()> {
+    let epoch = words.lock_all()?;
     let mut values = vec![zero; part.capacity()];
     for rank in 0..part.ranks {
         let values = &mut values[..part.owned_by(rank)];
-        read(Rank(rank), values)?;
+        epoch.get(Rank(rank), 0, values)?;
         for (local, &value) in values.iter().enumerate() {
-            place(part.vertex(rank, local), value);
+            parents[part.vertex(rank, local) as usize] = parent(value);
         }
     }
-    Ok(())
+    epoch.unlock_all()?;
+    words.team().barrier()
 }
