@@ -122,6 +122,17 @@ fn play(role: &str) -> Result<()> {
             }
             node.check([slot].into_iter(), "test")
         }
+        // Ranks as threads, for only some of which there is room.
+        "crowded" => {
+            use rustix::process::{Resource, Rlimit, setrlimit};
+            let segment = hither::shm::segment::Areas::new(64, settings::HEAP_SIZE.bytes()?)?;
+            let pages = std::fs::read_to_string("/proc/self/statm").unwrap();
+            let pages: u64 = pages.split(' ').next().unwrap().parse().unwrap();
+            let room = Some(pages * 4096 + segment.length + (32 << 20));
+            setrlimit(Resource::As, Rlimit { current: room, maximum: room })
+                .map_err(|e| Error::os("setrlimit", e))?;
+            hither::Job::threads(64, |_| panic!("a rank runs")).map(drop)
+        }
         // A launcher in a program, to be killed.
         "launcher" | "forking-launcher" => {
             let job = Launcher::new("sh")
@@ -204,6 +215,38 @@ fn a_second_initialisation_and_a_stale_variable_are_refused() {
             "{text}"
         );
     }
+}
+
+#[test]
+fn what_cannot_be_started_is_refused() {
+    let sh = || Launcher::new("sh").args(["-c", "exit 0"]).output(Output::Capture);
+    for ranks in [0, 4097, 65536, u32::MAX] {
+        let refused = sh().ranks(ranks).start().map(drop);
+        assert!(matches!(refused, Err(Error::InvalidArgument { .. })), "{refused:?}");
+        let refused = hither::Job::threads(ranks, |_| ()).map(drop);
+        assert!(matches!(refused, Err(Error::InvalidArgument { .. })), "{refused:?}");
+    }
+    let programs = [Launcher::new("/nowhere/at/all"), Launcher::new("s\0h"), sh().arg("a\0b")];
+    let odd = [sh().env("a=b\0", "c"), sh().env("a", "\0")];
+    for launcher in programs.into_iter().chain(odd) {
+        let refused = launcher.start().map(drop);
+        assert!(matches!(refused, Err(Error::InvalidArgument { .. })), "{refused:?}");
+    }
+    // Times that no clock reaches, and memory beyond all addresses.
+    for heap in [0, 1, u64::MAX] {
+        let late = "test $HITHER_RANK = 0 && exit 3; sleep 0.1";
+        let launcher = Launcher::new("sh").args(["-c", late]).ranks(2).heap_size(heap);
+        let launcher = launcher.grace(Duration::MAX).timeout(Duration::MAX);
+        assert_eq!(run(launcher.output(Output::Capture)).code(), 3);
+    }
+}
+
+#[test]
+fn threads_that_cannot_be_started_are_an_error() {
+    let launcher = launch("crowded", 1).env("HITHER_HEAP_SIZE", "2M");
+    let text = said(&run(launcher), 0);
+    assert!(text.contains("starting a rank's thread failed"), "{text}");
+    assert!(!text.contains("panicked"), "{text}");
 }
 
 #[test]

@@ -24,6 +24,7 @@ impl<T: Datum> Epoch<'_, T> {
     /// # Errors
     /// [`Error::HandlerPanicked`]; [`Error::WindowPoisoned`] if a rank died inside a message on
     /// this target; [`Error::RankDied`] if the target is dead; [`Error::OutOfBounds`];
+    /// [`Error::InvalidArgument`] for a range that ends before it starts;
     /// [`Error::Misuse`] from inside a handler or with a handler of another window.
     #[inline]
     pub fn am<I: Datum, O: Datum>(
@@ -38,7 +39,9 @@ impl<T: Datum> Epoch<'_, T> {
         reentry::refuse_inside("an active message")?;
         handler.entry.usable_on(window.id())?;
         self.admit("an active message", target)?;
-        let len = persistent.len();
+        let Some(len) = persistent.end.checked_sub(persistent.start) else {
+            return Err(backwards(persistent));
+        };
         let first = window.locate("an active message", target, persistent.start, len)?;
         window.check_alive(target, "an active message")?;
         // SAFETY: `locate` checked the range, which stays mapped as long as the window.
@@ -104,4 +107,9 @@ fn run<T: Datum, I: Datum, O: Datum>(
 #[cold]
 fn panicked(index: u32, target: Rank, payload: &(dyn std::any::Any + Send)) -> Error {
     Error::HandlerPanicked { index, target, message: text_of(payload) }
+}
+
+#[cold]
+fn backwards(Range { start, end }: Range<usize>) -> Error {
+    Error::invalid("an active message", format!("{start}..{end} ends before it starts"))
 }

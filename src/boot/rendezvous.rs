@@ -166,7 +166,8 @@ impl Gathering<'_> {
         loop {
             match socket::receive(link.as_fd(), self.deadline)? {
                 Received::Message(Message::Lobby { present: now }, _) => present = now,
-                Received::Message(Message::Welcome { rank, size, job }, _) => {
+                // Rank 0 is who says it.
+                Received::Message(Message::Welcome { rank, size, job }, _) if rank > 0 => {
                     let pairs = Pairs::new(size);
                     return Ok(Some(Rendezvous { rank, size, job, pairs, links: vec![link] }));
                 }

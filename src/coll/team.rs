@@ -201,7 +201,7 @@ impl Member {
                 why: format!(
                     "an earlier collective of this team was given up by rank {} of the job, so \
                      its members are no longer in step; make a new team with Team::shrink",
-                    (raw & !OUT_OF_STEP) - 1
+                    (raw & !OUT_OF_STEP).saturating_sub(1)
                 ),
             };
         }

@@ -6,10 +6,37 @@ use super::kind::Kind;
 ///
 /// # Safety
 /// Every bit pattern of `size_of::<Self>()` bytes is a valid value, there is no padding, and the
-/// type holds no pointer or reference.
+/// type holds no pointer or reference. If [`ELEMENT`](Datum::ELEMENT) names a kind, the type is
+/// one element of it or an array of such elements: its size is a multiple of the kind's, which
+/// [`Layout::of`](crate::Layout::of) checks at compile time, and every element begins at a
+/// multiple of the kind's size.
 pub unsafe trait Datum: Copy + Send + Sync + 'static {
     /// What predefined operations see in it: the type's own kind, that of an array's elements, or
     /// nothing but bytes.
+    ///
+    /// ```
+    /// use hither::{Datum, Kind, Layout};
+    /// #[derive(Clone, Copy)]
+    /// #[repr(transparent)]
+    /// struct Seconds(f64);
+    /// // SAFETY: an f64.
+    /// unsafe impl Datum for Seconds {
+    ///     const ELEMENT: Option<Kind> = Some(Kind::F64);
+    /// }
+    /// assert_eq!(Layout::of::<[Seconds; 3]>().kind(), Some(Kind::F64));
+    /// ```
+    /// A type of another size is no element of the kind:
+    /// ```compile_fail,E0080
+    /// use hither::{Datum, Kind, Layout};
+    /// #[derive(Clone, Copy)]
+    /// #[repr(transparent)]
+    /// struct Seconds(f32);
+    /// // SAFETY: an f32, but not what the constant says.
+    /// unsafe impl Datum for Seconds {
+    ///     const ELEMENT: Option<Kind> = Some(Kind::F64);
+    /// }
+    /// Layout::of::<Seconds>();
+    /// ```
     const ELEMENT: Option<Kind> = None;
 
     /// Name and size folded to one number, equal in every build of the same source: ranks

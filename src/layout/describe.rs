@@ -87,6 +87,14 @@ impl Bounds {
 impl Layout {
     /// One element.
     pub fn of<T: Datum>() -> Layout {
+        const {
+            // Updates go over the bytes in elements of the kind.
+            let whole = match T::ELEMENT {
+                Some(kind) => size_of::<T>().is_multiple_of(kind.size()),
+                None => true,
+            };
+            assert!(whole, "Datum::ELEMENT names a kind that the type is not made of");
+        }
         let upper = isize::try_from(size_of::<T>()).unwrap_or(isize::MAX);
         Layout(Arc::new(Description {
             // Types of more than 2^61 bytes cannot exist.

@@ -108,7 +108,7 @@ macro_rules! integers {
     ($($t:ty),+) => { $(
         impl sealed::Sealed for $t {}
         impl Numeric for $t {
-            const KIND: Kind = <$t as Datum>::ELEMENT.unwrap();
+            const KIND: Kind = <$t as Datum>::ELEMENT.expect("numbers have a kind");
             #[inline(always)]
             fn combine(op: Op, a: Self, b: Self) -> Self {
                 match op {
@@ -134,7 +134,7 @@ macro_rules! floats {
     ($($t:ty),+) => { $(
         impl sealed::Sealed for $t {}
         impl Numeric for $t {
-            const KIND: Kind = <$t as Datum>::ELEMENT.unwrap();
+            const KIND: Kind = <$t as Datum>::ELEMENT.expect("numbers have a kind");
             #[inline(always)]
             fn combine(op: Op, a: Self, b: Self) -> Self {
                 match op {

@@ -109,14 +109,16 @@ impl<T: Datum> Memory<T> {
     /// collective. The pages are reserved now, near this process.
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`]; [`Error::Exhausted`] if there are thousands already: allocate
+    /// [`Error::OutOfMemory`]; [`Error::InvalidArgument`] for elements without bytes or aligned to
+    /// more than a page; [`Error::Exhausted`] if there are thousands already: allocate
     /// fewer and larger ones, and lend [parts](Memory::part) of them.
     pub fn shared(team: &Team, len: usize) -> Result<Memory<T>> {
+        super::kind::check_element::<T>()?;
         let node = team.node();
         let stride = node.areas().stride;
         let bytes = (len as u64).saturating_mul(size_of::<T>() as u64);
         if bytes > stride {
-            return Err(super::kind::too_large(bytes, stride));
+            return Err(super::kind::too_large("shared memory for windows", bytes, stride));
         }
         let at = node.alloc_symmetric(bytes, true)?;
         let store = Arc::new(Store::Shared { node: node.clone(), at });

@@ -8,7 +8,7 @@ use crate::link::Link;
 use crate::shm::map::Mapping;
 use crate::shm::node::Node;
 use rustix::fd::{AsFd, OwnedFd};
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 /// This process's part in a job. Usable from many threads.
@@ -103,6 +103,11 @@ impl Job {
     /// Runs `body` on `ranks` ranks that are threads of this process, for tests, examples and
     /// measurements of single pieces. Returns their results in rank order.
     ///
+    /// # Errors
+    /// [`Error::Os`] if a thread cannot be started: then `body` runs on none. What keeps a rank
+    /// from joining; what `body` itself fails with is its result.
+    ///
+    /// # Panics
     /// A thread that panics counts as a dead rank for the others, and the panic goes on in the
     /// caller once all have ended.
     pub fn threads<R: Send>(ranks: u32, body: impl Fn(Job) -> R + Send + Sync) -> Result<Vec<R>> {
@@ -111,14 +116,30 @@ impl Job {
         let fd = Node::create_memory(ranks, heap)?;
         let length = crate::shm::map::sealed_length(&fd)?;
         let mapping = Arc::new(Mapping::anywhere(&fd, length)?);
+        // Nobody begins before all threads are there: those that came would wait for the others.
+        let all_there = RwLock::new(false);
         let run = |rank: u32| -> Result<R> {
+            if !*all_there.read().unwrap_or_else(PoisonError::into_inner) {
+                return Err(Error::boot("not all ranks of the job could be started"));
+            }
             let deadline = limit.map_or(Deadline::NEVER, Deadline::after);
             let node = Node::attach_mapped(clone_fd(&fd)?, Slot(rank as u16), mapping.clone())?;
             Ok(body(Job::wire(node, deadline)?))
         };
         std::thread::scope(|scope| {
             let run = &run;
-            let all: Vec<_> = (0..ranks).map(|rank| scope.spawn(move || run(rank))).collect();
+            let mut gate = all_there.write().unwrap_or_else(PoisonError::into_inner);
+            let start = |rank| {
+                let thread = std::thread::Builder::new();
+                thread.spawn_scoped(scope, move || run(rank)).map_err(|source| Error::Os {
+                    call: "starting a rank's thread",
+                    source,
+                    hint: "see ulimit -u (threads) and ulimit -v (address space of their stacks)",
+                })
+            };
+            let all = (0..ranks).map(start).collect::<Result<Vec<_>>>()?;
+            *gate = true;
+            drop(gate);
             let ended: Vec<_> = all.into_iter().map(|thread| thread.join()).collect();
             ended
                 .into_iter()

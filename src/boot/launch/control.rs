@@ -282,11 +282,18 @@ impl Control {
         }
     }
 
+    /// When the ranks' time to end by themselves is up, if that begins now.
+    fn grace_ends(&self) -> Instant {
+        // A clock need not reach as far as a user's "for ever"; a year is one.
+        const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
+        Instant::now() + self.plan.grace.min(LONGEST)
+    }
+
     fn terminate(&mut self) {
         self.shared.kill_all(libc::SIGTERM);
         // A stopped process acts on it only once it goes on.
         self.shared.kill_all(libc::SIGCONT);
-        self.phase = Phase::Terminating(Instant::now() + self.plan.grace);
+        self.phase = Phase::Terminating(self.grace_ends());
     }
 
     fn kill(&mut self) {
@@ -436,7 +443,7 @@ impl Control {
         }
         if running && alive > 0 {
             self.watcher.ending();
-            self.phase = Phase::Ending(Instant::now() + self.plan.grace);
+            self.phase = Phase::Ending(self.grace_ends());
         }
     }
 

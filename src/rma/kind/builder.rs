@@ -8,6 +8,7 @@ use crate::layout::Datum;
 use crate::rma::Window;
 use crate::rma::info::Info;
 use crate::rma::memory::Memory;
+use crate::shm::map::PAGE;
 use std::marker::PhantomData;
 
 /// A window to be made: see [`Window::builder`].
@@ -19,7 +20,8 @@ use std::marker::PhantomData;
 /// # Errors
 /// [`Error::Mismatch`] if members disagree about what must be the same; [`Error::OutOfMemory`] with
 /// numbers in the ranks that cannot reserve their part; [`Error::InvalidArgument`] for a
-/// displacement unit that cannot be used; [`Error::PeerFailed`] in the others: either all members
+/// displacement unit that cannot be used, or elements without bytes or aligned to more than a page;
+/// [`Error::PeerFailed`] in the others: either all members
 /// have the window or none has.
 #[derive(Clone, Debug)]
 #[must_use = "it makes no window before one of allocate, allocate_shared, create or dynamic"]
@@ -107,10 +109,10 @@ impl<'t, T: Datum> WindowBuilder<'t, T> {
         let stride = node.areas().stride;
         let fits = match &source {
             Source::Brought(region) => region.offset_in(node).map(drop),
-            _ if bytes > stride => Err(too_large(bytes, stride)),
+            _ if bytes > stride => Err(too_large("a window", bytes, stride)),
             _ => Ok(()),
         };
-        let (unit, valid) = match self.checked_unit() {
+        let (unit, valid) = match check_element::<T>().and_then(|()| self.checked_unit()) {
             Ok(unit) => (if flavour == Flavour::Dynamic { 1 } else { unit }, fits),
             Err(error) => (0, Err(error)),
         };
@@ -132,7 +134,7 @@ impl<'t, T: Datum> WindowBuilder<'t, T> {
     /// The displacement unit, or why it cannot be one.
     fn checked_unit(&self) -> Result<u32> {
         const WHAT: &str = "the displacement unit of a window";
-        let unit = self.unit.unwrap_or(size_of::<T>().max(1));
+        let unit = self.unit.unwrap_or(size_of::<T>());
         if unit == 0 || !unit.is_multiple_of(align_of::<T>()) {
             let align = align_of::<T>();
             let why = format!("{unit} bytes; use a multiple of the element's alignment, {align}");
@@ -143,14 +145,29 @@ impl<'t, T: Datum> WindowBuilder<'t, T> {
     }
 }
 
+/// An error unless elements of this type can lie in a window: there must be something of them to
+/// name by displacements, and memory comes in pages.
+pub(in crate::rma) fn check_element<T>() -> Result<()> {
+    let (name, bytes, align) = (std::any::type_name::<T>(), size_of::<T>(), align_of::<T>());
+    if bytes == 0 {
+        let why = format!("{name} has no bytes; use a type that has");
+        return Err(Error::invalid("the element type of a window", why));
+    }
+    if align as u64 > PAGE {
+        let why = format!("{name} is aligned to {align} bytes; use one of at most {PAGE}");
+        return Err(Error::invalid("the element type of a window", why));
+    }
+    Ok(())
+}
+
 fn bytes<T>(len: usize) -> u64 {
     (len as u64).saturating_mul(size_of::<T>() as u64)
 }
 
 #[cold]
-pub(crate) fn too_large(wanted: u64, stride: u64) -> Error {
+pub(crate) fn too_large(what: &str, wanted: u64, stride: u64) -> Error {
     Error::OutOfMemory {
-        what: "a window".into(),
+        what: what.into(),
         wanted,
         available: stride,
         limit: "HITHER_HEAP_SIZE".into(),

@@ -222,7 +222,7 @@ impl Wish<'_> {
         let stride = team.node().areas().stride;
         let range = Range { bytes, home, total, flavour: self.flavour };
         let made = match leader {
-            _ if bytes > stride => Err(too_large(bytes, stride)),
+            _ if bytes > stride => Err(too_large("a window", bytes, stride)),
             true => WindowBlock::create(team, range).map(Some),
             false => Ok(None),
         };

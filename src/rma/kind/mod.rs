@@ -17,7 +17,7 @@ mod life;
 mod place;
 
 pub use builder::WindowBuilder;
-pub(crate) use builder::too_large;
+pub(in crate::rma) use builder::{check_element, too_large};
 pub use dynamic::Attached;
 pub(crate) use dynamic::Attachments;
 pub(crate) use place::{Parts, Place, Span, damaged};

@@ -296,14 +296,13 @@ pub(super) struct Entered<'a>(Option<MutexGuard<'a, State>>);
 impl std::ops::Deref for Entered<'_> {
     type Target = State;
     fn deref(&self) -> &State {
-        // Taken only by drop.
-        self.0.as_ref().unwrap_or_else(|| unreachable!())
+        self.0.as_ref().expect("only drop takes the guard")
     }
 }
 
 impl std::ops::DerefMut for Entered<'_> {
     fn deref_mut(&mut self) -> &mut State {
-        self.0.as_mut().unwrap_or_else(|| unreachable!())
+        self.0.as_mut().expect("only drop takes the guard")
     }
 }
 

@@ -1,6 +1,7 @@
 //! Generated cases: memory x operation x elements x synchronisation x layout x promises x way. See
 //! `plan` for which of them there are, `script` for what a case does.
 
+mod absurd;
 mod access;
 mod build;
 mod dimension;
@@ -22,7 +23,7 @@ pub fn cases() -> Vec<super::Case> {
     let planned = plan::cases()
         .into_iter()
         .map(|case| super::Case { name: case.name(), run: Box::new(move |job| run(&case, job)) });
-    planned.chain(misuse::cases()).collect()
+    planned.chain(misuse::cases()).chain(absurd::cases()).collect()
 }
 
 fn run(case: &Case, job: &Job) -> Result<()> {
