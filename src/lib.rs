@@ -14,6 +14,8 @@
 //! promise and cost, in `docs/windows.md`; the settings in [`base::settings`].
 
 pub mod base;
+// Public for the tests and benchmarks of its pieces; it promises programs nothing.
+#[doc(hidden)]
 pub mod shm;
 
 #[cfg(not(loom))]

@@ -3,10 +3,12 @@
 
 pub mod error;
 pub mod ids;
-pub mod reentry;
+#[cfg_attr(loom, allow(dead_code))]
+pub(crate) mod reentry;
 #[cfg(not(loom))]
 pub mod settings;
-pub mod signals;
+#[cfg_attr(loom, allow(dead_code))]
+pub(crate) mod signals;
 pub mod sync;
 pub mod time;
 #[cfg_attr(loom, allow(dead_code))]

@@ -13,16 +13,16 @@
 //! `boot` moves bytes and descriptors. What a node's memory looks like inside is not its
 //! business: whoever needs one passes a function that makes it.
 
-pub mod gather;
-pub mod launch;
-pub mod launched;
-pub mod meeting;
-pub mod pairs;
-pub mod rendezvous;
-pub mod server;
-pub mod single;
-pub mod socket;
-pub mod wire;
+pub(crate) mod gather;
+pub(crate) mod launch;
+pub(crate) mod launched;
+pub(crate) mod meeting;
+pub(crate) mod pairs;
+pub(crate) mod rendezvous;
+pub(crate) mod server;
+pub(crate) mod single;
+pub(crate) mod socket;
+pub(crate) mod wire;
 
 pub use gather::FromAllgather;
 pub use launched::Launched;

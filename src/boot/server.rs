@@ -44,11 +44,6 @@ impl Server {
         Server { job, clients, store: HashMap::new(), first_ended: None }
     }
 
-    /// The process that joined as `rank`, if one has.
-    pub fn joined(&self, rank: u32) -> Option<u32> {
-        self.clients[rank as usize].pid
-    }
-
     /// Acts on a message from `rank`'s socket.
     pub fn handle(&mut self, rank: u32, message: Message) -> Vec<Answer> {
         let size = self.clients.len() as u32;

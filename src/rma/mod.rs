@@ -26,26 +26,28 @@
 //! | `block` | what all members share about a window |
 //! | [`kind`] | the kinds of windows: making them, where their parts lie, dynamic attachments, how long memory lives |
 //! | [`memory`] | memory that a program brings along |
-//! | [`directory`] | places of irregular parts in constant memory per process |
+//! | `directory` | places of irregular parts in constant memory per process |
 //! | [`info`] | hints |
 //! | [`epoch`] | synchronisation and its rules: guards, unguarded calls, assertions |
 //! | `ops` | the operations on an epoch, contiguous and with layouts |
 //! | [`request`], [`signal`] | operations that are completed on their own; puts that tell |
-//! | [`accumulate`] | the atomic domain of a window |
+//! | `accumulate` | the atomic domain of a window |
 //! | [`view`] | loads and stores on mapped parts |
 //! | `remote` | the seam to parts that are not mapped; a network will be one more implementation |
 //! | `foreign` | the seam to the room above: messages whose units travel among the operations |
 //! | `packet` | the implementation of that by packets: transport, wire form, execution, progress |
-//! | [`runtime`] | its engine: the protocol as state machines, without input or output |
+//! | `runtime` | its engine: the protocol as state machines, without input or output |
 //!
 //! **Memory model.** Unified (MPI-3.1 §11.4): a part is one memory, not a public and a private
 //! copy, by either path. Loads and stores of its owner (through a [`View`]) and operations of others
 //! need order, which synchronisation gives, and no call that copies. `docs/windows.md` has what is
 //! legal when, what is atomic, what is ordered, what it costs and what deaths do.
 
-pub mod accumulate;
+pub(crate) mod accumulate;
 mod block;
 pub(crate) mod core;
+// Public for the benchmarks of it; it promises programs nothing.
+#[doc(hidden)]
 pub mod directory;
 pub mod epoch;
 pub(crate) mod foreign;
@@ -56,7 +58,7 @@ mod ops;
 mod packet;
 pub(crate) mod remote;
 pub mod request;
-pub mod runtime;
+pub(crate) mod runtime;
 pub mod signal;
 pub mod view;
 pub mod window;

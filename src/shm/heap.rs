@@ -126,22 +126,11 @@ impl<'a> Heap<'a> {
     }
 
     /// Takes `len` bytes (rounded up to [`GRANULE`], at least one) at a multiple of `align`, a
-    /// power of two, from the lowest gap they fit. The area itself must be aligned to `align`.
+    /// power of two, from the lowest gap they fit, for these holders from the beginning. The area itself must be aligned to `align`.
     ///
     /// Cost: the lock, a read of the table (64 KiB), a sort of what is in use; meant for windows,
     /// not for messages. Waits for the lock until `deadline`. Fails with [`Error::OutOfMemory`]
     /// when no gap is large enough, [`Error::Exhausted`] when the table is full.
-    pub fn alloc<E: LockEnv>(
-        &self,
-        env: &E,
-        len: u64,
-        align: u64,
-        deadline: Deadline,
-    ) -> Result<Offset> {
-        self.alloc_held(env, len, align, Holders::default(), deadline)
-    }
-
-    /// As [`Heap::alloc`], for these holders from the beginning.
     pub fn alloc_held<E: LockEnv>(
         &self,
         env: &E,

@@ -2,30 +2,31 @@
 //! parking, liveness. Knows nothing of the network, and nothing of tags, windows or teams.
 
 #[cfg(not(loom))]
-pub mod alloc;
-pub mod bias;
+pub(crate) mod alloc;
+pub(crate) mod bias;
 pub(crate) mod bits;
 #[cfg(not(loom))]
-pub mod copy;
+pub(crate) mod copy;
 mod crash;
 #[cfg(not(loom))]
-pub mod heap;
+pub(crate) mod heap;
 #[cfg(not(loom))]
-pub mod liveness;
+pub(crate) mod liveness;
 pub mod lock;
 #[cfg(not(loom))]
 pub mod map;
 #[cfg(not(loom))]
 pub mod node;
 #[cfg(not(loom))]
-pub mod observer;
-pub mod park;
+pub(crate) mod observer;
+pub(crate) mod park;
 #[cfg(not(loom))]
 pub mod region;
 pub mod ring;
-pub mod section;
+#[cfg_attr(loom, allow(dead_code))]
+pub(crate) mod section;
 #[cfg(not(loom))]
 pub mod segment;
-pub mod seq;
+pub(crate) mod seq;
 #[cfg(not(loom))]
-pub mod wiring;
+pub(crate) mod wiring;

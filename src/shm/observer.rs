@@ -43,11 +43,6 @@ impl Observer {
         Ok(())
     }
 
-    /// The state of a slot, one of the `STATE_` values of [`super::segment`].
-    pub fn state(&self, slot: Slot) -> Result<u32> {
-        Ok(self.block(slot)?.state.load(Ordering::Acquire))
-    }
-
     /// Records the core a rank is bound to.
     pub fn set_core(&self, slot: Slot, core: u32) -> Result<()> {
         self.block(slot)?.core.store(core.saturating_add(1), Ordering::Relaxed);

@@ -3,7 +3,7 @@
 //! The law (after vm-memory's): bytes that another process may write at any time are never seen
 //! as `&[u8]` or `&mut T`. They are reached in three ways only:
 //! 1. as `&T` where `T: SharedLayout`, a `repr(C)` structure of atomics and protocol-owned cells;
-//! 2. by copies in and out ([`super::copy`]), which the compiler cannot split, repeat or assume
+//! 2. by copies in and out (`super::copy`), which the compiler cannot split, repeat or assume
 //!    anything about;
 //! 3. through raw pointers, by code that states which protocol gives it ownership.
 

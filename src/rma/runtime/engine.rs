@@ -63,6 +63,7 @@ impl Engine {
     }
 
     /// The bounds in force.
+    #[cfg(test)]
     pub fn limits(&self) -> &Limits {
         &self.shared.limits
     }

@@ -26,11 +26,14 @@ mod table;
 mod tests;
 mod window;
 
+#[cfg(test)]
 pub use counters::Counters;
 pub use engine::Engine;
 pub use fence::FenceFlags;
 pub use host::{Host, Sent};
-pub use limits::{Issuing, Limits};
+#[cfg(test)]
+pub use limits::Issuing;
+pub use limits::Limits;
 pub use message::{Class, Discarded, Fault, Message, RequestId, Riders, WindowId};
 
 /// How a target is locked.

@@ -1,9 +1,8 @@
 //! Progress without input, and making room (paper 001 §3.4.2, §3.4.4, §3.4.5, figure 3.9).
 //!
 //! ```text
-//!   Engine::progress          all active windows
-//!   Engine::progress_window   one, with all its targets
-//!   calls and answers         the one target that they are about
+//!   Engine::progress    all active windows
+//!   calls and answers   the one target that they are about
 //! ```
 //!
 //! A pool that is used up is never enlarged. A target object is won back by sending all that is
@@ -60,19 +59,6 @@ impl Engine {
             }
         }
         !self.active.is_empty() || self.shared.owes()
-    }
-
-    /// The same for one window.
-    pub fn progress_window<H: Host>(&mut self, host: &mut H, id: WindowId) -> bool {
-        self.shared.tick += 1;
-        self.shared.clear(host);
-        let Some(window) = self.windows.get_mut(&id) else { return false };
-        window.progress(&mut self.shared, host);
-        let again = window.again;
-        if again {
-            self.activate(id);
-        }
-        again
     }
 
     /// Looks at a few target objects, from where the last look ended; the best one by `rank`

@@ -4,6 +4,13 @@ use crate::shm::crash::kill_at;
 use crate::shm::lock::model::Env;
 use proptest::prelude::*;
 
+impl Heap<'_> {
+    /// Takes memory that nobody answers for.
+    fn alloc<E: LockEnv>(&self, env: &E, len: u64, align: u64, limit: Deadline) -> Result<Offset> {
+        self.alloc_held(env, len, align, Holders::default(), limit)
+    }
+}
+
 fn table() -> Box<ExtentTable> {
     Box::new(ExtentTable {
         lock: QueueLock::default(),

@@ -8,8 +8,8 @@
 //! ```
 //! For contiguous ranges an oracle says which calls must succeed and which must fail.
 
-use super::super::Case;
 use super::super::support::random::Random;
+use super::super::{Case, Written};
 use hither::rma::Info;
 use hither::rma::info::Medium;
 use hither::{
@@ -58,7 +58,7 @@ pub fn cases() -> Vec<Case> {
             run: Box::new(move |job| empty_types(job, way == "packets")),
         });
     }
-    let others: [(&str, fn(&Job) -> Result<()>); 3] =
+    let others: [Written; 3] =
         [("layouts", layouts), ("memory", memory), ("collectives", collectives)];
     all.extend(
         others
@@ -387,7 +387,7 @@ fn shaped(bench: &Bench<'_>, epoch: &Epoch<'_, u64>, random: &mut Random) {
     let into = &mut buffer[8..8 + LEN];
     // Layouts may name the same bytes so many times that going over them takes years.
     let is_short = |shape: &Shape<'_>| shape.size().is_ok_and(|size| size <= 1 << 16);
-    let whole = |shape: &Shape<'_>| shape.is_aligned(0, 8) && shape.layout.size() % 8 == 0;
+    let whole = |shape: &Shape<'_>| shape.is_aligned(0, 8) && shape.layout.size().is_multiple_of(8);
     if !is_short(&there) && !is_short(&here) {
         return;
     }
