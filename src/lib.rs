@@ -41,9 +41,9 @@ pub use {
     am::{Call, Handler, Placement, RawCall, VectorCall, VectorHandler},
     layout::{Datum, Kind, Layout, Located, Numeric, Op, Order, Shape},
     rma::{
-        AccessEpoch, Assertions, Attached, Attributes, Compare, Element, Epoch, ExposureEpoch,
-        FenceEpoch, Flavour, Info, LockAllEpoch, LockEpoch, LockKind, Medium, Memory, Request,
-        SignalOp, Unguarded, View, Window, WindowBuilder,
+        AccessEpoch, AmOrdering, Assertions, Attached, Attributes, Compare, Element, Epoch,
+        ExposureEpoch, FenceEpoch, Flavour, Info, LockAllEpoch, LockEpoch, LockKind, Medium,
+        Memory, Request, SignalOp, Unguarded, UserBuffers, View, Window, WindowBuilder,
     },
     world::{Job, Team},
 };

@@ -11,12 +11,13 @@
 //! An entry can be run by whoever has addresses and shapes: the origin on mapped memory, the
 //! target on what a packet brought.
 
+use super::away;
 use super::call::{Call, RawCall, VectorCall};
 use crate::base::sync::{AtomicBool, Ordering};
 use crate::base::{Error, Rank, Result, reentry};
 use crate::layout::{Datum, Layout, Shape};
 use crate::rma::Window;
-use crate::rma::core::Core;
+use crate::rma::core::{Core, Handlers};
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -398,13 +399,15 @@ impl<T: Datum> Window<T> {
         let (window, registered) = (self.id(), AtomicBool::new(true));
         let entry =
             Arc::new(Entry { index, window, registered, vector, types, elements, typed, run });
-        let kept = if self.core().attach_handler(index, entry.clone()) {
-            Ok(())
-        } else {
+        let own = self.core().attach_handler(index, entry.clone());
+        let kept = if !own {
             let why = format!("index {index} is taken on this window; use another");
             Err(Error::Misuse { what: REGISTER, why })
+        } else if self.core().remote().is_some() {
+            away::attach(self.core())
+        } else {
+            Ok(())
         };
-        let own = kept.is_ok();
         let agreed = self.team().agree(REGISTER, kept);
         if own && agreed.is_err() {
             self.core().detach_handler(index);
@@ -463,6 +466,11 @@ impl Entry {
     /// What is registered under an index.
     pub fn find(core: &Core, index: u32) -> Option<Arc<Entry>> {
         core.attached(index)?.downcast().ok()
+    }
+
+    /// As [`Entry::find`], in a table that is held beyond its window.
+    pub fn find_in(handlers: &Handlers, index: u32) -> Option<Arc<Entry>> {
+        handlers.get(index)?.downcast().ok()
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::call::Call;
 use super::handler::{Handler, text_of};
+use super::turn;
 use crate::base::sync::Ordering;
 use crate::base::{Error, Rank, Result, reentry};
 use crate::layout::Datum;
@@ -56,24 +57,7 @@ impl<T: Datum> Epoch<'_, T> {
             segment_offset: 0,
             form: None,
         };
-        if self.assertions().concurrent_am {
-            return run(handler, call);
-        }
-        let line = window.line(target);
-        let env = &**window.node();
-        let guard = match line.am_lock.lock_if_free(env) {
-            Some(guard) => guard,
-            None => line.am_lock.lock(env, window.team().deadline())?,
-        };
-        if let Some(culprit) = guard.previous_holder_died() {
-            line.poison.store(u32::from(culprit.0) + 1, Ordering::Relaxed);
-        }
-        let poison = line.poison.load(Ordering::Relaxed);
-        if poison != 0 {
-            return Err(Error::WindowPoisoned { target, culprit: Rank(poison - 1) });
-        }
-        run(handler, call)
-        // The lock's release makes the handler's stores visible to the next holder.
+        turn::take(window.core(), target, self.assertions().concurrent_am, || run(handler, call))?
     }
 }
 

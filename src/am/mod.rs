@@ -14,6 +14,7 @@ mod call;
 pub(crate) mod handler;
 mod message;
 pub(crate) mod plan;
+pub(crate) mod turn;
 
 pub use call::{Call, RawCall, VectorCall};
 pub use handler::{Handler, VectorHandler};

@@ -113,7 +113,7 @@ pub(crate) struct Persistent<'m> {
 #[derive(Debug)]
 pub(crate) struct Plan<'m> {
     /// What runs.
-    pub handler: Arc<Entry>,
+    pub handler: &'m Arc<Entry>,
     /// On whose part.
     pub target: Rank,
     /// How many segments; none is a message too, that calls nothing.
@@ -212,7 +212,7 @@ impl<'m> Plan<'m> {
     /// [`Error::OutOfBounds`] if the persistent part lies outside of the target's.
     pub fn new(
         core: &Core,
-        handler: Arc<Entry>,
+        handler: &'m Arc<Entry>,
         target: Rank,
         asked: Asked<'m>,
     ) -> Result<Plan<'m>> {

@@ -7,7 +7,7 @@
 //!   PartInfo      64 B        where the part lies, its size and displacement unit, presence;
 //!                             of a dynamic window: where the table of attachments lies
 //!   PartLock      64 B        its passive-target lock (see `shm::lock::part`)
-//!   PartLine      64 B        active-message lock, poison
+//!   PartLine      64 B        active messages: lock, poison, count
 //!   ActiveLine    64 B        where its owner waits for posts and completions, and for signals
 //!   readers       set         who holds its lock shared
 //!   posted        set         who has exposed its part to this member
@@ -117,7 +117,9 @@ pub(crate) struct PartLine {
     /// Slot + 1 of a process that died inside an active message on this part, else 0.
     pub poison: AtomicU32,
     _pad0: AtomicU32,
-    _pad1: [AtomicU64; 6],
+    /// Counts the times that messages ran on this part.
+    pub version: AtomicU64,
+    _pad1: [AtomicU64; 5],
 }
 
 /// Where the owner of a part waits.

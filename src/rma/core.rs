@@ -1,6 +1,6 @@
 //! What a window is apart from its element type.
 
-use super::accumulate::Domain;
+use super::accumulate::{Domain, Updates};
 use super::block::WindowBlock;
 use super::epoch::state::State;
 use super::info::Info;
@@ -11,7 +11,16 @@ use std::any::Any;
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 
-type Handlers = RwLock<HashMap<u32, Arc<dyn Any + Send + Sync>>>;
+/// What is registered on a window, by index; what it is, is the room above's business.
+#[derive(Debug, Default)]
+pub(crate) struct Handlers(RwLock<HashMap<u32, Arc<dyn Any + Send + Sync>>>);
+
+impl Handlers {
+    /// What is kept under `index`.
+    pub fn get(&self, index: u32) -> Option<Arc<dyn Any + Send + Sync>> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).get(&index).cloned()
+    }
+}
 
 /// This process's side of a window, without the element type. Constant size.
 #[derive(Debug)]
@@ -36,8 +45,8 @@ pub(crate) struct Core {
     pub epochs: State,
     /// The memory that this process brought along.
     pub memory: Option<Region>,
-    /// Handlers registered on this window, by index; what they are is the room above's business.
-    handlers: OnceLock<Box<Handlers>>,
+    /// Handlers registered on this window.
+    handlers: OnceLock<Arc<Handlers>>,
 }
 
 /// A process's own part of a window.
@@ -85,10 +94,19 @@ impl Core {
         self.remote.as_ref()
     }
 
+    /// What updates of elements go through.
+    pub fn updates(&self) -> Updates<'_> {
+        Updates::new(self.domain.near(), &self.domain)
+    }
+
+    /// The table of handlers, which may be held beyond the window.
+    pub fn handlers(&self) -> &Arc<Handlers> {
+        self.handlers.get_or_init(Arc::default)
+    }
+
     /// Keeps `handler` under `index`; false if the index is taken.
     pub fn attach_handler(&self, index: u32, handler: Arc<dyn Any + Send + Sync>) -> bool {
-        let handlers = self.handlers.get_or_init(Box::default);
-        let mut map = handlers.write().unwrap_or_else(PoisonError::into_inner);
+        let mut map = self.handlers().0.write().unwrap_or_else(PoisonError::into_inner);
         match map.entry(index) {
             std::collections::hash_map::Entry::Occupied(_) => false,
             std::collections::hash_map::Entry::Vacant(entry) => {
@@ -100,13 +118,13 @@ impl Core {
 
     /// What is kept under `index`.
     pub fn attached(&self, index: u32) -> Option<Arc<dyn Any + Send + Sync>> {
-        self.handlers.get()?.read().unwrap_or_else(PoisonError::into_inner).get(&index).cloned()
+        self.handlers.get()?.get(index)
     }
 
     /// Forgets what is kept under `index`.
     pub fn detach_handler(&self, index: u32) {
         if let Some(handlers) = self.handlers.get() {
-            handlers.write().unwrap_or_else(PoisonError::into_inner).remove(&index);
+            handlers.0.write().unwrap_or_else(PoisonError::into_inner).remove(&index);
         }
     }
 }

@@ -68,7 +68,7 @@ pub use epoch::{
     AccessEpoch, Assertions, Epoch, ExposureEpoch, FenceEpoch, LockAllEpoch, LockEpoch, LockKind,
     Unguarded,
 };
-pub use info::{AccumulateOps, Info, Medium};
+pub use info::{AccumulateOps, AmOrdering, Info, Medium, UserBuffers};
 pub use kind::{Attached, Attributes, Flavour, Model, WindowBuilder};
 pub use memory::Memory;
 pub use request::Request;

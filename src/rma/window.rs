@@ -133,7 +133,7 @@ impl<T: Datum> Window<T> {
 
     /// The hints in use.
     pub fn info(&self) -> Info {
-        self.core.info
+        self.core.info.clone()
     }
 
     /// This rank's own part. Empty for a dynamic window, which has none.

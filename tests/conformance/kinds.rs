@@ -235,7 +235,7 @@ fn overflowing(job: &Job) -> Result<()> {
 fn broken_same_size(job: &Job) -> Result<()> {
     let promise = Info { same_size: true, ..Info::default() };
     let len = if is_last(job) { 9 } else { 8 };
-    let build = || Window::<u8>::builder(job.team()).info(promise);
+    let build = || Window::<u8>::builder(job.team()).info(promise.clone());
     only_last_differs(job, "allocate", build().different_sizes().allocate(len));
     only_last_differs(job, "shared", build().different_sizes().allocate_shared(len));
     only_last_differs(job, "create", build().create(Memory::private(vec![0; len])));
@@ -245,20 +245,24 @@ fn broken_same_size(job: &Job) -> Result<()> {
 fn broken_same_unit(job: &Job) -> Result<()> {
     let promise = Info { same_disp_unit: true, ..Info::default() };
     let unit = if is_last(job) { 4 } else { 2 };
-    let build = || Window::<u16>::builder(job.team()).info(promise).unit(unit);
+    let build = || Window::<u16>::builder(job.team()).info(promise.clone()).unit(unit);
     only_last_differs(job, "allocate", build().allocate(8));
     only_last_differs(job, "create", build().create(Memory::private(vec![0; 8])));
     job.team().barrier()
 }
 
 fn hints_differ(job: &Job) -> Result<()> {
-    let changes: [(&str, &str); 6] = [
+    let changes: [(&str, &str); 10] = [
         ("accumulate_ordering", "none"),
         ("accumulate_ops", "same_op"),
         ("same_size", "true"),
         ("same_disp_unit", "true"),
         ("no_locks", "true"),
         ("alloc_shared_noncontig", "true"),
+        ("am_ordering", "none"),
+        ("am_ordering", "diffop"),
+        ("am_buf_interleave_am_detach", "false"),
+        ("am_user_buf_0", "4096"),
     ];
     for (key, value) in changes {
         let mut info = Info::default();
@@ -268,7 +272,7 @@ fn hints_differ(job: &Job) -> Result<()> {
         only_last_differs(job, key, Window::<u8>::builder(job.team()).info(info).allocate(1));
         let mut info = Info::default();
         assert!(info.set(key, value)?);
-        let window = Window::<u8>::builder(job.team()).info(info).allocate(1)?;
+        let window = Window::<u8>::builder(job.team()).info(info.clone()).allocate(1)?;
         assert_eq!(Info { medium: info.medium, ..window.info() }, info);
         window.free()?;
     }

@@ -44,6 +44,13 @@ pub(crate) trait Pending: Debug + Send + Sync {
     fn wait(self: Box<Self>) -> Result<Parcel>;
 }
 
+/// Makes this process ready to run what packets bring for a window that has handlers now. Again
+/// for every further handler.
+pub(crate) fn attach(core: &Arc<Core>) -> Result<()> {
+    let _ = core;
+    Ok(())
+}
+
 /// Carries out a message on a part that is not mapped here.
 pub(crate) fn issue(core: &Arc<Core>, plan: Plan<'_>, mode: Mode) -> Result<Issued> {
     let _ = (core, mode);

@@ -126,7 +126,7 @@ impl Wish<'_> {
         };
         Ok(Core::new(Ingredients {
             block: block.clone(),
-            info: self.info,
+            info: self.info.clone(),
             flavour: self.flavour,
             parts,
             own,
@@ -140,30 +140,34 @@ impl Wish<'_> {
     /// disagreement is found before anything else can go wrong.
     fn agree_on_terms(&self, valid: Result<()>) -> Result<()> {
         let kind = self.flavour as u64 | u64::from(self.different_sizes) << 8;
-        let mine = [self.fingerprint, kind, self.info.bits(), self.bytes, self.unit.into()];
+        let (bits, buffers) = (self.info.bits(), self.info.am_user_buffers.fingerprint());
+        let mine = [self.fingerprint, kind, bits, buffers, self.bytes, self.unit.into()];
         let mut theirs = mine;
         self.team.broadcast(Rank(0), &mut theirs)?;
         self.team.agree(self.during, self.compare(mine, theirs).and(valid))
     }
 
-    fn compare(&self, mine: [u64; 5], theirs: [u64; 5]) -> Result<()> {
+    fn compare(&self, mine: [u64; 6], theirs: [u64; 6]) -> Result<()> {
         let names = [
             "the element type of a window",
             "the kind of a window",
             "the hints for a window",
+            "the hints am_user_buf for a window",
             "the length of a window",
             "the displacement unit of a window",
         ];
         let same_size = !self.different_sizes || self.info.same_size;
-        let must = [true, true, true, same_size, self.info.same_disp_unit];
+        let must = [true, true, true, true, same_size, self.info.same_disp_unit];
         let text = |i: usize, v: u64| match i {
             0 => format!("type fingerprint {v:#x}"),
             1 => kind_text(v),
             2 => Info::from_bits(v).to_string(),
-            3 => format!("{} elements", v / self.element.max(1)),
+            3 if v == mine[3] => self.info.am_user_buffers.to_string(),
+            3 => format!("others (fingerprint {v:#x})"),
+            4 => format!("{} elements", v / self.element.max(1)),
             _ => format!("{v} bytes"),
         };
-        match (0..5).find(|&i| must[i] && mine[i] != theirs[i]) {
+        match (0..6).find(|&i| must[i] && mine[i] != theirs[i]) {
             None => Ok(()),
             Some(i) => Err(Error::Mismatch {
                 what: names[i],

@@ -10,7 +10,14 @@
 //! | `same_size`, `same_disp_unit` | checked: [`crate::Error::Mismatch`] if it is not so |
 //! | `no_locks` | checked: `lock` and `lock_all` are [`crate::Error::Misuse`] |
 //! | `alloc_shared_noncontig` | the parts of a shared window lie apart, each near its owner |
+//! | `am_ordering` | which active messages of one origin stay in order, see [`AmOrdering`] |
+//! | `am_buf_interleave_am_detach` | `false`: while a rank holds an exclusive lock, nobody detaches buffers there, so a flush need not ask for them again |
+//! | `am_user_buf_<rank>` | so many bytes of attached buffers at that rank are kept for each origin |
 //! | `hither_medium` | through what parts are reached, see [`Medium`] |
+
+mod active;
+
+pub use active::{AmOrdering, UserBuffers};
 
 use crate::base::{Error, Result, settings};
 
@@ -35,7 +42,7 @@ pub enum Medium {
 }
 
 /// Hints for a window.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Info {
     /// Which pairs of accumulates by one origin on one element stay in order: read after read,
     /// read after write, write after read, write after write. All of them by default.
@@ -50,6 +57,14 @@ pub struct Info {
     pub no_locks: bool,
     /// The parts of a shared window need not follow each other without gaps.
     pub alloc_shared_noncontig: bool,
+    /// Which active messages stay in order.
+    pub am_ordering: AmOrdering,
+    /// Buffers for active messages may be detached from a window while another rank holds an
+    /// exclusive lock there and has issued messages, as long as it has flushed them. True unless
+    /// promised otherwise.
+    pub am_buf_interleave_am_detach: bool,
+    /// Bytes of attached buffers that are kept for each origin at some targets.
+    pub am_user_buffers: UserBuffers,
     /// Through what the parts are reached. Unless it says packets, the setting
     /// `HITHER_RMA_MEDIUM` decides.
     pub medium: Medium,
@@ -77,6 +92,9 @@ impl Default for Info {
             same_disp_unit: false,
             no_locks: false,
             alloc_shared_noncontig: false,
+            am_ordering: AmOrdering::default(),
+            am_buf_interleave_am_detach: true,
+            am_user_buffers: UserBuffers::default(),
             medium: Medium::default(),
         }
     }
@@ -106,17 +124,23 @@ impl Info {
             "same_disp_unit" => self.same_disp_unit = truth()?,
             "no_locks" => self.no_locks = truth()?,
             "alloc_shared_noncontig" => self.alloc_shared_noncontig = truth()?,
+            "am_ordering" => self.am_ordering = AmOrdering::parse(value)?,
+            "am_buf_interleave_am_detach" => self.am_buf_interleave_am_detach = truth()?,
             "hither_medium" => {
                 self.medium =
                     Medium::parse(value).ok_or_else(|| bad(key, value, "auto or packets"))?;
             }
-            _ => return Ok(false),
+            _ => {
+                let Some(target) = UserBuffers::target(key) else { return Ok(false) };
+                let bytes = value.parse().map_err(|_| bad(key, value, "a number of bytes"))?;
+                self.am_user_buffers.set(target, bytes);
+            }
         }
         Ok(true)
     }
 
     /// All hints as text, as [`Info::set`] reads them.
-    pub fn pairs(&self) -> Vec<(&'static str, String)> {
+    pub fn pairs(&self) -> Vec<(String, String)> {
         let order = self.ordering;
         let names =
             [(order.rar, "rar"), (order.raw, "raw"), (order.war, "war"), (order.waw, "waw")];
@@ -130,18 +154,22 @@ impl Info {
             Medium::Auto => "auto",
             Medium::Packets => "packets",
         };
-        vec![
+        let pairs: [(&str, String); 9] = [
             ("accumulate_ordering", ordering),
             ("accumulate_ops", ops.into()),
             ("same_size", self.same_size.to_string()),
             ("same_disp_unit", self.same_disp_unit.to_string()),
             ("no_locks", self.no_locks.to_string()),
             ("alloc_shared_noncontig", self.alloc_shared_noncontig.to_string()),
+            ("am_ordering", self.am_ordering.to_string()),
+            ("am_buf_interleave_am_detach", self.am_buf_interleave_am_detach.to_string()),
             ("hither_medium", medium.into()),
-        ]
+        ];
+        let pairs = pairs.into_iter().map(|(key, value)| (key.to_owned(), value));
+        pairs.chain(self.am_user_buffers.pairs()).collect()
     }
 
-    /// All hints as one number, to be compared between members.
+    /// All hints but for promises about buffers as one number, to be compared between members.
     pub(super) fn bits(&self) -> u64 {
         let order = self.ordering;
         let flags = [
@@ -155,6 +183,10 @@ impl Info {
             self.no_locks,
             self.alloc_shared_noncontig,
             self.medium == Medium::Packets,
+            self.am_ordering.same_op,
+            self.am_ordering.diff_op,
+            self.am_ordering.same_am,
+            self.am_buf_interleave_am_detach,
         ];
         flags.iter().enumerate().map(|(i, on)| u64::from(*on) << i).sum()
     }
@@ -170,6 +202,9 @@ impl Info {
             no_locks: on(7),
             alloc_shared_noncontig: on(8),
             medium: if on(9) { Medium::Packets } else { Medium::Auto },
+            am_ordering: AmOrdering { same_op: on(10), diff_op: on(11), same_am: on(12) },
+            am_buf_interleave_am_detach: on(13),
+            am_user_buffers: UserBuffers::default(),
         }
     }
 }
@@ -229,15 +264,16 @@ fn bad(key: &str, value: &str, want: &str) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::Rank;
 
     #[test]
     fn numbers_and_texts_of_hints_lead_back_to_them() {
-        for bits in 0..1 << 10 {
+        for bits in 0..1 << 14 {
             let info = Info::from_bits(bits);
             assert_eq!(info.bits(), bits);
             let mut read = Info::default();
             for (key, value) in info.pairs() {
-                assert!(read.set(key, &value).unwrap());
+                assert!(read.set(&key, &value).unwrap());
             }
             assert_eq!(read, info);
         }
@@ -257,5 +293,39 @@ mod tests {
         assert!(info.set("no_locks", "maybe").is_err());
         assert!(info.set("accumulate_ordering", "raw,wow").is_err());
         assert!(info.set("accumulate_ops", "any").is_err());
+    }
+
+    #[test]
+    fn hints_of_active_messages() {
+        let mut info = Info::default();
+        assert_eq!(info.am_ordering, AmOrdering::default());
+        assert!(info.am_ordering.same_op && info.am_ordering.diff_op && info.am_ordering.same_am);
+        assert!(info.am_buf_interleave_am_detach);
+        assert!(info.set("am_ordering", "sameam, sameop").unwrap());
+        assert_eq!(info.am_ordering, AmOrdering { same_op: true, diff_op: false, same_am: true });
+        assert!(info.set("am_ordering", "").is_err());
+        assert!(info.set("am_ordering", "none,sameop").is_err());
+        assert!(info.set("am_buf_interleave_am_detach", "false").unwrap());
+        assert!(!info.am_buf_interleave_am_detach);
+        let none = info.am_user_buffers.fingerprint();
+        for (rank, bytes) in [(7, 4096), (2, 100), (7, 200)] {
+            assert!(info.set(&format!("am_user_buf_{rank}"), &bytes.to_string()).unwrap());
+        }
+        assert_eq!(
+            (info.am_user_buffers.get(Rank(7)), info.am_user_buffers.get(Rank(2))),
+            (200, 100)
+        );
+        assert_eq!(info.am_user_buffers.get(Rank(0)), 0);
+        assert_ne!(info.am_user_buffers.fingerprint(), none);
+        assert_eq!(info.am_user_buffers.to_string(), "am_user_buf_2=100 am_user_buf_7=200");
+        let mut read = Info::default();
+        info.pairs().iter().for_each(|(key, value)| assert!(read.set(key, value).unwrap()));
+        assert_eq!(read, info);
+        assert!(info.set("am_user_buf_2", "0").unwrap() && info.set("am_user_buf_7", "0").unwrap());
+        assert_eq!(info.am_user_buffers.fingerprint(), none);
+        assert!(!info.set("am_user_buf_", "1").unwrap(), "names no rank");
+        assert!(!info.set("am_user_buf_two", "1").unwrap(), "names no rank");
+        assert!(info.set("am_user_buf_1", "much").is_err());
+        assert!(info.set("am_user_buf_1", "-1").is_err());
     }
 }

@@ -1,0 +1,71 @@
+//! Whose turn it is on a part: exclusion of messages, and the fences around handlers.
+//!
+//! ```text
+//!   take   lock of the part's line (robust)  ->  poisoned?  ->  handler  ->  version + 1  ->  give back
+//!                 |                                 ^
+//!                 +- the holder before died: poison-+     until Window::heal
+//! ```
+//! Paper 001 §6.4.5 wants a full barrier before and after each handler, so that it sees what
+//! operations before have written, and later ones see what it wrote. Taking the lock and giving it
+//! back are read-modify-writes, which x86-64 makes full barriers; elsewhere, and where messages may
+//! run at the same time and take no lock, there are explicit ones.
+
+use crate::base::sync::{Ordering, fence_after_rmw, full_fence};
+use crate::base::{Error, Rank, Result, Slot};
+use crate::rma::core::Core;
+
+/// Runs `work` while no other message runs on `target`'s part, unless messages may run at the same
+/// time. Whichever process runs a handler on a part does it through this.
+///
+/// Waits for the lock, noticing the death of its holder. Cost uncontended: two atomic
+/// read-modify-writes and three plain accesses on the line of the part; where messages may run at
+/// the same time, two full fences instead.
+///
+/// # Errors
+/// [`Error::WindowPoisoned`]; [`Error::TimedOut`] after the team's deadline.
+#[inline(always)]
+pub(crate) fn take<R>(
+    core: &Core,
+    target: Rank,
+    concurrent: bool,
+    work: impl FnOnce() -> R,
+) -> Result<R> {
+    let line = core.block.part(target.0);
+    if concurrent {
+        full_fence();
+        let done = work();
+        // Whoever fetched the part to work on a copy of it looks at this before it writes back.
+        if core.remote().is_some() {
+            line.version.fetch_add(1, Ordering::AcqRel);
+            fence_after_rmw();
+        } else {
+            full_fence();
+        }
+        return Ok(done);
+    }
+    let env = &**core.block.team.node();
+    let guard = match line.am_lock.lock_if_free(env) {
+        Some(guard) => guard,
+        None => line.am_lock.lock(env, core.block.team.deadline())?,
+    };
+    fence_after_rmw();
+    if let Some(culprit) = guard.previous_holder_died() {
+        poison(core, target, culprit);
+    }
+    let culprit = line.poison.load(Ordering::Relaxed);
+    if culprit != 0 {
+        return Err(Error::WindowPoisoned { target, culprit: Rank(culprit - 1) });
+    }
+    let done = work();
+    // Changed by holders of the lock only, but for messages that take none.
+    let version = line.version.load(Ordering::Relaxed);
+    line.version.store(version.wrapping_add(1), Ordering::Relaxed);
+    drop(guard);
+    fence_after_rmw();
+    Ok(done)
+}
+
+#[cold]
+fn poison(core: &Core, target: Rank, culprit: Slot) {
+    core.block.part(target.0).poison.store(u32::from(culprit.0) + 1, Ordering::Relaxed);
+}
