@@ -1,11 +1,14 @@
 //! Issuing an active message: origin computation.
 
 use super::call::Call;
-use super::handler::{Handler, text_of};
+use super::entry::text_of;
+use super::handler::Handler;
+use super::issue::WHAT;
 use super::turn;
 use crate::base::sync::Ordering;
 use crate::base::{Error, Rank, Result, reentry};
 use crate::layout::Datum;
+use crate::rma::kind::Place;
 use crate::rma::{Epoch, View, Window};
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -37,14 +40,17 @@ impl<T: Datum> Epoch<'_, T> {
         output: &mut [O],
     ) -> Result<()> {
         let window = self.window();
-        reentry::refuse_inside("an active message")?;
+        reentry::refuse_inside(WHAT)?;
         handler.entry.usable_on(window.id())?;
-        self.admit("an active message", target)?;
+        self.admit(WHAT, target)?;
         let Some(len) = persistent.end.checked_sub(persistent.start) else {
-            return Err(backwards(persistent));
+            return Err(backwards(&persistent));
         };
-        let first = window.locate("an active message", target, persistent.start, len)?;
-        window.check_alive(target, "an active message")?;
+        let first = match window.place(WHAT, target, persistent.start, len)? {
+            Place::Here(first) => first,
+            Place::Away(_) => return self.am_away(handler, target, persistent, input, output),
+        };
+        window.check_alive(target, WHAT)?;
         // SAFETY: `locate` checked the range, which stays mapped as long as the window.
         let view = unsafe { View::new(first, len, target, window.domain()) };
         let call = Call {
@@ -58,6 +64,19 @@ impl<T: Datum> Epoch<'_, T> {
             form: None,
         };
         turn::take(window.core(), target, self.assertions().concurrent_am, || run(handler, call))?
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn am_away<I: Datum, O: Datum>(
+        &self,
+        handler: &Handler<T, I, O>,
+        target: Rank,
+        persistent: Range<usize>,
+        input: &[I],
+        output: &mut [O],
+    ) -> Result<()> {
+        self.message(handler, target).persistent(persistent).input(input).output(output).run()
     }
 }
 

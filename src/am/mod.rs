@@ -6,16 +6,18 @@
 //! queue lock in the target's line of the window's block, unless the epoch asserts that they may
 //! run concurrently (§6.4.5).
 
-// What follows is used by the calls that issue general messages.
-#![allow(dead_code)]
-
 pub(crate) mod away;
-mod call;
-pub(crate) mod handler;
+mod builder;
+pub(crate) mod call;
+pub(crate) mod entry;
+mod handler;
+mod issue;
 mod message;
+mod origin;
 pub(crate) mod plan;
 pub(crate) mod turn;
 
+pub use builder::{Handles, Message, VectorOutput};
 pub use call::{Call, RawCall, VectorCall};
 pub use handler::{Handler, VectorHandler};
 pub use plan::Placement;

@@ -9,7 +9,7 @@
 //! Everything that can be wrong with a message and is known at the origin is found here, before
 //! anything is sent or changed. Whoever carries a plan out does so without checks of sizes.
 
-use super::handler::Entry;
+use super::entry::Entry;
 use crate::base::{Error, Rank, Result};
 use crate::layout::{Layout, Shape};
 use crate::rma::core::Core;
@@ -53,10 +53,6 @@ pub(crate) struct Asked<'m> {
     pub counts: Option<Counts>,
     /// Where the handler runs.
     pub placement: Placement,
-    /// The epoch asserts that messages may run at the same time.
-    pub concurrent: bool,
-    /// The target is locked exclusively.
-    pub exclusive: bool,
 }
 
 /// Memory of the origin and what one segment of a message is in it.
@@ -104,8 +100,10 @@ pub(crate) struct Persistent<'m> {
     /// What belongs to it, around the displacement.
     pub shape: Shape<'m>,
     /// The bytes of the target's part that it lies in, from the displacement on.
+    #[expect(dead_code, reason = "for messages on parts that are away")]
     pub lower: isize,
     /// One past the last of them.
+    #[expect(dead_code, reason = "for messages on parts that are away")]
     pub upper: isize,
 }
 
@@ -128,7 +126,7 @@ pub(crate) struct Plan<'m> {
     pub target_output: Segments<'m>,
     /// What the handler works on.
     pub persistent: Persistent<'m>,
-    /// Of a vector handler: where the counts go.
+    /// Where the counts of a vector handler go, if anywhere.
     pub counts: Option<Counts>,
     /// Entries of the origin's output to one of the target's: what counts are multiplied by.
     pub scale: usize,
@@ -137,10 +135,12 @@ pub(crate) struct Plan<'m> {
     /// The output looks alike on both sides.
     pub same_output: bool,
     /// Where the handler runs.
+    #[expect(dead_code, reason = "for messages on parts that are away")]
     pub placement: Placement,
     /// Other messages on the target may run meanwhile.
     pub concurrent: bool,
     /// The target is locked exclusively.
+    #[expect(dead_code, reason = "for messages on parts that are away")]
     pub exclusive: bool,
 }
 
@@ -204,7 +204,8 @@ fn whole(shape: Shape<'_>, size: usize) -> Result<(isize, isize)> {
 }
 
 impl<'m> Plan<'m> {
-    /// Checks a message. The target is a member; the epoch covers it.
+    /// Checks a message. The target is a member; the epoch covers it, and asserts that messages may
+    /// run at the same time, or has locked it exclusively.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if the sides do not go together, if the handler cannot take what
@@ -215,6 +216,7 @@ impl<'m> Plan<'m> {
         handler: &'m Arc<Entry>,
         target: Rank,
         asked: Asked<'m>,
+        (concurrent, exclusive): (bool, bool),
     ) -> Result<Plan<'m>> {
         let segments = asked.segments;
         let input = side("input", &asked.input, segments)?;
@@ -222,12 +224,8 @@ impl<'m> Plan<'m> {
         let target_input = opposite("input", &input.segments, asked.target_input, segments)?;
         let target_output = opposite("output", &output.segments, asked.target_output, segments)?;
         let vector = handler.is_vector();
-        if vector != asked.counts.is_some() {
-            let why = if vector {
-                "its handler's output is variable; say where the counts go"
-            } else {
-                "its handler's output is not variable, so there are no counts"
-            };
+        if asked.counts.is_some() && !vector {
+            let why = "its handler's output is not variable, so there are no counts";
             return Err(Error::invalid(WHAT, why));
         }
         let scale = if vector { scale(&output.segments, target_output.shape.layout)? } else { 1 };
@@ -260,8 +258,8 @@ impl<'m> Plan<'m> {
             counts: asked.counts,
             scale,
             placement: asked.placement,
-            concurrent: asked.concurrent,
-            exclusive: asked.exclusive,
+            concurrent,
+            exclusive,
         })
     }
 }

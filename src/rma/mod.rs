@@ -71,6 +71,7 @@ pub use epoch::{
 pub use info::{AccumulateOps, AmOrdering, Info, Medium, UserBuffers};
 pub use kind::{Attached, Attributes, Flavour, Model, WindowBuilder};
 pub use memory::Memory;
+pub(crate) use ops::{reshape, zeroed};
 pub use request::Request;
 pub use signal::{Compare, SignalOp};
 pub use view::View;

@@ -29,7 +29,6 @@ pub struct Request<R> {
 enum State<R> {
     Done(Result<R>),
     Waiting(Waiting<R>),
-    #[allow(dead_code, reason = "messages of the room above, which are still refused there")]
     Going(Box<dyn Going<R>>),
     Taken,
 }
@@ -75,7 +74,6 @@ impl<R> Request<R> {
     }
 
     /// An operation of a room above.
-    #[allow(dead_code, reason = "see State::Going")]
     pub(crate) fn going(going: Box<dyn Going<R>>) -> Request<R> {
         Request { state: State::Going(going) }
     }
@@ -135,7 +133,10 @@ impl<R> Request<R> {
     }
 }
 
-impl<R: Unpin> Future for Request<R> {
+// A result is handed out by value only, so nothing relies on where it lies.
+impl<R> Unpin for Request<R> {}
+
+impl<R> Future for Request<R> {
     type Output = Result<R>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<R>> {

@@ -25,6 +25,7 @@ pub(crate) enum Mode {
 }
 
 /// What became of a message that was issued.
+#[expect(dead_code, reason = "for messages on parts that are away")]
 #[derive(Debug)]
 pub(crate) enum Issued {
     /// The call may return: `Wait`, `Post`.

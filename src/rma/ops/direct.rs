@@ -72,6 +72,49 @@ impl<'s> Side<'s> {
     }
 }
 
+/// Copies the bytes of one shape around `from` to those of another one around `to`, in packed
+/// order: all in memory of this process's own.
+///
+/// Cost: the copy, and a few instructions per piece that both have contiguous.
+///
+/// # Errors
+/// [`Error::InvalidArgument`] if the shapes do not have the same number of bytes, after as many as
+/// the shorter one has.
+///
+/// # Safety
+/// The bytes of the shapes around `from` may be read, those around `to` written; they do not
+/// overlap, and nobody else writes the former or accesses the latter meanwhile.
+pub(crate) unsafe fn reshape(
+    from: *const u8,
+    here: Shape<'_>,
+    to: *mut u8,
+    there: Shape<'_>,
+) -> Result<()> {
+    let mut source = Side::new(from.cast_mut(), 0, Some(here))?;
+    let mut sink = Side::new(to, 0, Some(there))?;
+    // SAFETY: the caller's; each piece lies within its shape.
+    let copy = |to: *mut u8, from: *mut u8, n| unsafe { to.copy_from_nonoverlapping(from, n) };
+    loop {
+        if let Some(teeth) = sink.comb(source.ahead()) {
+            let dense = source.take(teeth.1.len * teeth.1.count);
+            each_tooth(teeth, dense, copy);
+            continue;
+        }
+        if let Some(teeth) = source.comb(sink.ahead()) {
+            let dense = sink.take(teeth.1.len * teeth.1.count);
+            each_tooth(teeth, dense, |from, to, n| copy(to, from, n));
+            continue;
+        }
+        match (source.ahead(), sink.ahead()) {
+            (0, 0) => return Ok(()),
+            (n, m) => {
+                let n = some(n.min(m))?;
+                copy(sink.take(n), source.take(n), n);
+            }
+        }
+    }
+}
+
 /// Copies runs between a comb and contiguous bytes; `copy` gets the comb's address first.
 #[inline(always)]
 fn each_tooth(

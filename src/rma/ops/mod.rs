@@ -13,6 +13,9 @@ mod layouts;
 mod requests;
 pub(crate) mod transfer;
 
+pub(crate) use direct::reshape;
+pub(crate) use requests::zeroed;
+
 use super::accumulate::Element;
 use super::epoch::Epoch;
 use crate::base::{Error, Rank, Result};

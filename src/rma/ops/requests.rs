@@ -94,7 +94,7 @@ impl<T: Element> Epoch<'_, T> {
 }
 
 /// `count` elements of zero bits.
-fn zeroed<T: Datum>(what: &'static str, count: usize) -> Result<Vec<T>> {
+pub(crate) fn zeroed<T: Datum>(what: &'static str, count: usize) -> Result<Vec<T>> {
     let mut values = Vec::new();
     values.try_reserve_exact(count).map_err(|_| Error::OutOfMemory {
         what: format!("the result of {what}"),
