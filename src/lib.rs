@@ -38,7 +38,10 @@ pub mod world;
 pub use base::{Deadline, Error, Rank, Result};
 #[cfg(not(loom))]
 pub use {
-    am::{Call, Handler, Placement, RawCall, VectorCall, VectorHandler},
+    am::{
+        Call, Handler, HandlerFunction, Message, Placement, RawCall, RawMessage, UntypedHandler,
+        VectorCall, VectorHandler, VectorOutput,
+    },
     layout::{Datum, Kind, Layout, Located, Numeric, Op, Order, Shape},
     rma::{
         AccessEpoch, AmOrdering, Assertions, Attached, Attributes, Compare, Element, Epoch,

@@ -15,9 +15,11 @@ mod issue;
 mod message;
 mod origin;
 pub(crate) mod plan;
+mod raw;
 pub(crate) mod turn;
 
 pub use builder::{Handles, Message, VectorOutput};
 pub use call::{Call, RawCall, VectorCall};
 pub use handler::{Handler, VectorHandler};
 pub use plan::Placement;
+pub use raw::{HandlerFunction, RawMessage, UntypedHandler};

@@ -32,28 +32,69 @@ const STAGING: usize = 64 << 10;
 /// `at` is where the plan's place is in this process. The plan's addresses are valid for its
 /// shapes; input is not written and output and counts are not accessed by others meanwhile.
 pub(super) unsafe fn run(core: &Core, plan: &Plan<'_>, at: *mut u8) -> Result<()> {
-    let unit = unit(plan)?;
-    let align = plan.handler.buffer_align();
-    let input = Staging::new(&plan.target_input, unit, plan.same_input, align)?;
-    let output = Staging::new(&plan.target_output, unit, plan.same_output, align)?;
-    // A vector handler counts even if nobody wants to know.
-    let unwanted = plan.handler.is_vector() && plan.counts.is_none();
-    let mut counts = zeroed::<usize>("an active message", if unwanted { unit } else { 0 })?;
-    let spare = unwanted.then_some(Counts(counts.as_mut_ptr()));
-    let done = turn::take(core, plan.target, plan.concurrent, || {
-        let mut first = 0;
-        while first < plan.segments {
-            let count = unit.min(plan.segments - first);
-            // SAFETY: the caller's; the staging was made for as many segments.
-            unsafe { step(core, plan, at, (first, count), (&input, &output), spare)? };
-            first += count;
-        }
-        Ok(())
-    })?;
-    done.map_err(|failure| match failure {
+    let work = Work::new(plan)?;
+    // SAFETY: the caller's.
+    let steps = || unsafe { work.all(core, plan, at) };
+    told(plan, turn::take(core, plan.target, plan.concurrent, steps)?)
+}
+
+/// As [`run`], on a copy of the persistent part that is this process's own: `at` is where its
+/// displacement lies. Nobody's turn is taken.
+///
+/// # Safety
+/// As for [`run`].
+#[expect(dead_code, reason = "for messages on parts that are away")]
+pub(super) unsafe fn on_copy(core: &Core, plan: &Plan<'_>, at: *mut u8) -> Result<()> {
+    let work = Work::new(plan)?;
+    // SAFETY: the caller's.
+    told(plan, unsafe { work.all(core, plan, at) })
+}
+
+fn told(plan: &Plan<'_>, done: Result<(), Stop>) -> Result<()> {
+    done.map_err(|stop| match stop {
         Stop::Failure(failure) => failure.error(plan.handler.index(), plan.target),
         Stop::Error(error) => error,
     })
+}
+
+/// What a message needs besides its plan: all of it allocated before anything runs.
+struct Work {
+    /// Segments in a call.
+    unit: usize,
+    input: Option<Staging>,
+    output: Option<Staging>,
+    /// For the counts of a vector handler, which counts even if nobody wants to know.
+    spare: Vec<usize>,
+}
+
+impl Work {
+    fn new(plan: &Plan<'_>) -> Result<Work> {
+        let (unit, align) = (unit(plan)?, plan.handler.buffer_align());
+        let unwanted = plan.handler.is_vector() && plan.counts.is_none();
+        Ok(Work {
+            unit,
+            input: Staging::new(&plan.target_input, unit, plan.same_input, align)?,
+            output: Staging::new(&plan.target_output, unit, plan.same_output, align)?,
+            spare: zeroed("an active message", if unwanted { unit } else { 0 })?,
+        })
+    }
+
+    /// All calls of the handler, one after the other.
+    ///
+    /// # Safety
+    /// As for [`run`].
+    unsafe fn all(mut self, core: &Core, plan: &Plan<'_>, at: *mut u8) -> Result<(), Stop> {
+        let spare = (!self.spare.is_empty()).then_some(Counts(self.spare.as_mut_ptr()));
+        let mut first = 0;
+        while first < plan.segments {
+            let count = self.unit.min(plan.segments - first);
+            let staging = (&self.input, &self.output);
+            // SAFETY: the caller's; the staging was made for as many segments.
+            unsafe { step(core, plan, at, (first, count), staging, spare)? };
+            first += count;
+        }
+        Ok(())
+    }
 }
 
 /// Why a message stops.

@@ -29,7 +29,7 @@ mod tests;
 
 pub use crate::shm::ring::{MAX_MESSAGE, Push};
 
-use crate::base::{Deadline, Error, Rank, Result, Slot, settings};
+use crate::base::{Deadline, Error, Rank, Result, Slot, reentry, settings};
 use crate::shm::node::Node;
 use crate::shm::ring::Label;
 use biased::Biased;
@@ -147,6 +147,7 @@ impl Link {
     /// The peer is woken by a system call only if it sleeps.
     #[inline]
     pub fn try_send(&self, peer: Slot, kind: u8, imm: u64, bytes: &[u8]) -> Result<Push> {
+        reentry::refuse_inside("try_send")?;
         let label = label(kind, imm)?;
         self.vc(peer)?.lock().try_send(self, label, bytes)
     }
@@ -180,6 +181,7 @@ impl Link {
         deadline: Deadline,
         mut progress: impl FnMut() -> Result<()>,
     ) -> Result<()> {
+        reentry::refuse_inside("send")?;
         let label = label(kind, imm)?;
         let vc = self.vc(peer)?;
         loop {
@@ -225,6 +227,7 @@ impl Link {
     /// Makes the connection to `peer` hot now, if it can be: the hint that much will be sent.
     /// Returns whether it is hot. Never waits.
     pub fn promote(&self, peer: Slot) -> Result<bool> {
+        reentry::refuse_inside("promote")?;
         self.vc(peer)?.lock().promote(self)
     }
 
@@ -240,7 +243,7 @@ impl Link {
     /// `f` may send, but a send that waits for room cannot be helped by this process's receiving.
     /// Messages of a sender come in order. What dead processes had sent is still delivered.
     ///
-    /// Errors: only damaged shared memory.
+    /// Errors: damaged shared memory; [`Error::Misuse`] from inside an active message's handler.
     ///
     /// Cost of an empty poll: one load for the inbox, one for each lane in use, and the count of
     /// deaths: all in this core's cache until somebody writes there.
@@ -250,6 +253,7 @@ impl Link {
     }
 
     fn poll_with(&self, f: &mut impl FnMut(Message<'_>)) -> Result<usize> {
+        reentry::refuse_inside("poll")?;
         // Should `f` panic: its message has been taken by then, so all is in order.
         let Some(mut receiver) = self.receiver.try_lock() else { return Ok(0) };
         receiver.poll(&self.node, f)

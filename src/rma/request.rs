@@ -11,7 +11,7 @@
 //! done when they begin.
 
 use super::remote::{Remote, Ticket};
-use crate::base::{Error, Result};
+use crate::base::{Error, Result, reentry};
 use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -93,6 +93,9 @@ impl<R> Request<R> {
     /// # Errors
     /// What became of the operation; [`Error::Misuse`] if the request was awaited before.
     pub fn wait(mut self) -> Result<R> {
+        if !matches!(self.state, State::Done(_)) {
+            reentry::refuse_inside("Request::wait")?;
+        }
         match std::mem::replace(&mut self.state, State::Taken) {
             State::Done(result) => result,
             State::Waiting(mut waiting) => {
@@ -126,10 +129,14 @@ impl<R> Request<R> {
     /// [`Error::Misuse`] if the request was awaited before. What became of the operation, `wait`
     /// tells.
     pub fn test(&mut self) -> Result<bool> {
-        if matches!(self.state, State::Taken) {
-            return Err(taken());
+        match self.state {
+            State::Taken => Err(taken()),
+            State::Done(_) => Ok(true),
+            State::Waiting(_) | State::Going(_) => {
+                reentry::refuse_inside("Request::test")?;
+                Ok(self.look(None))
+            }
         }
-        Ok(self.look(None))
     }
 }
 
@@ -140,6 +147,9 @@ impl<R> Future for Request<R> {
     type Output = Result<R>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<R>> {
+        if !matches!(self.state, State::Done(_)) {
+            reentry::refuse_inside("a request")?;
+        }
         if !self.look(Some(context.waker())) {
             return Poll::Pending;
         }

@@ -14,7 +14,7 @@ use super::epoch::Epoch;
 use super::kind::Place;
 use super::window::Window;
 use crate::base::sync::{Ordering, fence};
-use crate::base::{Error, Rank, Result};
+use crate::base::{Error, Rank, Result, reentry};
 use crate::layout::{Datum, Op};
 use crate::rma::accumulate::Element;
 use crate::shm::segment::STATE_LEFT;
@@ -147,6 +147,7 @@ impl<T: Element + PartialOrd> Window<T> {
     /// [`Error::RankLeft`] if all others have left; [`Error::TimedOut`] at the team's deadline.
     pub fn wait_until(&self, index: usize, compare: Compare, value: T) -> Result<T> {
         const DURING: &str = "wait_until";
+        reentry::refuse_inside(DURING)?;
         let mine = self.local().slice(index, index.saturating_add(1))?;
         let poll = || mine.get(0).ok().filter(|element| compare.holds(*element, value));
         let element = match poll() {

@@ -99,6 +99,7 @@ impl Core {
 
     /// Completes the operations of the access epoch and tells its targets.
     pub(super) fn complete(&self, what: &'static str, guarded: bool) -> Result<()> {
+        reentry::refuse_inside(what)?;
         let from = if guarded { START | GUARDED } else { START };
         let change = self.epochs.change(what, &[from], NONE)?;
         let group = std::mem::take(&mut self.epochs.groups().started);

@@ -5,8 +5,13 @@ use super::super::core::Core;
 use super::super::remote::Remote;
 use super::state::{START, misuse};
 use crate::base::sync::{Ordering, full_fence};
-use crate::base::{Rank, Result};
+use crate::base::{Rank, Result, reentry};
 use crate::shm::segment::STATE_DEAD;
+
+/// Operations of others are waited for: not inside a handler.
+fn may_wait(during: &'static str) -> Result<()> {
+    reentry::refuse_inside(during)
+}
 
 impl Core {
     /// Completes this process's operations on `target` (on all targets for `None`) there.
@@ -15,19 +20,21 @@ impl Core {
         // Looked at first: behind the fence each load would have to wait for it.
         let remote = self.remote();
         full_fence();
-        remote.map_or(Ok(()), |remote| remote.flush(target))
+        remote.map_or(Ok(()), |remote| may_wait("flush").and_then(|()| remote.flush(target)))
     }
 
     /// Completes those that are not direct, which a fence does not.
     #[inline]
     pub(super) fn complete_away(&self, target: Option<Rank>) -> Result<()> {
-        self.remote().map_or(Ok(()), |remote| remote.flush(target))
+        let Some(remote) = self.remote() else { return Ok(()) };
+        may_wait("flush").and_then(|()| remote.flush(target))
     }
 
     /// Completes them here: the memory that they read and write is the caller's again.
     #[inline]
     pub(super) fn complete_locally(&self, target: Option<Rank>) -> Result<()> {
-        self.remote().map_or(Ok(()), |remote| remote.flush_local(target))
+        let Some(remote) = self.remote() else { return Ok(()) };
+        may_wait("flush_local").and_then(|()| remote.flush_local(target))
     }
 
     /// What synchronises the window, if it is not its shared block. Direct operations are complete

@@ -164,6 +164,9 @@ impl Core {
         if let Some(rank) = grant.recovered {
             self.epochs.groups().recovered.push((target.0, rank));
         }
+        if assertions.concurrent_am {
+            self.epochs.groups().concurrent.push(target.0);
+        }
         Ok(())
     }
 
@@ -186,12 +189,16 @@ impl Core {
 
     /// As [`Core::unlock`], finding out how the part is held.
     pub(super) fn unlock_found(&self, what: &'static str, target: Rank) -> Result<()> {
+        reentry::refuse_inside(what)?;
         self.check_target(what, target)?;
         if self.held(target).is_none() {
             return Err(misuse(what, NOT_LOCKED));
         }
         let alive = self.check_alive(target, what);
-        self.epochs.groups().recovered.retain(|(part, _)| *part != target.0);
+        let mut groups = self.epochs.groups();
+        groups.recovered.retain(|(part, _)| *part != target.0);
+        groups.concurrent.retain(|part| *part != target.0);
+        drop(groups);
         if self.engine().is_some() {
             return self.unlock_engine(target).and(alive);
         }
@@ -247,6 +254,7 @@ impl Core {
 
     /// Completes all operations and unlocks all parts.
     pub(super) fn unlock_all(&self, what: &'static str, guarded: bool) -> Result<()> {
+        reentry::refuse_inside(what)?;
         let from = if guarded { LOCK_ALL | GUARDED } else { LOCK_ALL };
         let change = self.epochs.change(what, &[from], NONE)?;
         let done = match self.engine() {

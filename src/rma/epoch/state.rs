@@ -60,6 +60,8 @@ pub(crate) struct State {
     locked: AtomicBool,
     /// Locks that the window's block does not know: as many as the ledger has.
     unlisted: AtomicU32,
+    /// Whether messages of the access epoch opened without a guard may run at the same time.
+    concurrent: AtomicBool,
     /// How often a test has found nothing.
     looks: AtomicU32,
     /// Made at the first use: few windows need them.
@@ -77,6 +79,8 @@ pub(super) struct Groups {
     ledger: Vec<Listed>,
     /// Parts locked without a guard, and who was lost while it held them.
     pub recovered: Vec<(u32, Rank)>,
+    /// Parts locked without a guard whose messages may run at the same time.
+    pub concurrent: Vec<u32>,
 }
 
 /// A lock that the block does not know. Its entry is made before the lock is asked for and goes
@@ -288,6 +292,20 @@ impl State {
             Ok(_) => true,
             Err(now) => now & !GUARDED == FENCE,
         }
+    }
+
+    /// Keeps what was asserted when an access epoch was opened without a guard.
+    pub(super) fn assert_concurrent(&self, concurrent: bool) {
+        self.concurrent.store(concurrent, Ordering::Relaxed);
+    }
+
+    /// Whether messages on `target` may run at the same time, in the epoch without a guard that
+    /// covers it.
+    pub(super) fn is_concurrent(&self, target: u32) -> bool {
+        if matches!(self.access(), FENCE | START | LOCK_ALL) {
+            return self.concurrent.load(Ordering::Relaxed);
+        }
+        self.groups.get().is_some_and(|_| self.groups().concurrent.contains(&target))
     }
 
     /// Starts to expose the own part; `holds`: whether this process has locked it.

@@ -4,7 +4,7 @@
 use super::super::core::Core;
 use super::state::{FENCE, NONE, OFFERED};
 use super::{Assertions, Epoch, LockKind, Scope, misuse};
-use crate::base::{Rank, Result};
+use crate::base::{Rank, Result, reentry};
 use crate::layout::Datum;
 use crate::rma::Window;
 
@@ -33,7 +33,8 @@ impl<'w, T: Datum> Unguarded<'w, T> {
         self.window.core()
     }
 
-    /// Operations on `target`, which an open epoch must cover; each of them looks again.
+    /// Operations on `target`, which an open epoch must cover; each of them looks again. What the
+    /// epoch asserts of active messages holds for them.
     ///
     /// After a fence that did not assert [`Assertions::no_succeed`], this is what makes a fence
     /// epoch of what follows; until then `start`, `lock` and the like may follow as well.
@@ -43,19 +44,28 @@ impl<'w, T: Datum> Unguarded<'w, T> {
     pub fn epoch(&self, target: Rank) -> Result<Epoch<'w, T>> {
         const WHAT: &str = "Unguarded::epoch";
         let core = self.core();
+        reentry::refuse_inside(WHAT)?;
         core.check_target(WHAT, target)?;
         if !core.covers(target) {
             let why = format!("no open epoch covers rank {target}; open one that does first");
             return Err(misuse(WHAT, why));
         }
         let scope = Scope::Unguarded(target);
-        Ok(Epoch { window: self.window, assertions: Assertions::default(), scope })
+        let concurrent_am = core.epochs.is_concurrent(target.0);
+        let assertions = Assertions { concurrent_am, ..Assertions::default() };
+        Ok(Epoch { window: self.window, assertions, scope })
     }
 
     /// Ends the fence epoch that is open, if one is, and opens another unless it asserts
     /// [`Assertions::no_succeed`]. Collective. Errors as [`Window::fence`].
     pub fn fence(&self, assertions: Assertions) -> Result<()> {
-        self.core().fence("Unguarded::fence", &[NONE, OFFERED, FENCE], assertions, OFFERED)
+        let from = [NONE, OFFERED, FENCE];
+        let done = self.core().fence("Unguarded::fence", &from, assertions, OFFERED);
+        // What a fence reports need not keep it from opening an epoch.
+        if matches!(self.core().epochs.access(), FENCE | OFFERED) {
+            self.core().epochs.assert_concurrent(assertions.concurrent_am);
+        }
+        done
     }
 
     /// Exposes this rank's part to `origins`. As [`Window::post`].
@@ -65,7 +75,9 @@ impl<'w, T: Datum> Unguarded<'w, T> {
 
     /// Opens access to `targets`. As [`Window::start`].
     pub fn start(&self, targets: &[Rank], assertions: Assertions) -> Result<()> {
-        self.core().start("Unguarded::start", targets, assertions, false).map(drop)
+        self.core().start("Unguarded::start", targets, assertions, false)?;
+        self.core().epochs.assert_concurrent(assertions.concurrent_am);
+        Ok(())
     }
 
     /// Ends what `start` opened. As [`super::AccessEpoch::complete`].
@@ -102,7 +114,9 @@ impl<'w, T: Datum> Unguarded<'w, T> {
 
     /// Locks all parts, shared. As [`Window::lock_all`].
     pub fn lock_all(&self, assertions: Assertions) -> Result<()> {
-        self.core().lock_all("Unguarded::lock_all", assertions, false)
+        self.core().lock_all("Unguarded::lock_all", assertions, false)?;
+        self.core().epochs.assert_concurrent(assertions.concurrent_am);
+        Ok(())
     }
 
     /// Completes all operations and unlocks all parts.

@@ -3,7 +3,7 @@
 //! Out of line, so that the operations on mapped parts stay short enough to be inlined.
 
 use super::transfer::Action;
-use crate::base::{Error, Rank, Result};
+use crate::base::{Error, Rank, Result, reentry};
 use crate::layout::{Datum, Kind, Op, Shape};
 use crate::rma::Window;
 use crate::rma::accumulate::Element;
@@ -55,6 +55,7 @@ impl<T: Datum> Window<T> {
         at: u64,
         operands: Operands<'_>,
     ) -> Result<Option<Ticket>> {
+        reentry::refuse_inside(what)?;
         let Operands { action, kind, bytes, shape, origin, compare, landing } = operands;
         let element = size_of::<T>().max(1);
         let operation = Operation {
