@@ -17,6 +17,7 @@ use super::away::{Mode, Parcel, Pending};
 use super::entry::Entry;
 use super::handler::{Handler, VectorHandler};
 use super::issue::{Sent, WHAT, issue};
+use super::message::backwards;
 use super::plan::{Asked, Counts, Given, Placement};
 use crate::base::{Error, Rank, Result};
 use crate::layout::{Datum, Layout, Shape};
@@ -120,6 +121,8 @@ pub struct Message<'m, T, H: Handles<T>> {
     output_there: Option<&'m Layout>,
     counts: Option<&'m mut [usize]>,
     placement: Placement,
+    /// What is wrong with it already.
+    refused: Option<Error>,
     _handler: PhantomData<fn(H)>,
 }
 
@@ -143,6 +146,7 @@ impl<T: Datum> Epoch<'_, T> {
             output_there: None,
             counts: None,
             placement: Placement::default(),
+            refused: None,
             _handler: PhantomData,
         }
     }
@@ -151,7 +155,9 @@ impl<T: Datum> Epoch<'_, T> {
 impl<'m, T: Datum, H: Handles<T>> Message<'m, T, H> {
     /// The handler works on these elements of the target's part.
     pub fn persistent(self, range: Range<usize>) -> Self {
-        let count = range.end.saturating_sub(range.start);
+        let Some(count) = range.end.checked_sub(range.start) else {
+            return Message { refused: Some(backwards(range)), ..self };
+        };
         let persistent = self.entry.elements().0.times(count);
         Message { displacement: range.start, persistent, ..self }
     }
@@ -273,6 +279,9 @@ impl<'m, T: Datum, H: Handles<T>> Message<'m, T, H> {
         counts: Option<Counts>,
         mode: Mode,
     ) -> Result<Sent> {
+        if let Some(error) = self.refused {
+            return Err(error);
+        }
         let (_, inputs, outputs) = self.entry.elements();
         let divided = |name: &str, count: usize, element: &'m Layout| {
             if count.checked_rem(self.segments).unwrap_or(count) != 0 {

@@ -44,7 +44,7 @@ impl<T: Datum> Epoch<'_, T> {
         handler.entry.usable_on(window.id())?;
         self.admit(WHAT, target)?;
         let Some(len) = persistent.end.checked_sub(persistent.start) else {
-            return Err(backwards(&persistent));
+            return Err(backwards(persistent));
         };
         let first = match window.place(WHAT, target, persistent.start, len)? {
             Place::Here(first) => first,
@@ -113,6 +113,6 @@ fn panicked(index: u32, target: Rank, payload: &(dyn std::any::Any + Send)) -> E
 }
 
 #[cold]
-fn backwards(Range { start, end }: Range<usize>) -> Error {
+pub(super) fn backwards(Range { start, end }: Range<usize>) -> Error {
     Error::invalid("an active message", format!("{start}..{end} ends before it starts"))
 }
