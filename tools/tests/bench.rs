@@ -63,11 +63,14 @@ fn several_names_come_in_their_order() {
 
 #[test]
 fn benchmarks_that_start_jobs_give_well_formed_rows() {
-    let rows = rows(&["start", "memory"]);
+    let rows = rows(&["start", "node-memory"]);
     rows.iter().for_each(check);
     let of = |bench: &str| rows.iter().filter(|row| row["bench"] == bench).count();
     assert_eq!(of("start"), 2);
-    assert!(of("memory") >= 2);
+    assert_eq!(of("node-memory"), 6);
+    let allocated = rows.iter().filter(|row| row["what"] == "allocated");
+    let kib: Vec<f64> = allocated.map(|row| number(row, "value")).collect();
+    assert!(kib[0] > 0.0 && kib[1] <= 1.25 * kib[0], "{kib:?} KiB of 2 and of 16 ranks");
 }
 
 #[test]
@@ -135,7 +138,7 @@ fn unknown_names_are_refused_and_list_names_them_all() {
         "barrier",
         "start",
         "idle",
-        "memory",
+        "node-memory",
         "oversub",
     ] {
         assert!(text.lines().any(|line| line.starts_with(name)), "{name} in {text}");

@@ -168,8 +168,8 @@ impl Engine {
         Poll::Pending
     }
 
-    /// Asks for the lock of an open lock epoch and waits for it. Tells, once, which rank died
-    /// with the exclusive lock since it was last granted.
+    /// Asks for the lock of an open lock epoch and waits for it. Tells which rank died with the
+    /// exclusive lock since it was last granted exclusively.
     ///
     /// # Errors
     /// [`Trouble::Dead`] if the target is dead.

@@ -91,7 +91,7 @@ impl Window {
         Room::Done
     }
 
-    /// Waits for the lock of `rank`; who had died with it.
+    /// Waits for the lock of `rank`; who had died with it, as often as it is asked for.
     pub fn locked<H: Host>(
         &mut self,
         shared: &mut Shared,
@@ -101,21 +101,20 @@ impl Window {
         if self.dead.contains(rank) {
             return Poll::Ready(Err(Trouble::Dead(rank)));
         }
-        let Some(id) = self.table.target(&shared.pools, rank) else {
-            return Poll::Ready(Ok(None));
+        let granted = |shared: &Shared, id: Id| shared.pools.targets[id].lock == LockState::Granted;
+        // Without an object it has been cleaned up, after the grant.
+        let waiting = |window: &Window, shared: &Shared| {
+            window.table.target(&shared.pools, rank).filter(|id| !granted(shared, *id))
         };
-        if shared.pools.targets[id].lock != LockState::Granted {
+        if let Some(id) = waiting(self, shared) {
             shared.pools.targets[id].push = true;
             self.work(shared, host, id);
         }
-        let Some(id) = self.table.target(&shared.pools, rank) else {
-            return Poll::Ready(Ok(None));
-        };
-        let object = &mut shared.pools.targets[id];
-        if object.lock != LockState::Granted {
+        if waiting(self, shared).is_some() {
             return Poll::Pending;
         }
-        Poll::Ready(Ok(object.recovered.take()))
+        let lost = self.recovered.iter().find(|(target, _)| *target == rank);
+        Poll::Ready(Ok(lost.map(|(_, lost)| *lost)))
     }
 
     /// Closes a lock epoch.
@@ -128,6 +127,7 @@ impl Window {
         if self.locks == 0 {
             return Poll::Ready(Err(Trouble::Misuse("no lock epoch is open")));
         }
+        self.recovered.retain(|(target, _)| *target != rank);
         if self.dead.contains(rank) {
             self.unlocked(shared);
             return Poll::Ready(Err(Trouble::Dead(rank)));

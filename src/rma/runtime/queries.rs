@@ -50,7 +50,8 @@ pub(super) struct Queries {
     waiting: List,
     /// Granted; to be told, and their operations to be performed.
     granted: List,
-    /// The last holder of the exclusive lock that died with it, until a grant has told of it.
+    /// The last holder of the exclusive lock that died with it, until the grant of an exclusive
+    /// lock has told of it: whoever has that can repair what was left.
     recovered: Option<u32>,
 }
 
@@ -79,6 +80,15 @@ impl Queries {
                 self.shared.insert(origin);
             }
             LockKind::Exclusive => self.exclusive = Some(origin),
+        }
+    }
+
+    /// Whom the grant of a lock tells of: all are told, up to and including the first that can
+    /// repair what was left.
+    fn lost_before(&mut self, kind: LockKind) -> Option<u32> {
+        match kind {
+            LockKind::Shared => self.recovered,
+            LockKind::Exclusive => self.recovered.take(),
         }
     }
 
@@ -164,7 +174,7 @@ impl Window {
                 Some(incoming) => self.perform(shared, host, from, incoming),
                 None => {
                     self.queries.hold(from, kind);
-                    let recovered = self.queries.recovered.take();
+                    let recovered = self.queries.lost_before(kind);
                     shared.reply(host, self.id, from, Owed::Granted { recovered });
                 }
             }
@@ -327,10 +337,10 @@ impl Window {
                 return false;
             }
             let object = &mut shared.pools.origins[id];
-            let origin = object.origin;
+            let (origin, kind) = (object.origin, object.kind);
             if !object.told {
                 object.told = true;
-                let recovered = self.queries.recovered.take();
+                let recovered = self.queries.lost_before(kind);
                 shared.reply(host, self.id, origin, Owed::Granted { recovered });
                 continue;
             }

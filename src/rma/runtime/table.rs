@@ -56,8 +56,6 @@ pub(super) struct TargetObject {
     /// There is no lock that this object has to release: the program asserted that no
     /// conflicting one exists, or the window's lock-all epoch keeps it.
     pub no_check: bool,
-    /// A dead holder that the grant told of.
-    pub recovered: Option<u32>,
     /// How often the query was discarded.
     pub discards: u8,
     /// The target has discarded something, so nothing more goes out before the grant.
@@ -99,7 +97,6 @@ impl TargetObject {
             lock,
             kind,
             no_check: false,
-            recovered: None,
             discards: 0,
             no_speculation: false,
             pending: List::EMPTY,

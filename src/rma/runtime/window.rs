@@ -41,6 +41,9 @@ pub(super) struct Window {
     pub exposure: Exposure,
     /// Locks that the program holds, by `lock`.
     pub locks: u32,
+    /// Of targets that it holds: who died with the lock, as their grants told. Not in their
+    /// objects, which may go before that is asked for.
+    pub recovered: Vec<(u32, u32)>,
     /// A lock on this rank's own part waits for the grant.
     pub locking_self: bool,
     pub all: Option<LockAll>,
@@ -71,6 +74,7 @@ impl Window {
             posts: Ranks::new(size),
             exposure: Exposure::new(size),
             locks: 0,
+            recovered: Vec::new(),
             locking_self: false,
             all: None,
             dead: Ranks::new(size),
@@ -294,7 +298,9 @@ impl Window {
             return false;
         }
         object.lock = LockState::Granted;
-        object.recovered = recovered;
+        // Grants of a lock-all epoch tell nobody.
+        let lost = recovered.filter(|_| self.all.is_none());
+        self.recovered.extend(lost.map(|lost| (from, lost)));
         // Those that were discarded are back among the pending ones: the rest is done or queued.
         let mut done = std::mem::replace(&mut object.speculated, super::pools::List::EMPTY);
         while let Some(kept) = done.pop(&mut shared.pools.operations) {

@@ -64,7 +64,11 @@ pub const ALL: &[Bench] = &[
     bench("start", "from the command to the first barrier", Kind::Outside(start::run)),
     bench("idle", "processor time of a rank that waits", Kind::Inside(idle::run)),
     bench("oversub", "4 ranks on 2 cores", Kind::Outside(oversub::run)),
-    bench("memory", "private memory of a process, 2 to 64 ranks", Kind::Outside(memory::run)),
+    bench(
+        "node-memory",
+        "private memory of an idle process, 2 to 512 ranks",
+        Kind::Outside(memory::run),
+    ),
     bench(
         "window-memory",
         "metadata of a window in each process, 2 to 2^20 ranks (beyond 64 simulated)",

@@ -359,8 +359,37 @@ fn the_next_holder_learns_who_died_with_the_lock() {
     let recovered = world.finish(1, |engine, port| engine.locked(port, W, 2));
     assert_eq!(recovered, Ok(Some(0)));
     world.unlock(1, 2).unwrap();
-    assert_eq!(locked(&mut world, 1), Ok(None), "it is told once");
+    assert_eq!(locked(&mut world, 1), Ok(None), "the part was repaired");
     world.unlock(1, 2).unwrap();
+    world.settle();
+}
+
+#[test]
+fn all_learn_who_died_with_the_lock_up_to_the_first_who_can_repair() {
+    let mut world = world(5, &with(Issuing::Adaptive));
+    let locked =
+        |world: &mut World, rank: u32| world.finish(rank, |engine, port| engine.locked(port, W, 4));
+    world.lock(0, 4, LockKind::Exclusive);
+    assert_eq!(locked(&mut world, 0), Ok(None));
+    // One is in line when it happens, others come later.
+    world.lock(1, 4, LockKind::Shared);
+    assert!(world.call(1, |engine, port| engine.locked(port, W, 4)).is_pending());
+    world.kill(0, &[W]);
+    world.lock(2, 4, LockKind::Shared);
+    for rank in [1, 2, 1] {
+        assert_eq!(locked(&mut world, rank), Ok(Some(0)), "rank {rank}, as often as it asks");
+    }
+    world.unlock(1, 4).unwrap();
+    world.unlock(2, 4).unwrap();
+    world.lock(3, 4, LockKind::Exclusive);
+    assert_eq!(locked(&mut world, 3), Ok(Some(0)));
+    assert_eq!(locked(&mut world, 3), Ok(Some(0)));
+    world.unlock(3, 4).unwrap();
+    for (rank, kind) in [(1, LockKind::Shared), (3, LockKind::Exclusive)] {
+        world.lock(rank, 4, kind);
+        assert_eq!(locked(&mut world, rank), Ok(None), "the part was repaired");
+        world.unlock(rank, 4).unwrap();
+    }
     world.settle();
 }
 

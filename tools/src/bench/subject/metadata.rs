@@ -12,6 +12,7 @@ use crate::bench::jobs::{self, Options};
 use crate::bench::meter::Meter;
 use crate::bench::row::{Goal, Heading, Point, Row, Unit};
 use crate::bench::stats::summarise;
+use crate::bench::subject::memory::allocated;
 use crate::bench::suite;
 use hither::rma::directory::cache::LINES;
 use hither::rma::directory::homes::Homes;
@@ -49,13 +50,6 @@ fn irregular(rank: u32) -> Entry {
 fn patterned(rank: u32) -> Entry {
     let unit = 4 << (rank % 2);
     Entry { offset: u64::from(rank) * 4096, bytes: 4096, unit, reach: 0 }
-}
-
-/// Bytes that this process has allocated and not freed.
-fn allocated() -> f64 {
-    // SAFETY: only reads the allocator's own counters.
-    let info = unsafe { libc::mallinfo2() };
-    (info.uordblks + info.hblkhd) as f64
 }
 
 /// A kind of window, and the elements of its parts by rank.
