@@ -98,8 +98,7 @@ impl Link {
     /// As [`Link::new`], with connections becoming hot after `lane_after` messages.
     pub fn with_lane_after(node: Arc<Node>, lane_after: u32) -> Result<Link> {
         let receiver = Biased::new(Receiver::new(&node)?);
-        let near = Near::new(&node);
-        let (table, words) = (VcTable::new(), Words::default());
+        let (table, words, near) = (VcTable::new(), Words::default(), Near::default());
         Ok(Link { node, table, words, receiver, lane_after, near })
     }
 

@@ -10,21 +10,26 @@ use crate::base::sync::Ordering;
 use crate::shm::node::Node;
 use crate::shm::segment::LANES;
 use crate::topo::{Distance, Topology};
+use std::sync::OnceLock;
 
-/// What a link knows of its peers' distance: nothing as long as there are lanes for all.
-#[derive(Debug)]
-pub struct Near(Option<Topology>);
+/// What a link knows of its peers' distance: nothing before it has one, nor as long as there are
+/// lanes for all.
+#[derive(Debug, Default)]
+pub struct Near(OnceLock<Option<Box<Topology>>>);
 
 impl Near {
-    pub fn new(node: &Node) -> Near {
+    fn topology(&self, node: &Node) -> Option<&Topology> {
+        if node.size() as usize <= LANES + 1 {
+            return None;
+        }
         // Without a topology all peers are taken for equally near.
-        let scarce = node.size() as usize > LANES + 1;
-        Near(if scarce { Topology::detect().ok() } else { None })
+        self.0.get_or_init(|| Topology::detect().ok().map(Box::new)).as_deref()
     }
 
-    /// Messages after which the connection to `peer` becomes hot.
+    /// Messages after which the connection to `peer` becomes hot. The first time that it matters
+    /// it reads what the machine looks like: some system calls.
     pub fn lane_after(&self, node: &Node, peer: Slot, usual: u32) -> u32 {
-        let Some(topology) = &self.0 else { return usual };
+        let Some(topology) = self.topology(node) else { return usual };
         // 0 where a rank is not bound.
         let core = |slot| node.rank_slot(slot).core.load(Ordering::Relaxed).checked_sub(1);
         let distance = topology.distance_between(core(node.slot()), core(peer));

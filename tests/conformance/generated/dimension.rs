@@ -1,6 +1,8 @@
 //! What a generated case varies. Each dimension is an enum with a name per value; a case is one
 //! value of each.
 
+use hither::SignalOp;
+
 /// A dimension: its values in order, and their names in the names of cases.
 macro_rules! dimension {
     ($(#[doc = $doc:literal])+ $name:ident { $($value:ident = $text:literal,)+ }) => {
@@ -43,6 +45,8 @@ dimension! {
         GetAccumulateRequest = "get_accumulate_request",
         FetchAndOp = "fetch_and_op",
         CompareAndSwap = "compare_and_swap",
+        PutSignalSet = "put_signal_set",
+        PutSignalAdd = "put_signal_add",
     }
 }
 
@@ -140,6 +144,17 @@ impl Memory {
     }
 }
 
+impl Operation {
+    /// What the operation does to a signal's word, if there is one.
+    pub fn signal(self) -> Option<SignalOp> {
+        match self {
+            Operation::PutSignalSet => Some(SignalOp::Set),
+            Operation::PutSignalAdd => Some(SignalOp::Add),
+            _ => None,
+        }
+    }
+}
+
 impl Sync {
     /// Whether it needs the locks of the window.
     pub fn locks(self) -> bool {
@@ -221,6 +236,9 @@ impl Case {
             O::FetchAndOp | O::CompareAndSwap => self.shape == Shape::Contiguous,
             _ => matches!(self.shape, Shape::Contiguous | Shape::Long),
         };
+        // To the word it is all the same what the data are.
+        let few = matches!(self.elements, Elements::U8 | Elements::U64 | Elements::F32Located);
+        let signalled = self.operation.signal().is_none() || few;
         let fence = matches!(
             self.sync,
             Sync::Fence | Sync::FenceNext | Sync::FenceDropped | Sync::FreeFence
@@ -232,6 +250,6 @@ impl Case {
             Promise::NoLocks => !self.sync.locks(),
         };
         let named = self.parts == Parts::Same || !self.memory.is_dynamic();
-        promised && shaped && named
+        promised && shaped && named && signalled
     }
 }

@@ -3,6 +3,7 @@
 use super::build::Built;
 use super::dimension::Shape;
 use super::script::{Do, Step};
+use super::signals;
 use super::value::Value;
 use hither::rma::Request;
 use hither::{Epoch, Rank, Result};
@@ -14,6 +15,7 @@ use std::task::{Context, Poll, Waker};
 pub fn issue<T: Value>(
     built: &Built<T>,
     epoch: &Epoch<'_, T>,
+    words: Option<&Epoch<'_, u64>>,
     target: Rank,
     step: &Step<T>,
 ) -> Result<Vec<T>> {
@@ -35,6 +37,11 @@ pub fn issue<T: Value>(
         Do::GetAccumulate(op) => {
             let mut back = values.clone();
             epoch.get_accumulate(target, start, op, values, &mut back).map(|()| back)
+        }
+        Do::PutSignal(op, number) => {
+            let words = words.expect("the words of a case with signals");
+            let (index, value) = (built.window.team().rank().index(), signals::value(op, number));
+            epoch.put_signal(target, start, values, words, index, op, value).map(nothing)
         }
         Do::PutRequest => finish(epoch.put_request(target, start, values)?, way).map(nothing),
         Do::GetRequest => finish(epoch.get_request(target, start, values.len())?, way),

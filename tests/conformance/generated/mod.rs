@@ -1,5 +1,6 @@
 //! Generated cases: memory x operation x elements x synchronisation x layout x promises x way. See
-//! `plan` for which of them there are, `script` for what a case does.
+//! `plan` for which of them there are, `script` for what a case does, `signals` for how puts with
+//! a signal are looked at.
 
 mod absurd;
 mod access;
@@ -10,6 +11,7 @@ mod misuse;
 mod plan;
 mod script;
 mod shape;
+mod signals;
 mod value;
 
 use build::Built;
@@ -50,20 +52,39 @@ fn run_as<T: Value>(case: &Case, job: &Job) -> Result<()> {
     let built = Built::<T>::new(case, job, plan.len)?;
     let before = |target: u32| (0..plan.len).map(move |i| script::initial::<T>(target, i));
     built.write(&before(me).collect::<Vec<_>>())?;
+    let words = case.operation.signal().map(|_| signals::words(case, job)).transpose()?;
     job.team().barrier()?;
 
+    let signalling = words.as_ref().map(|words| words.lock_all()).transpose()?;
+    let signal = signalling.as_deref();
     access::access(case, job, &built.window, &mut |epoch, target| {
         let mut model: Vec<T> = before(target.0).collect();
         for step in script::own::<T>(case, ranks, me, target.0) {
             let want = script::model(&mut model, &step);
-            let got = issue::issue(&built, epoch, target, &step)?;
+            let got = issue::issue(&built, epoch, signal, target, &step)?;
             assert_eq!(got, want, "{}: what {step:?} on {target} gave back", case.name());
         }
         for step in script::common::<T>(case, ranks, me) {
-            issue::issue(&built, epoch, target, &step)?;
+            issue::issue(&built, epoch, signal, target, &step)?;
         }
         Ok(())
     })?;
+    if let Some(words) = &words {
+        // Nothing but the signals tells of the data.
+        for origin in job.team().ranks() {
+            signals::wait(words, origin, script::SIGNALS)?;
+            let region = plan.region * origin.index()..plan.region * (origin.index() + 1);
+            let mut want: Vec<T> = before(me).collect();
+            for step in script::own::<T>(case, ranks, origin.0, me) {
+                script::model(&mut want, &step);
+            }
+            let got = built.read(plan.len)?;
+            assert!(got[region.clone()] == want[region], "{}: rank {origin}'s data", case.name());
+        }
+    }
+    if let Some(signalling) = signalling {
+        signalling.unlock_all()?;
+    }
     job.team().barrier()?;
 
     let mut want: Vec<T> = before(me).collect();

@@ -1,8 +1,11 @@
 //! Which cases there are: every pair of values of any two dimensions that go together, and the
 //! full product of the dimensions that matter most to each other (operation, elements,
-//! synchronisation, way). Deterministic: all ranks make the same list.
+//! synchronisation, way), and every operation under every synchronisation where parts are private.
+//! Deterministic: all ranks make the same list.
 
-use super::dimension::{Case, DIMENSIONS};
+use super::dimension::{
+    Case, DIMENSIONS, Elements, Memory, Operation, Parts, Promise, Shape, Sync, Way,
+};
 use crate::support::random::Random;
 
 type At = [usize; DIMENSIONS];
@@ -10,6 +13,7 @@ type At = [usize; DIMENSIONS];
 /// All cases, each once.
 pub fn cases() -> Vec<Case> {
     let mut all = product();
+    all.extend(mixed());
     for case in pairs() {
         if !all.contains(&case) {
             all.push(case);
@@ -33,6 +37,33 @@ fn product() -> Vec<Case> {
         }
         if let Some(case) = complete(at) {
             all.push(case);
+        }
+    }
+    all
+}
+
+/// Windows of which some parts are mapped and others not, or none, without asking for packets:
+/// every synchronisation with every operation.
+fn mixed() -> Vec<Case> {
+    let memories = [Memory::CreateMixed, Memory::CreatePrivate, Memory::DynamicPrivate];
+    let mut all = Vec::new();
+    for memory in memories {
+        for &sync in Sync::ALL {
+            for &operation in Operation::ALL {
+                for shape in [Shape::Contiguous, Shape::IndexedBoth] {
+                    let case = Case {
+                        memory,
+                        operation,
+                        elements: Elements::U64,
+                        sync,
+                        shape,
+                        parts: Parts::Same,
+                        promise: Promise::None,
+                        way: Way::Direct,
+                    };
+                    all.extend(case.valid().then_some(case));
+                }
+            }
         }
     }
     all

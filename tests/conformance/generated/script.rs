@@ -11,7 +11,7 @@
 
 use super::dimension::{Case, Operation, Promise, Shape};
 use super::value::Value;
-use hither::Op;
+use hither::{Op, SignalOp};
 
 /// What a step does.
 #[derive(Clone, Copy, Debug)]
@@ -25,7 +25,11 @@ pub enum Do<T> {
     AccumulateRequest(Op),
     GetAccumulateRequest(Op),
     FetchAndOp(Op),
-    CompareAndSwap { expected: T },
+    CompareAndSwap {
+        expected: T,
+    },
+    /// With the signal of this number.
+    PutSignal(SignalOp, usize),
 }
 
 /// One operation.
@@ -41,6 +45,9 @@ pub struct Step<T> {
     /// One for each place; what is put or accumulated.
     pub values: Vec<T>,
 }
+
+/// Puts with a signal that an origin makes to each target.
+pub const SIGNALS: usize = 3;
 
 /// How many elements there are of what.
 #[derive(Clone, Copy, Debug)]
@@ -62,6 +69,7 @@ impl Plan {
             | Operation::PutRequest
             | Operation::GetRequest
             | Operation::CompareAndSwap => 3,
+            Operation::PutSignalSet | Operation::PutSignalAdd => SIGNALS,
             _ => operations::<T>(case).len() + 1,
         };
         let region = span * blocks;
@@ -106,6 +114,11 @@ pub fn own<T: Value>(case: &Case, ranks: u32, origin: u32, target: u32) -> Vec<S
     let mut steps = Vec::new();
     match case.operation {
         Operation::Put => steps.extend((0..3).map(|block| step(Do::Put, block, block))),
+        Operation::PutSignalSet | Operation::PutSignalAdd => {
+            let op = case.operation.signal().expect("an operation with a signal");
+            let signal = |block| step(Do::PutSignal(op, block), block, block);
+            steps.extend((0..SIGNALS).map(signal));
+        }
         Operation::Get => steps.extend((0..3).map(|block| step(Do::Get, block, block))),
         Operation::PutRequest => {
             steps.extend((0..3).map(|block| step(Do::PutRequest, block, block)));
@@ -198,7 +211,7 @@ pub fn model<T: Value>(part: &mut [T], step: &Step<T>) -> Vec<T> {
         let element = &mut part[step.start + place];
         let old = *element;
         match step.what {
-            Do::Put | Do::PutRequest => *element = value,
+            Do::Put | Do::PutRequest | Do::PutSignal(..) => *element = value,
             Do::Get | Do::GetRequest => back.push(old),
             Do::Accumulate(op) | Do::AccumulateRequest(op) => {
                 *element = T::oracle(op, old, value);
