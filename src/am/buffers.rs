@@ -1,0 +1,446 @@
+//! The room at a target in which units are staged until they have run.
+//!
+//! ```text
+//!  space 0    this origin's system buffer: always there, no words needed
+//!  space 1    what `am_user_buf_<rank>` promises this origin: the same, out of attached buffers
+//!  others     stretches of attached buffers, granted to an origin that asked
+//!
+//!             reserve               enter, leave             release, last unit, death
+//!    waiting ---------> granted -------------------> closing -------------------------> free
+//!       |        ^                                                                        |
+//!       |        +------------------- the next in line -----------------------------------+
+//!       +--> refused: no buffer is large enough
+//! ```
+//! Paper 001 §6.4.2, §7.1.1 and §7.2.1. Origins wait for room in the order in which they asked.
+//! Nobody is passed over: from a buffer that somebody who waits could use, those behind get
+//! nothing. Nobody holds room and needs more of it to give it back (a unit is complete in itself),
+//! so whatever fits into a buffer gets room there sooner or later. An origin waits with one request
+//! at a time, which makes the order one of turns. It gets no more than half of a buffer unless it
+//! must: the other half is for its next request, or for somebody else.
+//!
+//! Origins choose the places in their spaces, from what they know to be free
+//! ([`super::credit`]); here every place is checked against those that are taken.
+//!
+//! What a hint promises must always be there, but nobody must wait for it in vain either: it lies in
+//! attached buffers as long as nobody waits for those, else in memory that stands in for it.
+
+use super::body::Place;
+use super::extent::Extents;
+use std::collections::{BTreeMap, HashMap, VecDeque};
+
+/// Places begin and end at multiples of so many bytes: no element type wants more.
+pub(crate) const GRAIN: u64 = 64;
+/// The system buffer.
+pub(crate) const SYSTEM: u32 = 0;
+/// What a hint promises.
+pub(crate) const GUARANTEED: u32 = 1;
+/// First number of a space that is granted.
+const FIRST_GRANTED: u32 = 2;
+
+/// A size as it is accounted.
+pub(crate) fn rounded(bytes: u64) -> u64 {
+    bytes.checked_next_multiple_of(GRAIN).unwrap_or(u64::MAX / GRAIN * GRAIN)
+}
+
+/// Names an attached buffer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct BufferId(pub u64);
+
+/// Memory of a place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Where {
+    /// From this offset on in the origin's system buffer.
+    System(u64),
+    /// In memory that stands in for what the hint promises, as the attached buffers are lent out.
+    StandIn(u64),
+    /// In an attached buffer.
+    Buffer(BufferId, u64),
+}
+
+/// What an origin did wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    /// It has no such space, or said that it was done with it.
+    NoSpace = 1,
+    /// The place does not lie in the space, or not in what is free of it.
+    Taken = 2,
+    /// It is waiting already.
+    Waiting = 3,
+}
+
+/// What to tell an origin.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Answer {
+    /// It has these spaces now: numbers and sizes.
+    Granted { origin: u32, ticket: u64, spaces: Vec<(u32, u64)> },
+    /// There is no buffer that could hold what it wants.
+    Refused { origin: u32, ticket: u64, largest: u64, attached: u64 },
+}
+
+#[derive(Debug)]
+struct Buffer {
+    free: Extents,
+    /// To be detached.
+    closing: bool,
+}
+
+/// What was granted.
+#[derive(Debug)]
+struct Space {
+    ticket: u64,
+    buffer: BufferId,
+    offset: u64,
+    /// Where no unit is staged.
+    free: Extents,
+    /// No unit may follow.
+    closing: bool,
+}
+
+/// What an origin has without asking.
+#[derive(Debug)]
+struct Private {
+    system: Extents,
+    promised: Extents,
+    carved: Option<Carved>,
+}
+
+/// The stretch of an attached buffer in which what was promised lies.
+#[derive(Debug)]
+struct Carved {
+    buffer: BufferId,
+    offset: u64,
+    /// Where no unit is staged here.
+    free: Extents,
+    /// Somebody waits for it, or it is to be detached: what comes is staged in the stand-in.
+    leaving: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Claim {
+    origin: u32,
+    ticket: u64,
+    least: u64,
+    most: u64,
+}
+
+/// One target's buffers for one window. See the [module](self).
+#[derive(Debug)]
+pub(crate) struct Buffers {
+    system: u64,
+    promised: u64,
+    attached: u64,
+    buffers: BTreeMap<BufferId, Buffer>,
+    /// By origin and number.
+    spaces: BTreeMap<(u32, u32), Space>,
+    privates: HashMap<u32, Private>,
+    waiting: VecDeque<Claim>,
+    answers: VecDeque<Answer>,
+    next_space: u32,
+}
+
+impl Buffers {
+    /// Without attached buffers. Each origin has a system buffer of `system` bytes and a promise
+    /// of `promised` bytes.
+    pub fn new(system: u64, promised: u64) -> Buffers {
+        Buffers {
+            system: rounded(system),
+            promised: rounded(promised),
+            attached: 0,
+            buffers: BTreeMap::new(),
+            spaces: BTreeMap::new(),
+            privates: HashMap::new(),
+            waiting: VecDeque::new(),
+            answers: VecDeque::new(),
+            next_space: FIRST_GRANTED,
+        }
+    }
+
+    /// Adds a buffer; what does not fill a [`GRAIN`] at its end stays unused.
+    pub fn attach(&mut self, bytes: u64) -> BufferId {
+        let id = BufferId(self.attached);
+        self.attached += 1;
+        let free = Extents::new(bytes / GRAIN * GRAIN);
+        self.buffers.insert(id, Buffer { free, closing: false });
+        self.grant();
+        id
+    }
+
+    /// Lends nothing more out of a buffer. Those who wait for it alone are refused.
+    pub fn detach(&mut self, id: BufferId) {
+        if let Some(buffer) = self.buffers.get_mut(&id) {
+            buffer.closing = true;
+        }
+        self.leave_carved(|buffer, _| buffer == id);
+        let largest = self.largest();
+        let (stay, go): (VecDeque<Claim>, VecDeque<Claim>) =
+            self.waiting.drain(..).partition(|claim| claim.least <= largest);
+        self.waiting = stay;
+        for claim in go {
+            self.refuse(claim.origin, claim.ticket);
+        }
+        self.grant();
+    }
+
+    /// Forgets a buffer that is to be detached, once nothing of it is lent out.
+    ///
+    /// # Errors
+    /// The origins that have some of it still.
+    pub fn detached(&mut self, id: BufferId) -> Result<(), Vec<u32>> {
+        if self.buffers.get(&id).is_none_or(|buffer| buffer.free.is_whole()) {
+            self.buffers.remove(&id);
+            return Ok(());
+        }
+        let lent = self.spaces.iter().filter(|(_, space)| space.buffer == id);
+        let in_it = |own: &Private| own.carved.as_ref().is_some_and(|carved| carved.buffer == id);
+        let carved = self.privates.iter().filter(|(_, own)| in_it(own));
+        let mut holders: Vec<u32> = lent.map(|((origin, _), _)| *origin).collect();
+        holders.extend(carved.map(|(origin, _)| *origin));
+        holders.sort_unstable();
+        holders.dedup();
+        Err(holders)
+    }
+
+    /// Most bytes that anybody can ever get in one piece.
+    fn largest(&self) -> u64 {
+        let open = self.buffers.values().filter(|buffer| !buffer.closing);
+        open.map(|buffer| buffer.free.len()).max().unwrap_or(0)
+    }
+
+    fn refuse(&mut self, origin: u32, ticket: u64) {
+        let open = self.buffers.values().filter(|buffer| !buffer.closing);
+        let attached = open.map(|buffer| buffer.free.len()).sum();
+        let largest = self.largest();
+        self.answers.push_back(Answer::Refused { origin, ticket, largest, attached });
+    }
+
+    /// An origin wants `least` to `most` bytes in one piece, or with `all` whatever is free now.
+    ///
+    /// # Errors
+    /// [`Refusal::Waiting`].
+    pub fn reserve(
+        &mut self,
+        origin: u32,
+        ticket: u64,
+        least: u64,
+        most: u64,
+        all: bool,
+    ) -> Result<(), Refusal> {
+        if self.waiting.iter().any(|claim| claim.origin == origin) {
+            return Err(Refusal::Waiting);
+        }
+        let least = rounded(least.max(1));
+        if least > self.largest() {
+            self.refuse(origin, ticket);
+        } else if all {
+            let spaces =
+                if self.waiting.is_empty() { self.grant_all(origin, ticket) } else { vec![] };
+            self.answers.push_back(Answer::Granted { origin, ticket, spaces });
+        } else {
+            let most = rounded(most.max(least));
+            self.waiting.push_back(Claim { origin, ticket, least, most });
+            self.grant();
+        }
+        Ok(())
+    }
+
+    /// An origin does not want what it asked for by `ticket`, whether it waits for it still or has
+    /// it and has not heard.
+    pub fn withdraw(&mut self, origin: u32, ticket: u64) {
+        self.waiting.retain(|claim| (claim.origin, claim.ticket) != (origin, ticket));
+        self.close(origin, |_, space| space.ticket == ticket);
+    }
+
+    /// An origin sends nothing more into a space.
+    ///
+    /// # Errors
+    /// [`Refusal::NoSpace`].
+    pub fn release(&mut self, origin: u32, space: u32) -> Result<(), Refusal> {
+        match self.spaces.get(&(origin, space)) {
+            Some(held) if !held.closing => {
+                self.close(origin, |number, _| number == space);
+                Ok(())
+            }
+            _ => Err(Refusal::NoSpace),
+        }
+    }
+
+    /// A unit takes its place; with `release` it is the last in its space.
+    ///
+    /// # Errors
+    /// [`Refusal::NoSpace`], [`Refusal::Taken`].
+    pub fn enter(&mut self, origin: u32, place: Place, release: bool) -> Result<Where, Refusal> {
+        let Place { space, position, bytes } = place;
+        if space >= FIRST_GRANTED {
+            let held = self.spaces.get_mut(&(origin, space)).filter(|held| !held.closing);
+            let held = held.ok_or(Refusal::NoSpace)?;
+            if !held.free.take_at(position, bytes) {
+                return Err(Refusal::Taken);
+            }
+            held.closing = release;
+            return Ok(Where::Buffer(held.buffer, held.offset + position));
+        }
+        let (system, promised) = (self.system, self.promised);
+        let own = self.privates.entry(origin).or_insert_with(|| Private {
+            system: Extents::new(system),
+            promised: Extents::new(promised),
+            carved: None,
+        });
+        if space == SYSTEM {
+            let entered = own.system.take_at(position, bytes);
+            return if entered { Ok(Where::System(position)) } else { Err(Refusal::Taken) };
+        }
+        if !own.promised.take_at(position, bytes) {
+            return Err(Refusal::Taken);
+        }
+        if own.carved.is_none() {
+            let waiting = &self.waiting;
+            let unwanted = |len: u64| waiting.iter().all(|claim| claim.least > len);
+            let usable = |buffer: &Buffer| !buffer.closing && unwanted(buffer.free.len());
+            let mut usable = self.buffers.iter_mut().filter(|(_, buffer)| usable(buffer));
+            let found = usable.find_map(|(id, buffer)| Some((*id, buffer.free.take(promised)?)));
+            own.carved = found.map(|(buffer, offset)| {
+                let free = Extents::new(promised);
+                Carved { buffer, offset, free, leaving: false }
+            });
+        }
+        Ok(match own.carved.as_mut().filter(|carved| !carved.leaving) {
+            Some(carved) => {
+                // No other unit is there: `promised` says so.
+                carved.free.take_at(position, bytes);
+                Where::Buffer(carved.buffer, carved.offset + position)
+            }
+            None => Where::StandIn(position),
+        })
+    }
+
+    /// A unit that has entered leaves its place.
+    pub fn leave(&mut self, origin: u32, place: Place) {
+        let Place { space, position, bytes } = place;
+        if space >= FIRST_GRANTED {
+            let Some(held) = self.spaces.get_mut(&(origin, space)) else { return };
+            held.free.give(position, bytes);
+            if held.closing {
+                self.close(origin, |number, _| number == space);
+            }
+            return;
+        }
+        let Some(own) = self.privates.get_mut(&origin) else { return };
+        if space == SYSTEM {
+            own.system.give(position, bytes);
+            return;
+        }
+        own.promised.give(position, bytes);
+        if let Some(carved) = &mut own.carved {
+            carved.free.give(position, bytes);
+        }
+        self.uncarve(origin);
+        self.grant();
+    }
+
+    /// Gives the stretch back in which an origin's promise lay, if nothing is in it.
+    fn uncarve(&mut self, origin: u32) {
+        let Some(own) = self.privates.get_mut(&origin) else { return };
+        if let Some(carved) = own.carved.take_if(|carved| carved.free.is_whole()) {
+            let buffer = self.buffers.get_mut(&carved.buffer);
+            buffer.expect("nothing carved out goes").free.give(carved.offset, self.promised);
+        }
+    }
+
+    /// Lets promises lie elsewhere from now on that lie in the buffers which `which` picks.
+    fn leave_carved(&mut self, which: impl Fn(BufferId, u64) -> bool) {
+        for carved in self.privates.values_mut().filter_map(|own| own.carved.as_mut()) {
+            let len = self.buffers.get(&carved.buffer).map_or(0, |buffer| buffer.free.len());
+            carved.leaving |= which(carved.buffer, len);
+        }
+    }
+
+    /// Whether an origin has nothing in its system buffer and its stand-in.
+    pub fn is_idle(&self, origin: u32) -> bool {
+        let own = self.privates.get(&origin);
+        own.is_none_or(|own| own.system.is_whole() && own.promised.is_whole())
+    }
+
+    /// An origin is dead: it wants nothing, and gives its spaces back as its units leave them.
+    pub fn died(&mut self, origin: u32) {
+        self.waiting.retain(|claim| claim.origin != origin);
+        self.close(origin, |_, _| true);
+    }
+
+    /// What to tell origins since the last time.
+    pub fn answers(&mut self) -> impl Iterator<Item = Answer> + '_ {
+        self.answers.drain(..)
+    }
+
+    /// Closes those of an origin's spaces that `which` picks, and frees what is empty of them.
+    fn close(&mut self, origin: u32, which: impl Fn(u32, &Space) -> bool) {
+        let own = self.spaces.range_mut((origin, 0)..=(origin, u32::MAX));
+        let mut empty = Vec::new();
+        for ((_, number), space) in own.filter(|((_, number), space)| which(*number, space)) {
+            space.closing = true;
+            if space.free.is_whole() {
+                empty.push(*number);
+            }
+        }
+        for number in empty {
+            let space = self.spaces.remove(&(origin, number)).expect("it was there");
+            let buffer = self.buffers.get_mut(&space.buffer).expect("nothing lent out goes");
+            buffer.free.give(space.offset, space.free.len());
+        }
+        self.grant();
+    }
+
+    /// Gives room to those who wait, as far as there is some.
+    fn grant(&mut self) {
+        // Smallest want among those who stay waiting: a buffer as large is theirs.
+        let mut first_right = u64::MAX;
+        let mut i = 0;
+        while let Some(&claim) = self.waiting.get(i) {
+            let Claim { origin, ticket, least, most } = claim;
+            let usable = self.buffers.iter_mut().filter(|(_, buffer)| {
+                let turn = buffer.free.len() < first_right;
+                turn && !buffer.closing && buffer.free.largest() >= least
+            });
+            let Some((&id, buffer)) = usable.max_by_key(|(_, buffer)| buffer.free.largest()) else {
+                first_right = first_right.min(least);
+                i += 1;
+                continue;
+            };
+            let fair = (buffer.free.len() / 2 / GRAIN * GRAIN).max(least);
+            let bytes = most.min(fair).min(buffer.free.largest());
+            let offset = buffer.free.take(bytes).expect("the longest stretch is as long");
+            self.waiting.remove(i);
+            let space = self.lend(origin, ticket, id, offset, bytes);
+            let spaces = vec![(space, bytes)];
+            self.answers.push_back(Answer::Granted { origin, ticket, spaces });
+        }
+        if first_right < u64::MAX {
+            self.leave_carved(|_, len| len >= first_right);
+        }
+    }
+
+    /// Lends everything that is free.
+    fn grant_all(&mut self, origin: u32, ticket: u64) -> Vec<(u32, u64)> {
+        let open = self.buffers.iter_mut().filter(|(_, buffer)| !buffer.closing);
+        let free: Vec<(BufferId, u64, u64)> = open
+            .flat_map(|(id, buffer)| buffer.free.take_all().map(|(at, bytes)| (*id, at, bytes)))
+            .collect();
+        free.into_iter()
+            .map(|(id, at, bytes)| (self.lend(origin, ticket, id, at, bytes), bytes))
+            .collect()
+    }
+
+    fn lend(&mut self, origin: u32, ticket: u64, buffer: BufferId, offset: u64, bytes: u64) -> u32 {
+        let mut number = self.next_space.max(FIRST_GRANTED);
+        while self.spaces.contains_key(&(origin, number)) {
+            number = number.wrapping_add(1).max(FIRST_GRANTED);
+        }
+        self.next_space = number.wrapping_add(1);
+        let free = Extents::new(bytes);
+        self.spaces
+            .insert((origin, number), Space { ticket, buffer, offset, free, closing: false });
+        number
+    }
+}
+
+#[cfg(test)]
+mod tests;
