@@ -19,6 +19,7 @@ pub mod map;
 pub mod node;
 #[cfg(not(loom))]
 pub(crate) mod observer;
+pub(crate) mod pair;
 pub(crate) mod park;
 #[cfg(not(loom))]
 pub mod region;
