@@ -10,11 +10,12 @@
 //!   PartLine      64 B        active messages: lock, poison, count
 //!   ActiveLine    64 B        where its owner waits for posts and completions, and for signals
 //!   readers       set         who holds its lock shared
-//!   posted        set         who has exposed its part to this member
-//!   completed     set         who has completed its accesses to this member's part
+//!   posts         2 B x n     of each member as a target: has it exposed its part to this one
+//!   answers       2 B x n     of each member as an origin: is it done with this one's part (see
+//!                             `shm::pair`)
 //!   Stripe        64 B x 32   locks of accumulates, one per stretch of the part in turn
 //! ```
-//! Sets are rounded up to a line. Everything is indexed by rank in the window's team.
+//! Sets, posts and answers are rounded up to a line. Everything is indexed by rank in the window's team.
 
 pub(crate) use super::directory::Entry;
 use crate::base::sync::{AtomicU32, AtomicU64, Ordering};
@@ -26,6 +27,7 @@ use crate::shm::lock::QueueLock;
 use crate::shm::lock::part::{PartLock, Parts};
 use crate::shm::map::{PAGE, round_up};
 use crate::shm::node::Node;
+use crate::shm::pair::{Answered, Pair, Posted};
 use crate::shm::park::WaitCell;
 use crate::shm::region::SharedLayout;
 use crate::shm::seq::SeqWord;
@@ -129,7 +131,11 @@ pub(crate) struct ActiveLine {
     pub active: WaitCell,
     /// For a word of the part to change.
     pub signal: WaitCell,
-    _pad: [AtomicU64; 6],
+    /// Slot + 1 of the dead process because of which the owner last gave up an access epoch; 0 if
+    /// it was for another reason.
+    pub cause: AtomicU32,
+    _pad0: AtomicU32,
+    _pad1: [AtomicU64; 5],
 }
 
 /// A lock of accumulates.
@@ -158,6 +164,7 @@ const _: () = {
     assert!(size_of::<PartLine>() == 64);
     assert!(offset_of!(PartLine, poison) == 8);
     assert!(size_of::<ActiveLine>() == 64);
+    assert!(offset_of!(ActiveLine, cause) == 16);
     assert!(size_of::<Stripe>() == 64);
 };
 
@@ -167,6 +174,8 @@ pub(super) struct Plan {
     /// Words of a set, and the bytes it takes.
     words: u32,
     set: u32,
+    /// Bytes that a record of posts or of answers for each member takes.
+    row: u32,
     parts: u32,
     part: u32,
 }
@@ -176,26 +185,16 @@ const AM: usize = PASSIVE + size_of::<PartLock>();
 const ACTIVE: usize = AM + size_of::<PartLine>();
 const SETS: usize = ACTIVE + size_of::<ActiveLine>();
 
-/// The sets of a part.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Set {
-    /// Who holds its lock shared.
-    Readers = 0,
-    /// Who has exposed its part to this member.
-    Posted = 1,
-    /// Who has completed its accesses to this member's part.
-    Completed = 2,
-}
-
 impl Plan {
     pub(super) fn new(size: u32) -> Plan {
         let words = words(size);
         let set = (words * 8).next_multiple_of(64);
         let parts = size_of::<WindowHeader>() + set;
-        let part = SETS + 3 * set + STRIPES * size_of::<Stripe>();
+        let row = (size as usize * size_of::<Posted>()).next_multiple_of(64);
+        let part = SETS + set + 2 * row + STRIPES * size_of::<Stripe>();
         // A team has at most as many members as a node has slots: far below what a u32 holds.
-        let [words, set, parts, part] = [words, set, parts, part].map(|n| n as u32);
-        Plan { words, set, parts, part }
+        let [words, set, row, parts, part] = [words, set, row, parts, part].map(|n| n as u32);
+        Plan { words, set, row, parts, part }
     }
 
     /// Bytes of the block of a team of `size`.
@@ -299,21 +298,35 @@ impl WindowBlock {
         unsafe { self.record(rank, ACTIVE) }
     }
 
-    /// One of the sets of a member's part.
+    /// Who holds the lock of a member's part shared.
     #[inline]
-    pub fn set(&self, rank: u32, which: Set) -> Bits<'_> {
-        let at = SETS + which as usize * self.plan.set as usize;
+    fn readers_of(&self, rank: u32) -> Bits<'_> {
         // SAFETY: as the layout says; the set has plan.set bytes.
         unsafe {
-            let first: &AtomicWord = self.record(rank, at);
+            let first: &AtomicWord = self.record(rank, SETS);
             Bits::new(NonNull::from(&first.0), self.plan.words as usize)
+        }
+    }
+
+    /// What a target and an origin tell each other.
+    #[inline]
+    pub fn pair(&self, target: u32, origin: u32) -> Pair<'_> {
+        let within = |rank: u32| if rank < self.team.size() { rank as usize } else { 0 };
+        let posts = SETS + self.plan.set as usize;
+        let answers = posts + self.plan.row as usize;
+        // SAFETY: as the layout says; there is one for each member.
+        unsafe {
+            Pair {
+                posted: self.record(origin, posts + within(target) * size_of::<Posted>()),
+                answered: self.record(target, answers + within(origin) * size_of::<Answered>()),
+            }
         }
     }
 
     /// The locks of accumulates.
     #[inline]
     pub fn stripes(&self) -> Stripes {
-        let at = self.plan.parts as usize + SETS + 3 * self.plan.set as usize;
+        let at = self.plan.parts as usize + SETS + (self.plan.set + 2 * self.plan.row) as usize;
         // SAFETY: inside the block that `open` checked.
         let first = unsafe { self.base.add(at) }.cast();
         // Parts in one block are one memory to whoever looks across them: one set of locks.
@@ -371,7 +384,7 @@ impl Parts for WindowBlock {
     }
     #[inline]
     fn readers(&self, part: u32) -> Bits<'_> {
-        self.set(part, Set::Readers)
+        self.readers_of(part)
     }
     #[inline]
     fn everywhere(&self) -> Bits<'_> {

@@ -232,3 +232,14 @@ pub(crate) trait OwnPart: Debug + Send + Sync {
     /// How many bytes the part has, if those do not lie in it.
     fn with(&self, at: u64, bytes: u64, run: &mut dyn FnMut(*mut u8)) -> Result<(), u64>;
 }
+
+/// The error about a member that has dropped the window while it is wanted there.
+pub(super) fn gone(what: &'static str, target: Rank) -> Error {
+    Error::Misuse {
+        what,
+        why: format!(
+            "rank {target} has dropped the window; let all ranks call Window::free, which waits \
+             for everybody"
+        ),
+    }
+}

@@ -55,18 +55,6 @@ impl<'b> Bits<'b> {
         self.word(rank as usize / 64).load(Ordering::Acquire) & 1u64 << (rank % 64) != 0
     }
 
-    /// Whether all members that `bits` says are in a word of the set.
-    #[inline]
-    pub fn has(&self, word: usize, bits: u64) -> bool {
-        self.word(word).load(Ordering::Acquire) & bits == bits
-    }
-
-    /// Takes the members that `bits` says out of a word of the set. One read-modify-write.
-    #[inline]
-    pub fn take(&self, word: usize, bits: u64) {
-        self.word(word).fetch_and(!bits, Ordering::SeqCst);
-    }
-
     /// Whether nobody is.
     #[inline]
     pub fn is_empty(&self) -> bool {

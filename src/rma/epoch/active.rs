@@ -1,49 +1,43 @@
-//! Active-target synchronisation of groups, without element types.
+//! Active-target synchronisation of groups, without element types: the calls.
 //!
 //! ```text
 //!  origin o                                     target t
-//!                                               post:  o's set `posted`   += t, wake o
-//!  start: until `posted` has all targets,
-//!         then take them out
+//!                                               post:     o is told that t is exposed
+//!  start: until all targets have posted
 //!  operations on t
-//!  complete: complete them;
-//!            t's set `completed` += o, wake t
-//!                                               wait:  until `completed` has all origins,
-//!                                                      then take them out
+//!  complete: complete them; t is told     ->    wait, test: until all origins have answered
+//!
+//!  fails before t has posted, because
+//!    a target died:        forgoes t's next post  ->  whose exposure fails when it comes
+//!    its deadline passed:  nothing; the next start can have the post
+//!  fails after t has posted, in either way:       ->  the exposure fails
 //! ```
-//! Each bit has one writer that sets it and one that clears it, in turns: t posts to o again only
-//! after it has seen o complete, which o does only after it has taken t's post. So one bit each
-//! way is enough, however many epochs follow each other. A wait that timed out leaves the exposure
-//! open for that reason.
+//! **One rule for both paths**: each post belongs to one start, and the epoch of the two succeeds
+//! or fails for both. So after a failure both sides begin anew, and an origin whose deadline has
+//! passed may begin anew alone if no post had come. Posts and starts are numbered, so that nothing
+//! late counts for a later epoch: not a post that was forgone, nor an answer to one before.
 //!
-//! **Deaths.** `start` fails with the first dead target. `wait` lets the living origins complete first.
-//! But a living member may have given up because of a death that the waiting one does not wait for,
-//! so both end with an error some time after they see any death in the team: `start` with no epoch open,
-//! and the posts that came kept; `wait` with the exposure open, for late completions must find it.
+//! | | parts mapped | by packets |
+//! |---|---|---|
+//! | state machine | [`pair`](crate::shm::pair), words in the window's block | `rma::runtime::pscw`, messages |
+//! | what waits for posts | `start` | operations and `complete` |
+//! | what fails | `start` | `complete`, after what could be done on targets that had posted |
 //!
-//! Both waits are by the owner of the sets, on its `ActiveLine`. Cost per member of a group: one
-//! read-modify-write of a line of the other's, and a look whether it sleeps.
+//! **Who is waited for.** Every living member of the group, and nobody else: a death concerns the
+//! epochs of those whose group has the dead rank, and of those to whom they gave up. An exposure
+//! ends when each of its origins has completed, given up, died or dropped the window; then nobody
+//! is left who could access the part, and it is closed, with an error unless all have completed.
+//! Only a deadline leaves it open, for `wait` or `test` to go on.
+//!
+//! Cost per member of a group: `post` and `complete` one store to a line of the other's, and a look
+//! whether it sleeps; `start` a store to a line of its own; `wait` a load.
 
-use super::super::block::Set;
 use super::super::core::Core;
 use super::Assertions;
 use super::state::{GUARDED, NONE, OFFERED, POSTED, START};
-use crate::base::sync::Ordering;
-use crate::base::{Deadline, Error, Rank, Result, Slot, reentry};
-use crate::shm::bits::Bits;
-use crate::shm::lock::part::{self, Parts};
-use std::cell::RefCell;
+use crate::base::{Error, Rank, Result, reentry};
+use crate::shm::lock::part;
 use std::sync::Arc;
-use std::time::Duration;
-
-/// How long living members can still do what is waited for once a death in the team is seen.
-const PATIENCE: Duration = Duration::from_millis(300);
-
-/// What waiting for some members found.
-struct Arrival {
-    /// The members that died before they did what was waited for.
-    dead: Vec<Rank>,
-}
 
 impl Core {
     /// Exposes the own part to `group`.
@@ -58,13 +52,10 @@ impl Core {
         let group = self.check_group(what, group)?;
         let me = self.block.team.rank();
         let change = self.epochs.expose(what, || Ok(self.held(me).is_some()))?;
-        if let Some(engine) = self.engine() {
-            engine.expose(&group, assertions.no_check)?;
-        } else if !assertions.no_check {
-            // The read-modify-writes make what the part contains visible to whoever sees them.
-            self.tell(&group, Set::Posted);
+        match self.engine() {
+            Some(engine) => engine.expose(&group, assertions.no_check)?,
+            None => self.tell_origins(&group, !assertions.no_check),
         }
-        self.epochs.groups().posted = group;
         change.settle(if guarded { POSTED | GUARDED } else { POSTED });
         Ok(())
     }
@@ -81,16 +72,9 @@ impl Core {
         let group = self.check_group(what, group)?;
         let holds = || part::holds_any(&*self.block);
         let change = self.epochs.open(what, &[NONE, OFFERED], START, true, holds)?;
-        let me = self.block.team.rank().0;
-        let posted = self.block.set(me, Set::Posted);
-        if let Some(engine) = self.engine() {
-            engine.start(&group, assertions.no_check)?;
-        } else if !assertions.no_check {
-            let arrival = self.await_all(what, &group, posted, false)?;
-            if let Some(&dead) = arrival.dead.first() {
-                return Err(self.death_of(dead, what)?);
-            }
-            take(&group, posted);
+        match self.engine() {
+            Some(engine) => engine.start(&group, assertions.no_check)?,
+            None => self.start_on(what, &group, assertions.no_check)?,
         }
         self.epochs.groups().started = group.clone();
         change.settle(if guarded { START | GUARDED } else { START });
@@ -107,7 +91,9 @@ impl Core {
             Some(engine) => engine.complete(),
             None => {
                 let done = self.complete_operations(None);
-                self.tell(&group, Set::Completed);
+                // After any other error what could be done has been done.
+                let completed = !matches!(done, Err(Error::TimedOut { .. }));
+                self.answer_targets(&group, completed);
                 done
             }
         };
@@ -126,150 +112,36 @@ impl Core {
     ) -> Result<bool> {
         reentry::refuse_inside(what)?;
         let change = self.epochs.cover(what, guarded)?;
-        let group = self.epochs.groups().posted.clone();
-        if let Some(engine) = self.engine() {
-            let over = engine.exposure_over(wait);
-            match &over {
-                Ok(false) => drop(change),
-                Err(Error::TimedOut { .. }) => change.settle(POSTED),
-                _ => change.settle(NONE),
-            }
-            return over;
+        let over = match self.engine() {
+            Some(engine) => engine.exposure_over(wait),
+            None => self.exposure_ends(what, wait),
+        };
+        match &over {
+            Ok(false) => drop(change),
+            // Late completions must find the epoch they belong to. It has no guard any more.
+            Err(Error::TimedOut { .. }) => change.settle(POSTED),
+            _ => change.settle(NONE),
         }
-        let completed = self.block.set(self.block.team.rank().0, Set::Completed);
-        let arrival = if wait {
-            match self.await_all(what, &group, completed, true) {
-                Ok(arrival) => arrival,
-                Err(error) => {
-                    // Late completions must find the epoch they belong to. It has no guard any
-                    // more.
-                    change.settle(POSTED);
-                    return Err(error);
-                }
-            }
+        over
+    }
+
+    /// The guard of an exposure goes without waiting: what is left of it can be waited for
+    /// without one.
+    pub(super) fn leave_exposed(&self, what: &'static str) {
+        if let Ok(change) = self.epochs.cover(what, true) {
+            change.settle(POSTED);
+        }
+    }
+
+    fn exposure_ends(&self, what: &'static str, wait: bool) -> Result<bool> {
+        let mut exposure = std::mem::take(&mut self.epochs.groups().exposure);
+        let over = if wait {
+            self.await_answers(what, &mut exposure).map(|()| true)
         } else {
-            match self.look_at_all(&group, completed) {
-                Some(arrival) => arrival,
-                None => return Ok(false),
-            }
+            Ok(self.look_for_answers(what, &mut exposure))
         };
-        take(&group, completed);
-        self.epochs.groups().posted = Arc::default();
-        change.settle(NONE);
-        match arrival.dead.first() {
-            Some(&dead) => Err(self.death_of(dead, what)?),
-            None => Ok(true),
-        }
+        let failed = if matches!(over, Ok(true)) { exposure.failed.take() } else { None };
+        self.epochs.groups().exposure = exposure;
+        failed.map_or(over, Err)
     }
-
-    /// A member of the team that is known to be dead.
-    fn somebody_dead(&self) -> Option<Slot> {
-        let (team, node) = (&self.block.team, self.block.team.node());
-        if node.header().deaths.load(Ordering::Relaxed) == 0 {
-            return None;
-        }
-        team.ranks().filter_map(|rank| team.slot_of(rank).ok()).find(|&slot| node.is_dead(slot))
-    }
-
-    fn death_of(&self, rank: Rank, during: &'static str) -> Result<Error> {
-        Ok(self.block.team.node().died(self.block.team.slot_of(rank)?, during))
-    }
-
-    /// Whether all of `group` are in a set of this process's, but for those who are known to be
-    /// dead. Asks the kernel about deaths now and then.
-    fn look_at_all(&self, group: &[Rank], set: Bits<'_>) -> Option<Arrival> {
-        if all_in(group, set) {
-            return Some(Arrival { dead: Vec::new() });
-        }
-        let node = self.block.env();
-        let ask = self.epochs.looks_often();
-        let mut dead = Vec::new();
-        for &member in group.iter().filter(|member| !set.contains(member.0)) {
-            let slot = self.block.slot_of(member.0)?;
-            if !(node.is_dead(slot) || ask && node.probe(slot)) {
-                return None;
-            }
-            dead.push(member);
-        }
-        dead.retain(|member| !set.contains(member.0));
-        Some(Arrival { dead })
-    }
-
-    /// Puts this member into one of the sets of each of `group`.
-    fn tell(&self, group: &[Rank], which: Set) {
-        for member in group {
-            self.block.set(member.0, which).insert(self.block.me());
-            self.block.active(member.0).active.notify();
-        }
-    }
-
-    /// Waits until all of `group` are in a set of this process's, but for those who died. `all`:
-    /// waits for the others even if somebody died.
-    fn await_all(
-        &self,
-        during: &'static str,
-        group: &[Rank],
-        set: Bits<'_>,
-        all: bool,
-    ) -> Result<Arrival> {
-        let team = &self.block.team;
-        let node = team.node();
-        let dead = RefCell::new(Vec::new());
-        let missing = || group.iter().filter(|member| !set.contains(member.0));
-        let poll = || {
-            let dead = dead.borrow();
-            let arrived = dead.is_empty() && all_in(group, set);
-            let rest = !dead.is_empty() && (!all || missing().all(|member| dead.contains(member)));
-            (arrived || rest).then_some(())
-        };
-        let mut patience: Option<Deadline> = None;
-        let look = || {
-            // A living one may have given up because of a death that we do not wait for.
-            if let Some(slot) = self.somebody_dead()
-                && patience.get_or_insert_with(|| Deadline::after(PATIENCE)).passed()
-            {
-                return Err(node.died(slot, during));
-            }
-            for &member in missing() {
-                if !dead.borrow().contains(&member) && node.probe(team.slot_of(member)?) {
-                    // What it did last is there by now.
-                    if !set.contains(member.0) {
-                        dead.borrow_mut().push(member);
-                        // Not to sleep over it.
-                        self.block.active(team.rank().0).active.notify();
-                    }
-                }
-            }
-            Ok(())
-        };
-        let cell = &self.block.active(team.rank().0).active;
-        let waited = cell.wait(node.pace(), team.deadline(), during, poll, look);
-        waited.map_err(|error| match error {
-            Error::TimedOut { during, waited, .. } => {
-                let ranks = missing().filter_map(|member| self.block.slot_of(member.0));
-                let missing = ranks.map(|slot| Rank(slot.0.into())).collect();
-                Error::TimedOut { during, waited, missing }
-            }
-            other => other,
-        })?;
-        let mut dead = dead.into_inner();
-        dead.retain(|member| !set.contains(member.0));
-        Ok(Arrival { dead })
-    }
-}
-
-/// The words of a set that members in order lie in, with their bits.
-fn by_word(group: &[Rank]) -> impl Iterator<Item = (usize, u64)> {
-    group.chunk_by(|a, b| a.0 / 64 == b.0 / 64).map(|members| {
-        let bits = members.iter().fold(0, |bits, member| bits | 1u64 << (member.0 % 64));
-        (members[0].0 as usize / 64, bits)
-    })
-}
-
-fn all_in(group: &[Rank], set: Bits<'_>) -> bool {
-    by_word(group).all(|(word, bits)| set.has(word, bits))
-}
-
-fn take(group: &[Rank], set: Bits<'_>) {
-    by_word(group).for_each(|(word, bits)| set.take(word, bits));
 }

@@ -77,7 +77,11 @@ impl<T: Datum> ExposureEpoch<'_, T> {
 
 impl<T: Datum> Drop for ExposureEpoch<'_, T> {
     fn drop(&mut self) {
-        if !std::thread::panicking() {
+        if std::thread::panicking() {
+            if self.open {
+                self.window.core().leave_exposed("ExposureEpoch::drop");
+            }
+        } else {
             // Who died shows in the next synchronisation with it.
             let _ = self.close();
         }

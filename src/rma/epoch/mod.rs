@@ -30,6 +30,7 @@ mod exposure;
 mod fence;
 mod lock;
 mod lock_all;
+mod members;
 mod passive;
 mod start;
 pub(crate) mod state;

@@ -73,8 +73,8 @@ pub(crate) struct State {
 pub(super) struct Groups {
     /// Targets of the access epoch opened by `start`.
     pub started: Arc<[Rank]>,
-    /// Origins of the exposure epoch opened by `post`.
-    pub posted: Arc<[Rank]>,
+    /// The exposure epoch opened by `post`.
+    pub exposure: Exposure,
     /// Locks that the block does not know, one per part.
     ledger: Vec<Listed>,
     /// Parts locked without a guard, and who was lost while it held them.
@@ -109,6 +109,15 @@ impl Groups {
     fn listed(&mut self, part: u32) -> Option<&mut Listed> {
         self.ledger.iter_mut().find(|lock| lock.part == part)
     }
+}
+
+/// What is left of an exposure epoch.
+#[derive(Debug, Default)]
+pub(super) struct Exposure {
+    /// Origins that have not answered, and the numbers of the posts.
+    pub open: Vec<(Rank, u8)>,
+    /// Why it has failed.
+    pub failed: Option<Error>,
 }
 
 /// A change of a word on its way: what was there comes back unless it is settled.

@@ -1,6 +1,7 @@
 //! Why a target did not carry an operation out: how it travels, and the error it becomes.
 
 use crate::base::{Error, Rank};
+pub(super) use crate::rma::remote::gone;
 use crate::rma::runtime::Fault;
 
 const OUT_OF_BOUNDS: u16 = 1;
@@ -60,15 +61,4 @@ pub(super) fn error(what: &'static str, target: Rank, fault: Fault) -> Error {
 /// Whether it says that the target has dropped the window.
 pub(super) fn is_closed(fault: &Fault) -> bool {
     fault.code == CLOSED
-}
-
-/// `target` has dropped the window.
-pub(super) fn gone(what: &'static str, target: Rank) -> Error {
-    Error::Misuse {
-        what,
-        why: format!(
-            "rank {target} has dropped the window; let all ranks call Window::free, which waits \
-             for everybody"
-        ),
-    }
 }
