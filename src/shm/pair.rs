@@ -140,17 +140,16 @@ impl Pair<'_> {
     /// The origin's start has failed: declines the post that is there; else forgoes (`forgo`) the
     /// one to come.
     pub fn give_up(&self, forgo: bool) {
-        if self.is_open() {
+        // Looked at once: a post that comes after that is one to come.
+        let post = self.posted.post.load(Ordering::Acquire);
+        let used = self.posted.used.load(Ordering::Relaxed);
+        if post == after(used) {
             self.start();
-            return self.close(false);
-        }
-        let (post, used) = (&self.posted.post, &self.posted.used);
-        let forgone = ahead(used.load(Ordering::Relaxed), post.load(Ordering::Acquire));
-        if forgo && forgone < AHEAD {
+            self.close(false);
+        } else if forgo && ahead(used, post) < AHEAD {
             self.start();
             let [answer, _] = self.answered.0.load(Ordering::Relaxed).to_le_bytes();
-            let start = used.load(Ordering::Relaxed);
-            self.answered.0.store(u16::from_le_bytes([answer, start]), Ordering::Release);
+            self.answered.0.store(u16::from_le_bytes([answer, after(used)]), Ordering::Release);
         }
     }
 }

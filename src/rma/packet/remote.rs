@@ -77,6 +77,12 @@ impl Packets {
         trouble_of(&self.node, &self.team, during, trouble)
     }
 
+    /// Members, numbered as in the job.
+    fn in_job(&self, members: Vec<u32>) -> Vec<Rank> {
+        let slots = members.into_iter().filter_map(|rank| self.team.slot_of(Rank(rank)).ok());
+        slots.map(|slot| Rank(slot.0.into())).collect()
+    }
+
     /// Calls `step` until it is done, making progress in between; sleeps when that does not pay.
     fn drive<R>(
         &self,
@@ -390,22 +396,27 @@ impl Remote for Packets {
 
     fn start(&self, targets: &[Rank], no_check: bool) -> Result<()> {
         let ranks: Vec<u32> = targets.iter().map(|rank| rank.0).collect();
-        // One whose end was given up when the deadline passed is ended first. What went wrong in it
-        // was told then.
-        if self.agent.enter()?.engine.accesses(self.id) {
-            self.ask("start", |e, around, id| e.complete(around, id).map(|_| Ok(())))?;
-        }
         self.ask("start", |e, _, id| e.start(id, &ranks, no_check))
     }
 
     fn complete(&self) -> Result<()> {
         let settled = self.settle("complete", None, true);
-        settled.and(self.ask("complete", |e, around, id| e.complete(around, id)))
+        let mut done = self.ask("complete", |e, around, id| e.complete(around, id));
+        if let Err(Error::TimedOut { missing, .. }) = &mut done {
+            let mut state = self.agent.enter()?;
+            let here = &mut *state;
+            let around = &mut Around { node: &self.node, world: &mut here.world };
+            *missing = self.in_job(here.engine.give_up(around, self.id));
+        }
+        settled.and(done)
     }
 
     fn exposure_over(&self, wait: bool) -> Result<bool> {
         if wait {
-            return self.ask("wait", |e, around, id| e.wait(around, id)).map(|()| true);
+            let over = self.ask("wait", |e, around, id| e.wait(around, id)).map(|()| true);
+            let Err(Error::TimedOut { during, waited, .. }) = over else { return over };
+            let missing = self.in_job(self.agent.enter()?.engine.awaited(self.id));
+            return Err(Error::TimedOut { during, waited, missing });
         }
         let mut state = self.agent.enter()?;
         let found = state.look(&self.node)?;

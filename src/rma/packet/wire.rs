@@ -1,9 +1,9 @@
 //! Messages between engines as bytes.
 //!
 //! ```text
-//!  0 version u8 | flags u8 | riders or fault code u16 | sender's rank u32
+//!  0 version u8 | flags u8 | riders, fault code or number u16 | sender's rank u32
 //!  8 window u64
-//! 16 seq or instance u64
+//! 16 seq, instance or dead rank u64
 //! 24 request u64
 //! 32 tail: an operation's or a note's body, an answer's data or the details of its fault, counts
 //! ```
@@ -16,7 +16,7 @@ use crate::rma::runtime::{Discarded, Fault, LockKind, Message, RequestId, Riders
 /// Bytes before the tail.
 pub(super) const HEADER: usize = 32;
 /// Changes whenever the meaning of a byte changes.
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 
 const OPERATION: u8 = 1;
 const CONTROL: u8 = 2;
@@ -28,6 +28,7 @@ const BARRIER: u8 = 7;
 const REDUCE: u8 = 8;
 const POST: u8 = 9;
 const NOTE: u8 = 10;
+const GAVE_UP: u8 = 11;
 
 /// There is a request.
 const REQUEST: u8 = 1;
@@ -127,8 +128,14 @@ impl Packet<'_> {
                 let head = Head { code: (*round).into(), seq: *instance, ..Head::default() };
                 (REDUCE, head, counts)
             }
-            Message::Post => (POST, Head::default(), &[]),
             Message::Note { body } => (NOTE, Head::default(), body),
+            Message::Post { number } => {
+                (POST, Head { code: (*number).into(), ..Head::default() }, &[])
+            }
+            Message::GaveUp { number, died } => {
+                let (code, seq) = ((*number).into(), (*died).into());
+                (GAVE_UP, Head { code, seq, ..Head::default() }, &[])
+            }
         };
         out.clear();
         out.extend_from_slice(&[VERSION, head.flags]);
@@ -189,8 +196,9 @@ pub(super) fn decode(kind: u8, bytes: &[u8]) -> Result<Packet<'_>> {
         DISCARDED => (SOME, false, flags & SOME != 0, false),
         BARRIER => (0, false, true, true),
         REDUCE => (0, true, true, true),
-        POST => (0, false, false, false),
         NOTE => (0, false, false, true),
+        POST => (0, true, false, false),
+        GAVE_UP => (0, true, true, false),
         _ => return Err(unexpected()),
     };
     if flags & !allowed != 0
@@ -234,7 +242,11 @@ pub(super) fn decode(kind: u8, bytes: &[u8]) -> Result<Packet<'_>> {
             counts: tail,
         },
         NOTE => Message::Note { body: tail },
-        _ => Message::Post,
+        POST => Message::Post { number: code.try_into().map_err(|_| unexpected())? },
+        _ => Message::GaveUp {
+            number: code.try_into().map_err(|_| unexpected())?,
+            died: seq.try_into().map_err(|_| unexpected())?,
+        },
     };
     Ok(Packet { window, from, message })
 }
@@ -272,9 +284,11 @@ mod tests {
             Message::Discarded(Discarded::From(0)),
             Message::Barrier { instance: 1 << 40, round: 255 },
             Message::Reduce { instance: 3, round: 2, counts: &[1, 0, 0, 0] },
-            Message::Post,
             Message::Note { body: b"said later" },
             Message::Note { body: &[] },
+            Message::Post { number: 0 },
+            Message::Post { number: 255 },
+            Message::GaveUp { number: 7, died: u32::MAX },
         ]
     }
 

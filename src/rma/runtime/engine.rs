@@ -78,6 +78,10 @@ impl Engine {
         self.shared.outstanding
     }
 
+    fn is_ending(&self, id: WindowId) -> bool {
+        self.windows.get(&id).is_some_and(Window::is_ending)
+    }
+
     /// Runs a call on a window and sees to it that progress goes on where it must.
     fn on<T>(
         &mut self,
@@ -146,7 +150,7 @@ impl Engine {
         no_check: bool,
     ) -> Answer<()> {
         for _ in 0..2 {
-            if !self.locks_settled(host, id) {
+            if !self.locks_settled(host, id) || self.is_ending(id) {
                 break;
             }
             let Some(window) = self.windows.get_mut(&id) else {
@@ -195,7 +199,10 @@ impl Engine {
     /// # Errors
     /// [`Trouble::Misuse`] for an unknown window.
     pub fn lock_all<H: Host>(&mut self, host: &mut H, id: WindowId, no_check: bool) -> Answer<()> {
-        self.on(id, |window, shared| window.open_all(shared, host, no_check).map(Ok))
+        self.on(id, |window, shared| match window.is_ending() {
+            true => Poll::Pending,
+            false => window.open_all(shared, host, no_check).map(Ok),
+        })
     }
 
     /// Ends a lock-all epoch: all its operations are done everywhere.
@@ -263,7 +270,10 @@ impl Engine {
     /// # Errors
     /// What went wrong in the epoch, or [`Trouble::Dead`] if a member is dead.
     pub fn fence<H: Host>(&mut self, host: &mut H, id: WindowId, flags: FenceFlags) -> Answer<()> {
-        self.on(id, |window, shared| window.fence(shared, host, flags))
+        self.on(id, |window, shared| match window.is_ending() {
+            true => Poll::Pending,
+            false => window.fence(shared, host, flags),
+        })
     }
 
     /// Opens an exposure epoch to `ranks`.
@@ -280,17 +290,15 @@ impl Engine {
         self.on(id, |window, shared| Poll::Ready(window.post(shared, host, ranks, no_check)))
     }
 
-    /// Opens an access epoch to `ranks`.
+    /// Opens an access epoch to `ranks`; waits only for what [`Engine::give_up`] has left.
     ///
     /// # Errors
     /// As [`Engine::post`].
     pub fn start(&mut self, id: WindowId, ranks: &[u32], no_check: bool) -> Answer<()> {
-        self.on(id, |window, _| Poll::Ready(window.start(ranks, no_check)))
-    }
-
-    /// Whether an access epoch is open: one whose end was given up while it was waited for, too.
-    pub fn accesses(&self, id: WindowId) -> bool {
-        self.windows.get(&id).is_some_and(|window| window.access.is_some())
+        self.on(id, |window, _| match window.is_ending() {
+            true => Poll::Pending,
+            false => Poll::Ready(window.start(ranks, no_check)),
+        })
     }
 
     /// Ends the access epoch: all its operations are sent and their data is here.
@@ -301,11 +309,27 @@ impl Engine {
         self.on(id, |window, shared| window.complete(shared, host))
     }
 
+    /// Gives up the end of an access epoch towards those that have not posted, and returns them:
+    /// what was given for them is dropped, their posts are for the next access epoch. What was given
+    /// for the others is done, and they are told of the end, without further calls.
+    pub fn give_up<H: Host>(&mut self, host: &mut H, id: WindowId) -> Vec<u32> {
+        let Some(window) = self.windows.get_mut(&id) else { return Vec::new() };
+        let late = window.give_up(&mut self.shared, host);
+        self.activate(id);
+        late
+    }
+
+    /// Origins that the exposure epoch waits for.
+    pub fn awaited(&self, id: WindowId) -> Vec<u32> {
+        self.windows.get(&id).map_or_else(Vec::new, Window::awaited)
+    }
+
     /// Ends the exposure epoch: all operations of the group are done here. Asked once, it is
     /// `test`.
     ///
     /// # Errors
-    /// [`Trouble::Dead`] if a member of the group died before it had completed.
+    /// [`Trouble::Dead`] if a member of the group died before it had completed, or gave up because
+    /// of that death.
     pub fn wait<H: Host>(&mut self, host: &mut H, id: WindowId) -> Answer<()> {
         self.on(id, |window, shared| window.wait(shared, host))
     }
@@ -338,6 +362,7 @@ impl Engine {
                 if !window.handle_reply(&mut self.shared, host, from, message) {
                     self.shared.counters.strays += 1;
                 }
+                window.again |= window.is_ending();
             }
         }
         if window.again || handled == Handled::Busy {

@@ -4,7 +4,9 @@
 //!   origin                                  target
 //!   Lock, Operation, Control  -- Request -->          performed, queued or discarded
 //!          <-- Reply --  Answer, Granted, Discarded   absorbed at once
-//!   Barrier, Reduce, Post     -- Reply -->            absorbed at once
+//!   Barrier, Reduce           -- Reply -->            absorbed at once
+//!          <-- Reply --  Post                         absorbed at once
+//!   GaveUp                    -- Reply -->            absorbed at once
 //!   Note                      -- Reply -->            passed on, absorbed at once
 //! ```
 //!
@@ -152,7 +154,18 @@ pub enum Message<'a> {
         counts: &'a [u8],
     },
     /// The sender's exposure epoch is open to the receiver.
-    Post,
+    Post {
+        /// Which of its exposure epochs, modulo 256.
+        number: u8,
+    },
+    /// The sender will not access the receiver's part in an exposure epoch: it has given up the
+    /// access epoch that this one belongs to.
+    GaveUp {
+        /// The number of the post that this answers.
+        number: u8,
+        /// The rank because of whose death it gave up.
+        died: u32,
+    },
     /// What a performer of operations tells the origin of some, later than their answers. The
     /// engine passes it on.
     Note {

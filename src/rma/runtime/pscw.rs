@@ -1,9 +1,25 @@
 //! Post, start, complete and wait (paper 001 §4.2.2).
 //!
-//! `post` sends a word to each origin, `start` nothing. Operations wait for their target's word.
-//! The last one to a target says that the access epoch is over there; where there was none, a
-//! message of its own does. A rank's word is one bit here, since the next can come only after
-//! its wait, and that after this rank's complete.
+//! ```text
+//!   target t                              origin o
+//!   post: open, number += 1 -- Post -->   posts has t    (start sends nothing, waits for nothing)
+//!                                         operations on t go out
+//!   done with o  <-- last operation, or Control --       complete: the end rides on it
+//!
+//!                                         complete, with another target dead, and no post of t:
+//!                                           operations on t are dropped, its next post is forgone
+//!   post:                   -- Post -->   is refused
+//!   done with o, failed    <-- GaveUp --
+//!                                         complete, given up at its deadline, and no post of t:
+//!                                           operations on t are dropped; the next start can
+//!                                           have the post. The others' ends still go out
+//!   open -- done with all, or they are dead --> wait is over: Ok, or the first failure
+//! ```
+//! Operations wait for their target's word. Each post gets one answer: the end of an access epoch,
+//! GaveUp with its number, or the origin's death; the next post comes only after it. So one bit is
+//! enough for a word here, and counting is for posts that are forgone: as many as starts failed
+//! before them. The end travels with the operations and cannot overtake them; GaveUp answers a post on which
+//! nothing was sent. See `rma::epoch` for what both paths have in common.
 
 use super::Trouble;
 use super::host::{Host, Sent};
@@ -13,6 +29,7 @@ use super::ranks::Ranks;
 use super::shared::Shared;
 use super::table::Closing;
 use super::window::Window;
+use std::collections::HashMap;
 use std::task::Poll;
 
 /// An access epoch.
@@ -24,23 +41,90 @@ pub(super) struct Access {
     pub no_check: bool,
     /// A member of the group that is dead.
     died: Option<u32>,
+    /// The program does not wait for the end any more.
+    ending: bool,
+}
+
+/// What this rank, as an origin, knows of others' exposure epochs.
+#[derive(Debug)]
+pub(super) struct Posts {
+    /// Those that are open to this rank.
+    open: Ranks,
+    /// By rank the number of the last post, once there was one.
+    numbers: Vec<u8>,
+    /// Posts to come that were forgone.
+    forgone: HashMap<u32, u32>,
+    /// To be told that their post is refused.
+    refused: Ranks,
+    /// The death because of which posts were last forgone.
+    cause: u32,
+}
+
+impl Posts {
+    pub fn new(size: u32) -> Posts {
+        let none = Ranks::new(size);
+        Posts {
+            open: none.clone(),
+            numbers: Vec::new(),
+            forgone: HashMap::new(),
+            refused: none,
+            cause: 0,
+        }
+    }
+
+    pub fn contains(&self, rank: u32) -> bool {
+        self.open.contains(rank)
+    }
+
+    /// The post has been answered.
+    pub fn remove(&mut self, rank: u32) {
+        self.open.remove(rank);
+    }
+
+    fn bury(&mut self, rank: u32) {
+        self.open.remove(rank);
+        self.refused.remove(rank);
+        self.forgone.remove(&rank);
+    }
+
+    /// Takes a post in; false if it makes no sense.
+    fn insert(&mut self, from: u32, number: u8, size: u32) -> bool {
+        if self.open.contains(from) || self.refused.contains(from) {
+            return false;
+        }
+        self.numbers.resize(size as usize, 0);
+        self.numbers[from as usize] = number;
+        match self.forgone.get_mut(&from) {
+            Some(left) => {
+                *left -= 1;
+                if *left == 0 {
+                    self.forgone.remove(&from);
+                }
+                self.refused.insert(from)
+            }
+            None => self.open.insert(from),
+        }
+    }
 }
 
 /// The exposure epoch of this rank.
 #[derive(Debug)]
 pub(super) struct Exposure {
     open: bool,
+    /// Of the last one, modulo 256.
+    number: u8,
     /// To be told that it is open.
     telling: Ranks,
     /// Not yet finished with it.
     waiting: Ranks,
-    died: Option<u32>,
+    /// Why it fails once nobody is waited for.
+    failed: Option<Trouble>,
 }
 
 impl Exposure {
     pub fn new(size: u32) -> Exposure {
         let none = Ranks::new(size);
-        Exposure { open: false, telling: none.clone(), waiting: none, died: None }
+        Exposure { open: false, number: 0, telling: none.clone(), waiting: none, failed: None }
     }
 }
 
@@ -69,7 +153,8 @@ impl Window {
         let group = self.group(ranks)?;
         let died = ranks.iter().copied().find(|rank| self.dead.contains(*rank));
         let exposure = &mut self.exposure;
-        (exposure.open, exposure.died) = (true, died);
+        (exposure.open, exposure.failed) = (true, died.map(Trouble::Dead));
+        exposure.number = exposure.number.wrapping_add(1);
         if !no_check {
             exposure.telling = group.clone();
         }
@@ -85,7 +170,8 @@ impl Window {
     /// Tells the origins that wait for it.
     pub fn advance_exposure<H: Host>(&mut self, shared: &mut Shared, host: &mut H) {
         while let Some(rank) = self.exposure.telling.first(0) {
-            if shared.send(host, self.id, rank, &Message::Post) == Sent::Full {
+            let message = Message::Post { number: self.exposure.number };
+            if shared.send(host, self.id, rank, &message) == Sent::Full {
                 self.again = true;
                 return;
             }
@@ -94,12 +180,43 @@ impl Window {
     }
 
     /// A target's word has come; false if it makes no sense.
-    pub fn posted<H: Host>(&mut self, shared: &mut Shared, host: &mut H, from: u32) -> bool {
-        let new = self.posts.insert(from);
+    pub fn posted<H: Host>(
+        &mut self,
+        shared: &mut Shared,
+        host: &mut H,
+        from: u32,
+        number: u8,
+    ) -> bool {
+        let new = !self.dead.contains(from) && self.posts.insert(from, number, self.size);
+        self.advance_posts(shared, host);
         if let (true, Some(id)) = (self.access.is_some(), self.table.target(&shared.pools, from)) {
             self.work(shared, host, id);
         }
         new
+    }
+
+    /// Tells those whose post is refused.
+    pub fn advance_posts<H: Host>(&mut self, shared: &mut Shared, host: &mut H) {
+        while let Some(rank) = self.posts.refused.first(0) {
+            let number = self.posts.numbers.get(rank as usize).copied().unwrap_or(0);
+            let message = Message::GaveUp { number, died: self.posts.cause };
+            if shared.send(host, self.id, rank, &message) == Sent::Full {
+                self.again = true;
+                return;
+            }
+            self.posts.refused.remove(rank);
+        }
+    }
+
+    /// An origin has given up; false if it makes no sense.
+    pub fn gave_up(&mut self, from: u32, number: u8, died: u32) -> bool {
+        let exposure = &mut self.exposure;
+        let known = exposure.open && exposure.number == number && died < self.size;
+        let known = known && exposure.waiting.remove(from);
+        if known {
+            exposure.failed.get_or_insert(Trouble::Dead(died));
+        }
+        known
     }
 
     /// An origin is finished; false if it makes no sense.
@@ -108,11 +225,16 @@ impl Window {
     }
 
     pub fn bury_exposure(&mut self, rank: u32) {
-        self.posts.remove(rank);
+        self.posts.bury(rank);
         self.exposure.telling.remove(rank);
         if self.exposure.waiting.remove(rank) {
-            self.exposure.died = Some(rank);
+            self.exposure.failed.get_or_insert(Trouble::Dead(rank));
         }
+    }
+
+    /// Origins that the exposure epoch waits for.
+    pub fn awaited(&self) -> Vec<u32> {
+        self.exposure.waiting.iter().collect()
     }
 
     /// `wait`, or `test` if asked once.
@@ -129,10 +251,7 @@ impl Window {
             return Poll::Pending;
         }
         self.exposure.open = false;
-        match self.exposure.died.take() {
-            Some(rank) => Poll::Ready(Err(Trouble::Dead(rank))),
-            None => Poll::Ready(Ok(())),
-        }
+        Poll::Ready(self.exposure.failed.take().map_or(Ok(()), Err))
     }
 
     /// Opens an access epoch.
@@ -144,7 +263,7 @@ impl Window {
             return Err(Trouble::Misuse(STILL_LOCKED));
         }
         let group = self.group(ranks)?;
-        self.access = Some(Access { group, no_check, died: None });
+        self.access = Some(Access { group, no_check, died: None, ending: false });
         (self.operations, self.bytes) = (0, 0);
         Ok(())
     }
@@ -159,6 +278,9 @@ impl Window {
             return Poll::Ready(Err(Trouble::Misuse("no access epoch is open: start first")));
         };
         access.died = access.died.or(access.group.iter().find(|rank| self.dead.contains(*rank)));
+        if access.died.is_some() {
+            self.give_up(shared, host);
+        }
         let trouble = self.close_targets(shared, host, |_| Closing::Complete);
         if let (Some(trouble), None) = (trouble, self.trouble) {
             self.trouble = Some(trouble);
@@ -178,6 +300,7 @@ impl Window {
                 let riders = Riders { complete: true, ..Riders::default() };
                 let message = Message::Control { seq: 0, riders };
                 if shared.send(host, self.id, rank, &message) == Sent::Full {
+                    self.again = true;
                     return Poll::Pending;
                 }
             }
@@ -190,6 +313,45 @@ impl Window {
         let died = access.died.map(Trouble::Dead);
         self.access = None;
         self.outcome(died)
+    }
+
+    /// Gives up towards the targets that have not posted, and returns them. Without a dead target,
+    /// which is the reason then, what is left of the epoch ends by itself.
+    pub fn give_up<H: Host>(&mut self, shared: &mut Shared, host: &mut H) -> Vec<u32> {
+        let Some(access) = &self.access else { return Vec::new() };
+        let died = access.died;
+        let late = |rank: &u32| {
+            let object = self.table.target(&shared.pools, *rank);
+            let told = object.is_some_and(|id| shared.pools.targets[id].told);
+            !(told || access.no_check || self.posts.contains(*rank) || self.dead.contains(*rank))
+        };
+        let late: Vec<u32> = access.group.iter().filter(late).collect();
+        const WHY: &str = "its access epoch was given up before the target had posted";
+        for &rank in &late {
+            self.discard(shared, host, rank, died.map_or(Trouble::Misuse(WHY), Trouble::Dead));
+            if let Some(died) = died {
+                self.posts.cause = died;
+                *self.posts.forgone.entry(rank).or_default() += 1;
+            }
+        }
+        if let Some(access) = &mut self.access {
+            late.iter().for_each(|rank| _ = access.group.remove(*rank));
+            access.ending |= died.is_none();
+        }
+        late
+    }
+
+    /// Whether an access epoch is ending by itself; till then no other can begin.
+    pub fn is_ending(&self) -> bool {
+        self.access.as_ref().is_some_and(|access| access.ending)
+    }
+
+    /// Goes on with that.
+    pub fn advance_ending<H: Host>(&mut self, shared: &mut Shared, host: &mut H) {
+        if self.is_ending() {
+            // What goes wrong in it was for a call that has returned.
+            let _ = self.complete(shared, host);
+        }
     }
 
     /// A target object was closed with the end of the access epoch. The target's word went when

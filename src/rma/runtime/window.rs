@@ -6,7 +6,7 @@ use super::fence::Fence;
 use super::host::Host;
 use super::message::{Discarded, Fault, Message, RequestId, WindowId};
 use super::pools::{Id, Request};
-use super::pscw::{Access, Exposure};
+use super::pscw::{Access, Exposure, Posts};
 use super::queries::Queries;
 use super::ranks::Ranks;
 use super::shared::Shared;
@@ -36,8 +36,8 @@ pub(super) struct Window {
     pub barriers: Barriers,
     pub reductions: Reductions,
     pub access: Option<Access>,
-    /// Ranks whose exposure epochs are open to this one.
-    pub posts: Ranks,
+    /// Ranks whose exposure epochs are open to this one, and what was given up towards others.
+    pub posts: Posts,
     pub exposure: Exposure,
     /// Locks that the program holds, by `lock`.
     pub locks: u32,
@@ -71,7 +71,7 @@ impl Window {
             barriers: Barriers::new(me, size),
             reductions: Reductions::new(me, size),
             access: None,
-            posts: Ranks::new(size),
+            posts: Posts::new(size),
             exposure: Exposure::new(size),
             locks: 0,
             recovered: Vec::new(),
@@ -192,6 +192,8 @@ impl Window {
             self.again = true;
         }
         self.advance_exposure(shared, host);
+        self.advance_posts(shared, host);
+        self.advance_ending(shared, host);
         self.advance_opening(shared, host);
         self.advance_everyone(shared, host);
         self.each_target(shared, |window, shared, id| window.work(shared, host, id));
@@ -219,7 +221,8 @@ impl Window {
             Message::Reduce { instance, round, counts } => {
                 self.reductions.arrive(instance, round, counts)
             }
-            Message::Post => self.posted(shared, host, from),
+            Message::Post { number } => self.posted(shared, host, from, number),
+            Message::GaveUp { number, died } => self.gave_up(from, number, died),
             Message::Note { body } => {
                 host.note(self.id, from, body);
                 true
@@ -366,38 +369,45 @@ impl Window {
     fn fail<H: Host>(&mut self, shared: &mut Shared, host: &mut H, rank: Option<u32>) {
         let trouble = rank.map(Trouble::Dead).or(self.first_dead());
         let Some(trouble) = trouble else { return };
-        let mut lost = Vec::new();
+        let mut lost: Vec<u32> = rank.into_iter().collect();
         let collective = self.access.is_none();
-        self.each_target(shared, |window, shared, id| {
-            let object = &shared.pools.targets[id];
+        self.each_target(shared, |_, shared, id| {
+            let object = &mut shared.pools.targets[id];
             let of_fence = object.lock == LockState::Collective && collective;
             if rank.is_none() && of_fence && object.issued > 0 {
-                let object = &mut shared.pools.targets[id];
                 (object.closing, object.told, object.evict) = (None, false, true);
-                return;
-            }
-            if rank.map_or(of_fence, |rank| rank == object.rank) {
+            } else if rank.is_none() && of_fence {
                 lost.push(object.rank);
-                let pools = &shared.pools;
-                let kept = object.pending.ids(&pools.operations);
-                // Those that were sent have a request, which is abandoned below.
-                for kept in kept.filter(|kept| pools.operations[*kept].request.is_none()) {
-                    if let Some(token) = pools.operations[kept].token {
-                        host.failed(token, trouble);
-                    }
-                }
-                window.drop_target(shared, id);
             }
         });
-        lost.extend(rank);
-        lost.sort_unstable();
-        lost.dedup();
-        for target in lost {
-            for Request { token, direct, .. } in shared.pools.abandon(self.id, Some(target)) {
-                self.direct_answered(shared, direct.into());
-                if let Some(token) = token {
+        for rank in lost {
+            self.discard(shared, host, rank, trouble);
+        }
+    }
+
+    /// Forgets what was given for a target, and what is to come from it.
+    pub fn discard<H: Host>(
+        &mut self,
+        shared: &mut Shared,
+        host: &mut H,
+        rank: u32,
+        trouble: Trouble,
+    ) {
+        if let Some(id) = self.table.target(&shared.pools, rank) {
+            let pools = &shared.pools;
+            let kept = pools.targets[id].pending.ids(&pools.operations);
+            // Those that were sent have a request, which is abandoned below.
+            for kept in kept.filter(|kept| pools.operations[*kept].request.is_none()) {
+                if let Some(token) = pools.operations[kept].token {
                     host.failed(token, trouble);
                 }
+            }
+            self.drop_target(shared, id);
+        }
+        for Request { token, direct, .. } in shared.pools.abandon(self.id, Some(rank)) {
+            self.direct_answered(shared, direct.into());
+            if let Some(token) = token {
+                host.failed(token, trouble);
             }
         }
     }

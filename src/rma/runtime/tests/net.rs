@@ -52,7 +52,8 @@ impl Packet {
             Message::Granted { recovered } => (Message::Granted { recovered }, &[]),
             Message::Discarded(what) => (Message::Discarded(what), &[]),
             Message::Barrier { instance, round } => (Message::Barrier { instance, round }, &[]),
-            Message::Post => (Message::Post, &[]),
+            Message::Post { number } => (Message::Post { number }, &[]),
+            Message::GaveUp { number, died } => (Message::GaveUp { number, died }, &[]),
             Message::Note { body } => (Message::Note { body: &[] }, body),
         };
         Packet { window, message, bytes: bytes.to_vec() }
