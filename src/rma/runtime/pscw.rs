@@ -279,7 +279,7 @@ impl Window {
         };
         access.died = access.died.or(access.group.iter().find(|rank| self.dead.contains(*rank)));
         if access.died.is_some() {
-            self.give_up(shared, host);
+            self.give_up_late(shared, host);
         }
         let trouble = self.close_targets(shared, host, |_| Closing::Complete);
         if let (Some(trouble), None) = (trouble, self.trouble) {
@@ -315,9 +315,18 @@ impl Window {
         self.outcome(died)
     }
 
-    /// Gives up towards the targets that have not posted, and returns them. Without a dead target,
-    /// which is the reason then, what is left of the epoch ends by itself.
+    /// Gives up towards the targets that have not posted, and returns them. What is left of the epoch
+    /// ends by itself.
     pub fn give_up<H: Host>(&mut self, shared: &mut Shared, host: &mut H) -> Vec<u32> {
+        let late = self.give_up_late(shared, host);
+        if let Some(access) = &mut self.access {
+            access.ending = true;
+        }
+        late
+    }
+
+    /// The same, for the sake of a dead target if there is one; what is left is waited for.
+    fn give_up_late<H: Host>(&mut self, shared: &mut Shared, host: &mut H) -> Vec<u32> {
         let Some(access) = &self.access else { return Vec::new() };
         let died = access.died;
         let late = |rank: &u32| {
@@ -336,7 +345,6 @@ impl Window {
         }
         if let Some(access) = &mut self.access {
             late.iter().for_each(|rank| _ = access.group.remove(*rank));
-            access.ending |= died.is_none();
         }
         late
     }

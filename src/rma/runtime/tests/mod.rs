@@ -1,5 +1,6 @@
 //! The engine in a simulated world.
 
+mod groups;
 mod net;
 mod programs;
 mod protocol;

@@ -27,8 +27,10 @@ struct Runner {
 struct Run {
     world: World,
     runners: Vec<Runner>,
-    /// Operations given when the access epoch was completed, by (origin, target).
-    completed: HashMap<(u32, u32), VecDeque<u64>>,
+    /// Operations given when the access epoch was started, and when it was completed, by (origin,
+    /// target).
+    completed: HashMap<(u32, u32), VecDeque<(u64, u64)>>,
+    started: HashMap<(u32, u32), u64>,
     deaths: bool,
     seed: u64,
 }
@@ -42,9 +44,10 @@ impl Run {
         let mut world = World::new(size, room, seed, &limits, &WINDOWS);
         world.net.fenced = vec![FENCED];
         world.net.exposed = vec![EXPOSED];
+        world.net.dropping = deaths;
         let runner = |calls: Vec<Call>| Runner { calls: calls.into(), ..Runner::default() };
         let runners = programs.into_iter().map(runner).collect();
-        Run { world, runners, completed: HashMap::new(), deaths, seed }
+        Run { world, runners, completed: HashMap::new(), started: HashMap::new(), deaths, seed }
     }
 
     /// All operations of `rank` on `target` are done there.
@@ -88,11 +91,18 @@ impl Run {
             Call::Post(origins) => {
                 self.world.net.said(rank, EXPOSED).exposed = origins.clone();
             }
+            Call::Start(_) => {
+                for to in 0..size {
+                    self.started.insert((rank, to), self.world.given(rank, to, EXPOSED));
+                }
+            }
             Call::Complete(_) => {
                 for to in 0..size {
                     let given = self.world.given(rank, to, EXPOSED);
+                    let started = self.started.get(&(rank, to)).copied().unwrap_or(0);
                     if call.of(to) {
-                        self.completed.entry((rank, to)).or_default().push_back(given);
+                        let both = (started, given);
+                        self.completed.entry((rank, to)).or_default().push_back(both);
                     }
                 }
             }
@@ -187,7 +197,7 @@ impl Run {
                 if let Call::Unlock(target) = call {
                     self.runners[rank as usize].locks.remove(target);
                 }
-                // The others of the group have completed all the same.
+                // The others of the group have completed or given up all the same.
                 if !matches!(call, Call::Wait(_)) {
                     return;
                 }
@@ -244,7 +254,11 @@ impl Run {
                     let given = self.completed.entry((*from, rank)).or_default().pop_front();
                     assert!(dead || given.is_some(), "wait ended before complete");
                     let done = self.world.performed(*from, rank, EXPOSED);
-                    assert!(dead || done == given.unwrap_or(0));
+                    // What is given up may have been dropped.
+                    let all = given.is_some_and(|(started, given)| {
+                        done == given || started == given && self.deaths
+                    });
+                    assert!(dead || all || result.is_err(), "an operation is missing");
                 }
                 self.world.net.said(rank, EXPOSED).exposed.clear();
             }
