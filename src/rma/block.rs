@@ -131,7 +131,7 @@ pub(crate) struct ActiveLine {
     pub active: WaitCell,
     /// For a word of the part to change.
     pub signal: WaitCell,
-    /// Slot + 1 of the dead process because of which the owner last gave up an access epoch; 0 if
+    /// Slot + 1 of the dead process because of which the owner last gave up or lost an epoch; 0 if
     /// it was for another reason.
     pub cause: AtomicU32,
     _pad0: AtomicU32,
@@ -306,6 +306,14 @@ impl WindowBlock {
             let first: &AtomicWord = self.record(rank, SETS);
             Bits::new(NonNull::from(&first.0), self.plan.words as usize)
         }
+    }
+
+    /// Whose death was the cause when a member last gave up or lost an epoch.
+    pub fn cause_of(&self, member: u32) -> Option<Slot> {
+        let cause = self.active(member).cause.load(Ordering::Relaxed);
+        let node = self.team.node();
+        let slot = node.checked_slot(u64::from(cause.checked_sub(1)?)).ok()?;
+        node.is_dead(slot).then_some(slot)
     }
 
     /// What a target and an origin tell each other.

@@ -335,17 +335,16 @@ mod models {
 
     #[test]
     fn loom_an_origin_waits_for_all_of_its_targets() {
-        model(2, || {
+        model(1, || {
             let targets: Vec<_> = (0..2).map(|_| Arc::new(Target::default())).collect();
             let serve = |target: &Arc<Target>| {
                 let target = target.clone();
                 thread::spawn(move || target.serve())
             };
             let servers: Vec<_> = targets.iter().map(serve).collect();
-            targets.iter().for_each(|target| target.pair().give_up(true));
             access(&[&targets[0], &targets[1]]);
             for server in servers {
-                assert_eq!(server.join().unwrap(), 1);
+                assert_eq!(server.join().unwrap(), 0);
             }
         });
     }

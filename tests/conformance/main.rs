@@ -52,7 +52,7 @@ const MAPPED: [&str; 3] = ["same_address_everywhere", "barrier_orders_stores", "
 
 /// Cases that wait when an epoch is opened: by packets opening one does not wait (paper 001
 /// §3.4.3), what it opens does.
-const WAITING: [&str; 2] = ["locks_end_at_deadlines", "exposure_goes_on_after_a_deadline"];
+const WAITING: [&str; 2] = ["locks_end_at_deadlines", "start_post_with_a_member_that_is_gone"];
 
 /// All cases for a way: with the first way, those too that choose for themselves.
 fn cases(way: &str) -> Vec<Case> {

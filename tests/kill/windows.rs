@@ -28,13 +28,15 @@ pub const WORKS: &[Work] = &[
         run: locks,
     },
     Work { name: "signals", points: &["after a signal"], run: signals },
-    Work {
-        name: "groups",
-        points: &["after post", "in an access epoch", "after complete", "between groups"],
-        run: groups,
-    },
+    Work { name: "groups", points: GROUPS, run: groups },
+    Work { name: "groups-ring", points: GROUPS, run: ring },
+    Work { name: "groups-pairs", points: GROUPS, run: pairs },
     Work { name: "large", points: &["between large accumulates"], run: large },
 ];
+
+/// Points of epochs of groups.
+const GROUPS: &[&str] =
+    &["before post", "after post", "in an access epoch", "after complete", "between groups"];
 
 fn next(team: &Team) -> Rank {
     Rank((team.rank().0 + 1) % team.size())
@@ -215,26 +217,104 @@ fn unless_dead(result: Result<()>) -> Result<()> {
     }
 }
 
+/// One epoch of each sort: to `origins`, and to `targets`, on which `round` is put.
+fn exchange(window: &Window<u64>, origins: &[Rank], targets: &[Rank], round: u64) -> Result<()> {
+    let mine = 2 * window.team().rank().index();
+    at("before post");
+    let exposure = window.post(origins)?;
+    at("after post");
+    let epoch = window.start(targets)?;
+    for &target in targets {
+        epoch.put(target, mine, &[round, round])?;
+        at("in an access epoch");
+    }
+    epoch.complete()?;
+    at("after complete");
+    exposure.wait()?;
+    for origin in origins {
+        for word in [2 * origin.index(), 2 * origin.index() + 1] {
+            assert_eq!(window.local().get(word)?, round, "what an origin put and completed");
+        }
+    }
+    at("between groups");
+    Ok(())
+}
+
 /// Everybody exposes to everybody: a death concerns all.
 fn groups(team: &Team, rounds: u32) -> Result<()> {
     let window = Window::<u64>::allocate(team, 2 * team.size() as usize)?;
     let everybody: Vec<Rank> = team.ranks().collect();
-    let mine = 2 * team.rank().index();
     for round in 1..=u64::from(rounds) {
-        let exposure = window.post(&everybody)?;
-        at("after post");
-        let epoch = window.start(&everybody)?;
-        for &target in &everybody {
-            epoch.put(target, mine, &[round, round])?;
-            at("in an access epoch");
-        }
-        epoch.complete()?;
-        at("after complete");
-        exposure.wait()?;
-        for word in 0..2 * team.size() as usize {
-            assert_eq!(window.local().get(word)?, round, "what an origin put and completed");
-        }
-        at("between groups");
+        exchange(&window, &everybody, &everybody, round)?;
     }
     team.barrier()
+}
+
+/// Each exposes to its predecessor and accesses its successor: a death is passed on around the ring, by
+/// those who do not go on because of it.
+fn ring(team: &Team, rounds: u32) -> Result<()> {
+    let window = Window::<u64>::allocate(team, 2 * team.size() as usize)?;
+    let previous = Rank((team.rank().0 + team.size() - 1) % team.size());
+    for round in 1..=u64::from(rounds) {
+        exchange(&window, &[previous], &[next(team)], round)?;
+    }
+    team.barrier()
+}
+
+/// Everybody with a partner: a death concerns the partner only. The others go on till they have
+/// heard of it, and then all the living use the same window in one group.
+fn pairs(team: &Team, rounds: u32) -> Result<()> {
+    let (size, me) = (team.size(), team.rank());
+    let partner = Rank(if me.0 ^ 1 < size { me.0 ^ 1 } else { me.0 });
+    let window = Window::<u64>::allocate(team, 2 * size as usize)?;
+    let node = team.node();
+    let alive = |rank: &Rank| team.slot_of(*rank).is_ok_and(|slot| !node.is_dead(slot));
+    let widowed = (1..=u64::from(rounds)).find_map(|round| {
+        // Both stop in the same round, so a partner is told by what is put.
+        let stops = u64::from(!team.ranks().all(|rank| alive(&rank)));
+        let done = pair(&window, partner, round, stops);
+        match done {
+            Ok(false) => None,
+            Ok(true) => Some(Ok(())),
+            Err(error) if !error.is_death() || alive(&partner) => Some(Err(error)),
+            // The partner is dead, or its death was known before this round could begin.
+            Err(_) => Some(Ok(())),
+        }
+    });
+    let Some(heard) = widowed else { return team.barrier() };
+    heard?;
+    let living: Vec<Rank> = team.ranks().filter(alive).collect();
+    assert!(living.len() < size as usize && living.contains(&me), "who lives");
+    for round in 1..=50 {
+        // Of what the partner put last, nothing may remain to be mistaken for this.
+        let exposure = window.post(&living)?;
+        let epoch = window.start(&living)?;
+        for &target in &living {
+            epoch.put(target, 2 * me.index(), &[u64::MAX - round, round])?;
+        }
+        epoch.complete()?;
+        exposure.wait()?;
+        for origin in &living {
+            assert_eq!(window.local().get(2 * origin.index())?, u64::MAX - round);
+        }
+    }
+    team.barrier()
+}
+
+/// A round of two partners; whether one of them stops.
+fn pair(window: &Window<u64>, partner: Rank, round: u64, stops: u64) -> Result<bool> {
+    let mine = 2 * window.team().rank().index();
+    at("before post");
+    let exposure = window.post(&[partner])?;
+    at("after post");
+    let epoch = window.start(&[partner])?;
+    epoch.put(partner, mine, &[round, stops])?;
+    at("in an access epoch");
+    epoch.complete()?;
+    at("after complete");
+    exposure.wait()?;
+    let theirs = 2 * partner.index();
+    assert_eq!(window.local().get(theirs)?, round, "what a partner put and completed");
+    at("between groups");
+    Ok(stops + window.local().get(theirs + 1)? > 0)
 }

@@ -98,8 +98,9 @@ impl Core {
             }
         };
         change.settle(NONE);
-        done?;
-        group.iter().try_for_each(|&target| self.check_alive(target, what))
+        self.note(
+            done.and_then(|()| group.iter().try_for_each(|&target| self.check_alive(target, what))),
+        )
     }
 
     /// Waits until the origins of the exposure epoch have completed, or (`wait` false) says
@@ -122,7 +123,7 @@ impl Core {
             Err(Error::TimedOut { .. }) => change.settle(POSTED),
             _ => change.settle(NONE),
         }
-        over
+        self.note(over)
     }
 
     /// The guard of an exposure goes without waiting: what is left of it can be waited for

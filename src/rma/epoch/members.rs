@@ -4,7 +4,7 @@
 use super::super::core::Core;
 use super::state::Exposure;
 use crate::base::sync::Ordering;
-use crate::base::{Error, Rank, Result, Slot};
+use crate::base::{Error, Rank, Result};
 use crate::shm::lock::part::Parts;
 use crate::shm::pair::{Answer, Pair};
 use std::cell::{Cell, RefCell};
@@ -167,7 +167,7 @@ impl Core {
         let node = self.block.team.node();
         match self.block.slot_of(member.0).filter(|slot| node.is_dead(*slot)) {
             Some(slot) => (node.died(slot, what), u32::from(slot.0) + 1),
-            None => match self.cause_of(member) {
+            None => match self.block.cause_of(member.0) {
                 Some(slot) => (node.died(slot, what), u32::from(slot.0) + 1),
                 None => (super::super::remote::gone(what, member), 0),
             },
@@ -176,18 +176,18 @@ impl Core {
 
     /// The error about an origin that gave up.
     fn given_up(&self, what: &'static str, origin: Rank) -> Error {
-        match self.cause_of(origin) {
+        match self.block.cause_of(origin.0) {
             Some(slot) => self.block.team.node().died(slot, what),
             None => Error::PeerFailed { rank: origin, during: what },
         }
     }
 
-    /// Whose death was the cause when a member last gave up.
-    fn cause_of(&self, member: Rank) -> Option<Slot> {
-        let cause = self.block.active(member.0).cause.load(Ordering::Relaxed);
-        let node = self.block.team.node();
-        let slot = node.checked_slot(u64::from(cause.checked_sub(1)?)).ok()?;
-        node.is_dead(slot).then_some(slot)
+    /// Notes for others, who may come to wait for this member in vain, why it lost an epoch.
+    pub(super) fn note<R>(&self, result: Result<R>) -> Result<R> {
+        if let Err(Error::RankDied { rank, .. }) = &result {
+            self.set_cause(rank.0 + 1);
+        }
+        result
     }
 
     fn set_cause(&self, cause: u32) {

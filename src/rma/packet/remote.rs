@@ -30,6 +30,7 @@ struct Packets {
     agent: Arc<Agent>,
     id: WindowId,
     team: Team,
+    block: Arc<WindowBlock>,
     /// All parts are reached by packets: then the engine also synchronises. Else epochs are
     /// synchronised as for mapped memory, which some parts are, and for the engine one epoch on
     /// all parts is open as long as the window is.
@@ -64,8 +65,8 @@ pub(crate) fn open(
         dropped: Default::default(),
     };
     agent.add(&node, id, site)?;
-    let foreign = OnceLock::new();
-    let packets = Packets { node, agent, id, team, synchronises: all, foreign };
+    let (block, foreign) = (block.clone(), OnceLock::new());
+    let packets = Packets { node, agent, id, team, block, synchronises: all, foreign };
     if !all {
         packets.ask("making a window", |e, around, id| e.lock_all(around, id, true))?;
     }
@@ -74,7 +75,7 @@ pub(crate) fn open(
 
 impl Packets {
     fn error(&self, during: &'static str, trouble: Trouble) -> Error {
-        trouble_of(&self.node, &self.team, during, trouble)
+        trouble_of(&self.node, &self.block, during, trouble)
     }
 
     /// Members, numbered as in the job.

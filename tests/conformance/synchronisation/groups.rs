@@ -16,6 +16,8 @@ pub const CASES: &[Written] = &[
     ("start_post_without_check", unchecked),
     ("start_post_groups_are_validated", bad_groups),
     ("exposure_goes_on_after_a_deadline", exposure_deadline),
+    ("start_post_given_up_at_a_deadline", given_up),
+    ("start_post_with_a_member_that_is_gone", gone),
 ];
 
 fn fence_assertions(job: &Job) -> Result<()> {
@@ -212,9 +214,7 @@ fn exposure_deadline(job: &Job) -> Result<()> {
     let loose = window.unguarded();
     assert!(!loose.test()?);
     job.team().barrier()?;
-    let access = window.start(&[next(job)])?;
-    access.put(next(job), 0, &[7])?;
-    access.complete()?;
+    put_in_time(&window, &[next(job)], 7)?;
     until("the origin completes", || {
         late = loose.wait();
         Ok(!matches!(late, Err(Error::TimedOut { .. })))
@@ -224,15 +224,135 @@ fn exposure_deadline(job: &Job) -> Result<()> {
     refused(loose.wait());
     job.team().barrier()?;
     // A start that was given up leaves nothing behind, and keeps posts that come.
-    let early = window.start(&[next(job)]);
-    assert!(matches!(early, Err(Error::TimedOut { .. })), "{early:?}");
+    let early = put_to(&window, &[next(job)], 8);
+    match &early {
+        Err(Error::TimedOut { missing, .. }) => assert_eq!(missing[..], [next(job)]),
+        _ => panic!("{early:?}"),
+    }
     job.team().barrier()?;
-    let exposure = window.post(&[previous(job)])?;
+    drop(window.post(&[previous(job)])?);
+    assert!(!loose.test()?, "the guard gave up waiting, and left it open");
     job.team().barrier()?;
-    window.start(&[next(job)])?.complete()?;
-    job.team().barrier()?;
-    exposure.wait()?;
+    put_in_time(&window, &[next(job)], 9)?;
+    until("the origin completes", || match loose.wait() {
+        Err(Error::TimedOut { .. }) => Ok(false),
+        other => other.map(|()| true),
+    })?;
+    assert_eq!(window.local().get(0)?, 9);
     job.team().barrier()
+}
+
+/// One access epoch.
+fn put_to(window: &Window<u64>, targets: &[Rank], value: u64) -> Result<()> {
+    let access = window.start(targets)?;
+    for &target in targets {
+        access.put(target, 0, &[value])?;
+    }
+    access.complete()
+}
+
+/// Access epochs until all targets, which have posted, have had theirs. By packets an epoch can
+/// miss its deadline because posts are on their way; those that have come end by themselves.
+fn put_in_time(window: &Window<u64>, targets: &[Rank], value: u64) -> Result<()> {
+    let mut left = targets.to_vec();
+    while !left.is_empty() {
+        left = match put_to(window, &left, value) {
+            Err(Error::TimedOut { missing, .. }) => missing,
+            other => return other,
+        };
+    }
+    Ok(())
+}
+
+/// An origin runs out of time because one of its targets is late. The other one, which had posted, is
+/// told: it gets all or an error. The late one is not: it gets what the origin does next.
+fn given_up(job: &Job) -> Result<()> {
+    let hasty = job.team().with_deadline(Duration::from_millis(50));
+    let quick = Window::<u64>::allocate(&hasty, 1)?;
+    let window = Window::<u64>::allocate(job.team(), 1)?;
+    let (origin, early, late) = (Rank(0), Rank(1), Rank(2));
+    for round in 1..6u64 {
+        if job.size() < 3 {
+            break;
+        }
+        let loose = quick.unguarded();
+        if job.rank() == early {
+            loose.post(&[origin], none())?;
+        }
+        job.team().barrier()?;
+        if job.rank() == origin {
+            let done = put_to(&quick, &[early, late], round);
+            match &done {
+                Err(Error::TimedOut { missing, .. }) => assert_eq!(missing[..], [late]),
+                _ => panic!("{done:?}"),
+            }
+        }
+        if job.rank() == early {
+            // It ends, without another call of the origin.
+            let mut over = Ok(false);
+            until("the origin gives up", || {
+                over = loose.test();
+                Ok(!matches!(over, Ok(false)))
+            })?;
+            match over {
+                Ok(_) => assert_eq!(quick.local().get(0)?, round),
+                Err(Error::PeerFailed { rank, .. }) => {
+                    assert_eq!((rank, quick.local().get(0)?), (origin, (round - 1) * 1000));
+                }
+                Err(error) => return Err(error),
+            }
+            refused(loose.wait());
+        }
+        job.team().barrier()?;
+        // The late one posts; the origin tries again; the early one has to post again.
+        if [early, late].contains(&job.rank()) {
+            loose.post(&[origin], none())?;
+        }
+        job.team().barrier()?;
+        if job.rank() == origin {
+            put_in_time(&quick, &[early, late], round * 1000)?;
+        }
+        if [early, late].contains(&job.rank()) {
+            until("the origin completes", || match loose.wait() {
+                Err(Error::TimedOut { .. }) => Ok(false),
+                other => other.map(|()| true),
+            })?;
+            assert_eq!(quick.local().get(0)?, round * 1000);
+        }
+        // Other windows do not mind.
+        let exposure = window.post(&[previous(job)])?;
+        put_to(&window, &[next(job)], round)?;
+        exposure.wait()?;
+        assert_eq!(window.local().get(0)?, round);
+        job.team().barrier()?;
+    }
+    Ok(())
+}
+
+/// A member that has dropped the window will neither post nor start.
+fn gone(job: &Job) -> Result<()> {
+    let window = Window::<u64>::allocate(job.team(), 1)?;
+    let keeps = Rank(0);
+    if job.rank() != keeps || job.size() < 2 {
+        return Ok(());
+    }
+    let told = |result: Result<()>| {
+        let left = matches!(result, Err(Error::Misuse { .. } | Error::RankLeft { .. }));
+        assert!(left, "{result:?}");
+    };
+    told(window.start(&[next(job)]).map(drop));
+    told(window.post(&[next(job)])?.wait());
+    let mut exposure = window.post(&[next(job)])?;
+    let mut over = Ok(false);
+    until("the member is gone", || {
+        over = exposure.test();
+        Ok(!matches!(over, Ok(false)))
+    })?;
+    told(over.map(drop));
+    // It is closed for good.
+    let exposure = window.post(&[keeps])?;
+    put_to(&window, &[keeps], 1)?;
+    exposure.wait()
 }
 
 fn dropped_guards(job: &Job) -> Result<()> {
