@@ -38,17 +38,16 @@ impl<T: Datum> Window<T> {
 }
 
 impl<T: Datum> ExposureEpoch<'_, T> {
-    /// Waits until all origins have completed their accesses, which can be seen in the part then.
-    /// An origin that gave up before it completed, but lives, is waited for unless somebody in the
-    /// team has died.
+    /// Waits until all origins have completed their accesses, which can be seen in the part then. One
+    /// that gives its access epoch up, dies, or drops the window is not waited for any longer.
     ///
     /// # Errors
-    /// [`crate::Error::RankDied`] if an origin died before it completed: the others have, and the
-    /// epoch is over; or, some tenths of a second after the death of any member of the team, if
-    /// living origins have not completed: then the part stays exposed.
-    /// [`crate::Error::TimedOut`] names those that have not completed: the part stays exposed too.
-    /// [`crate::rma::Unguarded::test`] and [`crate::rma::Unguarded::wait`] go on with an exposure
-    /// that is left open.
+    /// With each of these the others have completed, the part is covered and can be exposed
+    /// again: [`crate::Error::RankDied`] if an origin died before it completed, or gave up because
+    /// of a death, which is named; [`crate::Error::PeerFailed`] if one gave up because its deadline
+    /// had passed; [`crate::Error::Misuse`] if one dropped the window.
+    /// [`crate::Error::TimedOut`] names those that have not completed: the part stays exposed, and
+    /// [`crate::rma::Unguarded::test`] and [`crate::rma::Unguarded::wait`] go on with it.
     pub fn wait(mut self) -> Result<()> {
         self.close()
     }

@@ -21,9 +21,13 @@ impl<T: Datum> Window<T> {
     /// # Errors
     /// [`crate::Error::Misuse`] while another access epoch, or a lock, of this window is open in
     /// this process; [`crate::Error::InvalidArgument`] if the group names a rank twice or one that
-    /// is none; [`crate::Error::RankDied`] if a target died before it posted; [`crate::Error::TimedOut`]
-    /// names those that have not. After an error no epoch is open; posts that have come are kept for
-    /// the next call.
+    /// is none; [`crate::Error::RankDied`] if a target died before it posted; [`crate::Error::Misuse`] if
+    /// one has dropped the window; [`crate::Error::TimedOut`] names those that have not posted.
+    ///
+    /// After an error no epoch is open, and the targets that had posted are told: their exposures
+    /// end with an error, and they have to post again for the next call. Those that had not posted
+    /// are told when they do, unless it was for the deadline: then their posts are for the next
+    /// call.
     pub fn start(&self, targets: &[Rank]) -> Result<AccessEpoch<'_, T>> {
         self.start_with(targets, Assertions::default())
     }
@@ -45,6 +49,9 @@ impl<T: Datum> AccessEpoch<'_, T> {
     ///
     /// # Errors
     /// [`crate::Error::RankDied`] if a target is known to be dead. The epoch is closed then too.
+    /// Where packets reach all parts and some target has not posted, that ends the epoch without
+    /// it, as [`Window::start`] would have ended; [`crate::Error::TimedOut`] names such targets, too:
+    /// no operation was done there, while the others get all that was meant for them.
     pub fn complete(mut self) -> Result<()> {
         self.close()
     }
