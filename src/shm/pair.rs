@@ -335,16 +335,21 @@ mod models {
 
     #[test]
     fn loom_an_origin_waits_for_all_of_its_targets() {
-        model(1, || {
+        model(3, || {
             let targets: Vec<_> = (0..2).map(|_| Arc::new(Target::default())).collect();
-            let serve = |target: &Arc<Target>| {
+            // They do not wait here: of three that spin, two can keep the third from running.
+            let expose = |target: &Arc<Target>| {
                 let target = target.clone();
-                thread::spawn(move || target.serve())
+                thread::spawn(move || {
+                    target.touch();
+                    target.pair().post()
+                })
             };
-            let servers: Vec<_> = targets.iter().map(serve).collect();
+            let posts: Vec<_> = targets.iter().map(expose).collect();
             access(&[&targets[0], &targets[1]]);
-            for server in servers {
-                assert_eq!(server.join().unwrap(), 0);
+            for (target, post) in targets.iter().zip(posts) {
+                let post = post.join().unwrap();
+                assert_eq!(target.pair().answer(post), Some(Answer::Completed));
             }
         });
     }

@@ -16,6 +16,7 @@ use super::world::{Around, Site, World};
 use crate::base::sync::{AtomicU32, Ordering};
 use crate::base::{Deadline, Error, Rank, Result, Slot, settings};
 use crate::link::service::{Channel, Inlet, Outlet, doorbell};
+use crate::rma::block::WindowBlock;
 use crate::rma::foreign::{Foreign, Outgoing};
 use crate::rma::runtime::{Engine, Handled, Limits, Message, Sent, Trouble, WindowId};
 use crate::shm::node::Node;
