@@ -16,9 +16,8 @@ use super::world::{Around, Site, World};
 use crate::base::sync::{AtomicU32, Ordering};
 use crate::base::{Deadline, Error, Rank, Result, Slot, settings};
 use crate::link::service::{Channel, Inlet, Outlet, doorbell};
-use crate::rma::block::WindowBlock;
 use crate::rma::foreign::{Foreign, Outgoing};
-use crate::rma::runtime::{Engine, Handled, Limits, Message, Sent, Trouble, WindowId};
+use crate::rma::runtime::{Engine, Handled, Limits, Message, Sent, WindowId};
 use crate::shm::node::Node;
 use crate::shm::segment::{INBOX_BYTES, SERVICES};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -511,7 +510,7 @@ impl Outgoing for Out<'_> {
         }
         let (node, sites) = (self.around.node, &self.around.world.sites);
         given.map_err(|trouble| match sites.get(&self.window) {
-            Some(site) => trouble_of(node, &site.block, "an active message", trouble),
+            Some(site) => fault::trouble_of(node, &site.block, "an active message", trouble),
             None => fault::gone("an active message", target),
         })
     }
@@ -531,28 +530,6 @@ impl Outgoing for Out<'_> {
 
     fn wake(&mut self, waker: Waker) {
         self.around.world.wake.push(waker);
-    }
-}
-
-/// The error that `trouble` stands for.
-pub(super) fn trouble_of(
-    node: &Node,
-    block: &WindowBlock,
-    during: &'static str,
-    trouble: Trouble,
-) -> Error {
-    match trouble {
-        Trouble::Dead(rank) => match block.team.slot_of(Rank(rank)) {
-            Ok(slot) if node.is_dead(slot) => node.died(slot, during),
-            // It has dropped the window, perhaps because of a death.
-            Ok(_) => match block.cause_of(rank) {
-                Some(slot) => node.died(slot, during),
-                None => fault::gone(during, Rank(rank)),
-            },
-            Err(error) => error,
-        },
-        Trouble::Remote(rank, fault) => fault::error(during, Rank(rank), fault),
-        Trouble::Misuse(why) => Error::Misuse { what: during, why: why.into() },
     }
 }
 

@@ -1,8 +1,10 @@
 //! Why a target did not carry an operation out: how it travels, and the error it becomes.
 
 use crate::base::{Error, Rank};
+use crate::rma::block::WindowBlock;
 pub(super) use crate::rma::remote::gone;
-use crate::rma::runtime::Fault;
+use crate::rma::runtime::{Fault, Trouble};
+use crate::shm::node::Node;
 
 const OUT_OF_BOUNDS: u16 = 1;
 const CLOSED: u16 = 2;
@@ -61,4 +63,26 @@ pub(super) fn error(what: &'static str, target: Rank, fault: Fault) -> Error {
 /// Whether it says that the target has dropped the window.
 pub(super) fn is_closed(fault: &Fault) -> bool {
     fault.code == CLOSED
+}
+
+/// The error that `trouble` stands for.
+pub(super) fn trouble_of(
+    node: &Node,
+    block: &WindowBlock,
+    during: &'static str,
+    trouble: Trouble,
+) -> Error {
+    match trouble {
+        Trouble::Dead(rank) => match block.team.slot_of(Rank(rank)) {
+            Ok(slot) if node.is_dead(slot) => node.died(slot, during),
+            // It has dropped the window, perhaps because of a death.
+            Ok(_) => match block.cause_of(rank) {
+                Some(slot) => node.died(slot, during),
+                None => gone(during, Rank(rank)),
+            },
+            Err(unknown) => unknown,
+        },
+        Trouble::Remote(rank, fault) => error(during, Rank(rank), fault),
+        Trouble::Misuse(why) => Error::Misuse { what: during, why: why.into() },
+    }
 }

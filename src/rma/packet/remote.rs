@@ -1,6 +1,6 @@
 //! The calls of a window whose parts are reached by packets.
 
-use super::agent::{Agent, Entered, State, trouble_of};
+use super::agent::{Agent, Entered, State};
 use super::cut::{Cutter, land};
 use super::thread::RETRY;
 use super::world::{Around, Site, short};
@@ -75,7 +75,7 @@ pub(crate) fn open(
 
 impl Packets {
     fn error(&self, during: &'static str, trouble: Trouble) -> Error {
-        trouble_of(&self.node, &self.block, during, trouble)
+        fault::trouble_of(&self.node, &self.block, during, trouble)
     }
 
     /// Members, numbered as in the job.
