@@ -79,14 +79,16 @@ mod imp {
     /// A full fence: earlier stores are visible to all before later loads are made.
     ///
     /// On x86-64 a locked read-modify-write of the stack, which is as strong for ordinary memory
-    /// as `mfence` and a few times cheaper on most processors.
+    /// as `mfence` and a few times cheaper on most processors. A word in the red zone, which this
+    /// process may touch but nobody writes here: one stored just before would make it wait.
     #[inline(always)]
     pub fn full_fence() {
         #[cfg(all(target_arch = "x86_64", not(miri)))]
-        // SAFETY: the word at the top of this thread's own stack gets the value it has; no other
-        // thread uses it.
+        // SAFETY: a word in the 128 bytes beyond the top of this thread's own stack that the ABI
+        // reserves gets the value it has (so nothing is written, as the compiler may think); no
+        // other thread uses it.
         unsafe {
-            std::arch::asm!("lock or qword ptr [rsp], 0", options(nostack));
+            std::arch::asm!("lock or dword ptr [rsp - 64], 0", options(nostack));
         }
         #[cfg(not(all(target_arch = "x86_64", not(miri))))]
         fence(Ordering::SeqCst);

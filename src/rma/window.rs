@@ -3,10 +3,11 @@
 //!
 //! ```text
 //! address(target, index) = base + heap(slot of target) + offset + index * size_of T
-//!                        = first + slot * stride            + index * size_of T
+//!                        = first + target * stride          + index * size_of T
 //! ```
-//! Two additions and a multiplication; nothing is looked up and nothing kept per target. For the
-//! others see `kind`.
+//! Two additions and a multiplication; nothing is looked up and nothing kept per target. That is so
+//! where the slots of the team's members are an arithmetic progression: `first` and `stride` have it
+//! in them. For other teams and other windows see `kind`.
 
 use super::accumulate::{Near, Updates};
 use super::block::PartLine;
@@ -22,7 +23,6 @@ use crate::layout::Datum;
 use crate::shm::map::PAGE;
 use crate::shm::node::Node;
 use crate::shm::region::locate;
-use crate::shm::segment::STATE_DEAD;
 use std::marker::PhantomData;
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -34,15 +34,15 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub struct Window<T> {
     core: Arc<Core>,
-    /// Where slot 0's part would begin.
+    /// Where rank 0's part begins, if `simple`.
     first: *mut u8,
+    /// Bytes from one rank's part to the next one's; wraps around where they lie in falling order.
     stride: usize,
     len: usize,
     /// Ranks below this are reached by arithmetic: the size of the team if all parts are alike,
-    /// mapped, and counted in elements, else 0. Here, as the next two, so that an operation looks
-    /// nowhere else: behind a fence every load that depends on another one counts.
+    /// mapped, aligned for elements, counted in them, and at equal distances, else 0; nothing goes
+    /// by packets then. Here, as the ones above, so that an operation looks nowhere else.
     simple: u32,
-    identity: bool,
     /// What updates look at first.
     near: Near,
     /// Count of the deaths in the job.
@@ -76,18 +76,24 @@ impl<T: Datum> Window<T> {
     pub(super) fn new(core: Core) -> Window<T> {
         let team = &core.block.team;
         let node = team.node();
+        let (slot, step) = progression(team).unwrap_or_default();
+        // In the mapping: `kind::life` checked that every part lies inside its stride.
+        let start = node.areas().heap(Slot(0)).0 + core.block.heap;
+        let first = node.mapping().base().as_ptr().wrapping_add(start as usize);
+        let first = first.wrapping_add(slot.wrapping_mul(node.areas().stride as usize));
+        let stride = step.wrapping_mul(node.areas().stride as usize);
+        let aligned = (first.addr() | stride).is_multiple_of(align_of::<T>());
         let simple = match core.parts {
-            Parts::Uniform { unit, .. } => unit == size_of::<T>() && !core.packets,
+            Parts::Uniform { unit, .. } => {
+                unit == size_of::<T>() && aligned && step != 0 && core.remote().is_none()
+            }
             Parts::Table(_) | Parts::Dynamic(_) => false,
         };
-        let start = node.areas().heap(Slot(0)).0 + core.block.heap;
         Window {
-            // In the mapping: `kind::life` checked that every part lies inside its stride.
-            first: node.mapping().base().as_ptr().wrapping_add(start as usize),
-            stride: node.areas().stride as usize,
+            first,
+            stride,
             len: core.own.bytes / size_of::<T>().max(1),
             simple: if simple { team.size() } else { 0 },
-            identity: team.is_identity(),
             near: core.domain.near(),
             deaths: NonNull::from(&node.header().deaths),
             core: Arc::new(core),
@@ -213,16 +219,27 @@ impl<T: Datum> Window<T> {
         Some(unsafe { Memory::from_region(region) })
     }
 
+    /// Address of `count` elements of `target` from displacement `start` on, if the part has them:
+    /// a comparison, two additions and a multiplication.
+    ///
+    /// # Safety
+    /// `target` is one of [`Window::simple_ranks`].
     #[inline(always)]
-    fn part_at(&self, slot: Slot) -> *mut T {
-        // SAFETY: slot < capacity (own, or validated), and every stride lies in the mapping.
-        unsafe { self.first.add(slot.index() * self.stride).cast() }
+    pub(crate) unsafe fn direct(&self, target: Rank, start: usize, count: usize) -> Option<*mut T> {
+        if start.checked_add(count).is_none_or(|end| end > self.len) {
+            return None;
+        }
+        let part = self.first.wrapping_add((target.0 as usize).wrapping_mul(self.stride));
+        // SAFETY: start + count <= len, so the elements lie inside the target's part.
+        let at = unsafe { part.cast::<T>().add(start) };
+        // SAFETY: where ranks are simple, all parts are aligned for elements (see `new`).
+        unsafe { std::hint::assert_unchecked(at.is_aligned()) };
+        Some(at)
     }
 
     /// Where `count` elements of `target` from displacement `start` on are, checked.
     ///
-    /// Parts that are all alike, mapped, and counted in elements: two comparisons, two additions
-    /// and a multiplication. Others: see [`Core::place_span`].
+    /// Cost where [`Window::direct`] finds them: that, and one more comparison.
     #[inline(always)]
     pub(crate) fn place(
         &self,
@@ -231,14 +248,13 @@ impl<T: Datum> Window<T> {
         start: usize,
         count: usize,
     ) -> Result<Place<T>> {
-        let in_bounds = start.checked_add(count).is_some_and(|end| end <= self.len);
-        if !in_bounds || target.0 >= self.simple {
-            return self.place_any(what, target, start, count);
+        if target.0 < self.simple {
+            // SAFETY: just looked.
+            if let Some(at) = unsafe { self.direct(target, start, count) } {
+                return Ok(Place::Here(at));
+            }
         }
-        let slot =
-            if self.identity { Slot(target.0 as u16) } else { self.team().slot_of(target)? };
-        // SAFETY: start + count <= len, so the elements lie inside the target's part.
-        Ok(Place::Here(unsafe { self.part_at(slot).add(start) }))
+        self.place_any(what, target, start, count)
     }
 
     #[inline(never)]
@@ -311,29 +327,29 @@ impl<T: Datum> Window<T> {
         self.core.block.team.node()
     }
 
-    /// An error unless `target` is a member.
-    #[inline]
-    pub(crate) fn check_rank(&self, what: &'static str, target: Rank) -> Result<()> {
-        if target.0 < self.simple { Ok(()) } else { self.core.check_target(what, target) }
+    /// Whether operations on `target` are complete once this thread's stores are, and nobody in
+    /// the job has died: two comparisons.
+    #[inline(always)]
+    pub(crate) fn completes_by_fence(&self, target: Rank) -> bool {
+        target.0 < self.simple && self.all_live()
+    }
+
+    /// Whether operations on any target are complete once this thread's stores are.
+    #[inline(always)]
+    pub(crate) fn is_direct(&self) -> bool {
+        self.simple > 0
+    }
+
+    #[inline(always)]
+    fn all_live(&self) -> bool {
+        // SAFETY: a word of the header of the node's mapping, which `core` keeps alive.
+        unsafe { self.deaths.as_ref() }.load(Ordering::Relaxed) == 0
     }
 
     /// An error if `target` is known to be dead. One load while nobody in the job has died.
     #[inline]
     pub(crate) fn check_alive(&self, target: Rank, during: &'static str) -> Result<()> {
-        // SAFETY: a word of the header of the node's mapping, which `core` keeps alive.
-        if unsafe { self.deaths.as_ref() }.load(Ordering::Relaxed) == 0 {
-            return Ok(());
-        }
-        self.look_for(target, during)
-    }
-
-    #[cold]
-    fn look_for(&self, target: Rank, during: &'static str) -> Result<()> {
-        let node = self.node();
-        let slot = self.team().slot_of(target)?;
-        // One that left in good order has only stopped looking at its memory.
-        let state = node.rank_slot(slot).state.load(crate::base::sync::Ordering::Acquire);
-        if state == STATE_DEAD { Err(node.died(slot, during)) } else { Ok(()) }
+        if self.all_live() { Ok(()) } else { self.core.check_alive(target, during) }
     }
 
     /// Frees the window, collectively: returns when every member has called it, so no operation
@@ -341,6 +357,34 @@ impl<T: Datum> Window<T> {
     pub fn free(self) -> Result<()> {
         self.team().barrier()
     }
+}
+
+impl<T> Window<T> {
+    /// Ranks below this are reached by arithmetic.
+    #[inline(always)]
+    pub(super) fn simple_ranks(&self) -> u32 {
+        self.simple
+    }
+}
+
+/// The first slot of a team's members and the distance to each next one's (1 for a team of one), if
+/// that is always the same. Computed for the whole job's team; of others each member is looked at
+/// once.
+fn progression(team: &Team) -> Option<(usize, usize)> {
+    if team.is_identity() {
+        return Some((0, 1));
+    }
+    let slot = |rank: Rank| team.slot_of(rank).ok().map(Slot::index);
+    let first = slot(Rank(0))?;
+    let step = if team.size() > 1 { slot(Rank(1))?.wrapping_sub(first) } else { 1 };
+    let mut expected = first;
+    for rank in team.ranks() {
+        if slot(rank)? != expected {
+            return None;
+        }
+        expected = expected.wrapping_add(step);
+    }
+    Some((first, step))
 }
 
 #[cold]

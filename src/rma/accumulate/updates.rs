@@ -49,11 +49,78 @@ impl Near {
     }
 }
 
+/// Whether the element there has a native way: always or never for types whose alignment is their
+/// size, as far as the compiler is concerned.
+#[inline(always)]
+fn is_native<T: Element>(at: *mut T) -> bool {
+    let align = T::KIND.align();
+    T::NATIVE && (align_of::<T>() == align || at.addr().is_multiple_of(align))
+}
+
 impl<'w> Updates<'w> {
     /// Those of a domain, whose [`Domain::near`] is `near`.
     #[inline(always)]
     pub fn new(near: Near, domain: &'w Domain) -> Updates<'w> {
         Updates { near, domain }
+    }
+
+    /// As [`Updates::fetch_op`], if that takes no lock; `None`, and nothing has changed, if it does.
+    /// Nothing in it can fail, so that it is short enough to be inlined.
+    ///
+    /// # Safety
+    /// As for [`Updates::fetch_op`].
+    #[inline(always)]
+    pub unsafe fn fetch_op_natively<T: Element>(&self, at: *mut T, op: Op, value: T) -> Option<T> {
+        if !is_native(at) {
+            return None;
+        }
+        if op == Op::NoOp {
+            // Whole in any case.
+            // SAFETY: the caller's.
+            return Some(unsafe { T::load(at) });
+        }
+        // SAFETY: the caller's.
+        self.near.natively(self.domain, || unsafe { T::fetch_op(at, op, value) })
+    }
+
+    /// As [`Updates::compare_swap`], if that takes no lock; see [`Updates::fetch_op_natively`].
+    ///
+    /// # Safety
+    /// As for [`Updates::fetch_op`].
+    #[inline(always)]
+    pub unsafe fn compare_swap_natively<T: Element>(
+        &self,
+        at: *mut T,
+        expected: T,
+        new: T,
+    ) -> Option<T> {
+        if !is_native(at) {
+            return None;
+        }
+        // SAFETY: the caller's.
+        self.near.natively(self.domain, || unsafe { T::compare_swap(at, expected, new) })
+    }
+
+    /// As [`Updates::accumulate`] of one element, if that takes no lock: false, and nothing has
+    /// changed, if it does; see [`Updates::fetch_op_natively`].
+    ///
+    /// # Safety
+    /// As for [`Updates::fetch_op`].
+    #[inline(always)]
+    pub unsafe fn accumulate_natively<T: Element>(&self, at: *mut T, op: Op, value: T) -> bool {
+        if !is_native(at) {
+            return false;
+        }
+        let update = || {
+            // SAFETY: the caller's.
+            unsafe {
+                match op {
+                    Op::Replace => T::store(at, value),
+                    op => drop(T::fetch_op(at, op, value)),
+                }
+            }
+        };
+        self.near.natively(self.domain, update).is_some()
     }
 
     /// Atomically replaces `*at` by `*at OP value`; returns what was there.
@@ -138,21 +205,11 @@ impl<'w> Updates<'w> {
         values: &[T],
     ) -> Result<()> {
         check_aligned::<T>(at)?;
-        if let [value] = values
-            && T::NATIVE
+        if let [value] = *values
+            // SAFETY: the caller's.
+            && unsafe { self.accumulate_natively(at, op, value) }
         {
-            let done = self.near.natively(self.domain, move || {
-                // SAFETY: the caller's.
-                unsafe {
-                    match op {
-                        Op::Replace => T::store(at, *value),
-                        op => drop(T::fetch_op(at, op, *value)),
-                    }
-                }
-            });
-            if done.is_some() {
-                return Ok(());
-            }
+            return Ok(());
         }
         let from = values.as_ptr().cast();
         let run = Run { op, at: at.cast(), from, count: values.len(), result: None };

@@ -49,7 +49,7 @@ impl Core {
     /// An error if `target` is known to be dead: its memory is still there, but nobody will look
     /// at it. One load while nobody in the job has died.
     #[inline]
-    pub(super) fn check_alive(&self, target: Rank, during: &'static str) -> Result<()> {
+    pub(crate) fn check_alive(&self, target: Rank, during: &'static str) -> Result<()> {
         if self.block.team.node().header().deaths.load(Ordering::Relaxed) == 0 {
             return Ok(());
         }
@@ -65,7 +65,10 @@ impl Core {
         if state == STATE_DEAD { Err(team.node().died(slot, during)) } else { Ok(()) }
     }
 
-    /// Flushes from a passive-target epoch.
+    /// Flushes from a passive-target epoch. Out of line: what goes by a fence alone does not come
+    /// here (see `Window::completes_by_fence`).
+    #[cold]
+    #[inline(never)]
     pub(super) fn flush(
         &self,
         what: &'static str,

@@ -79,7 +79,7 @@ impl<T: Datum> Window<T> {
     pub fn fence_with(&self, assertions: Assertions) -> Result<FenceEpoch<'_, T>> {
         self.core().fence("Window::fence", &[NONE, OFFERED], assertions, FENCE | GUARDED)?;
         let scope = if assertions.no_succeed { Scope::Closed } else { Scope::All };
-        Ok(FenceEpoch { epoch: Epoch { window: self, assertions, scope } })
+        Ok(FenceEpoch { epoch: Epoch::new(self, assertions, scope) })
     }
 }
 
@@ -107,7 +107,7 @@ impl<T: Datum> FenceEpoch<'_, T> {
         let fenced = core.fence(WHAT, &[open], assertions, open);
         // Whatever is the reason that it ended.
         if core.epochs.access() == NONE {
-            self.epoch.scope = Scope::Closed;
+            self.epoch.end_scope();
         }
         self.epoch.assertions = assertions;
         fenced

@@ -2,6 +2,7 @@
 
 use super::passive::Grant;
 use super::{Assertions, Epoch, LockKind, Scope};
+use crate::base::sync::full_fence;
 use crate::base::{Rank, Result};
 use crate::layout::Datum;
 use crate::rma::Window;
@@ -52,7 +53,7 @@ impl<T: Datum> Window<T> {
         assertions: Assertions,
     ) -> Result<LockEpoch<'_, T>> {
         let grant = self.core().lock("Window::lock", target, kind, assertions)?;
-        let epoch = Epoch { window: self, assertions, scope: Scope::One(target, kind) };
+        let epoch = Epoch::new(self, assertions, Scope::One(target, kind));
         Ok(LockEpoch { epoch, target, kind, grant, open: true })
     }
 }
@@ -86,8 +87,12 @@ impl<T: Datum> LockEpoch<'_, T> {
     /// # Errors
     /// [`crate::Error::RankDied`] if the target is dead. Its memory is still there, but nobody
     /// will look at it.
-    #[inline]
+    #[inline(always)]
     pub fn flush(&self) -> Result<()> {
+        if self.epoch.window.completes_by_fence(self.target) {
+            full_fence();
+            return Ok(());
+        }
         self.epoch.window.core().flush("LockEpoch::flush", Some(self.target), false)
     }
 

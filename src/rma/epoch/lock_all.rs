@@ -1,6 +1,7 @@
 //! Lock-all epochs: access to every part, shared with everybody but exclusive locks.
 
 use super::{Assertions, Epoch, Scope};
+use crate::base::sync::full_fence;
 use crate::base::{Rank, Result};
 use crate::layout::Datum;
 use crate::rma::Window;
@@ -30,7 +31,7 @@ impl<T: Datum> Window<T> {
     /// As [`Window::lock_all`], with assertions. With [`Assertions::no_check`] nothing is taken.
     pub fn lock_all_with(&self, assertions: Assertions) -> Result<LockAllEpoch<'_, T>> {
         self.core().lock_all("Window::lock_all", assertions, true)?;
-        let epoch = Epoch { window: self, assertions, scope: Scope::All };
+        let epoch = Epoch::new(self, assertions, Scope::All);
         Ok(LockAllEpoch { epoch, open: true })
     }
 }
@@ -44,12 +45,15 @@ impl<T: Datum> LockAllEpoch<'_, T> {
     /// # Errors
     /// [`crate::Error::RankDied`] if the target is dead. Its memory is still there, but nobody
     /// will look at it.
-    #[inline]
+    #[inline(always)]
     pub fn flush(&self, target: Rank) -> Result<()> {
-        self.epoch.window.check_rank("LockAllEpoch::flush", target)?;
-        // Looked at first: behind the fence the load would have to wait for it.
-        let alive = self.epoch.window.check_alive(target, "a flush");
-        self.epoch.window.core().complete_operations(Some(target)).and(alive)
+        let window = self.epoch.window;
+        // Looked at first: behind the fence the loads would have to wait for it.
+        if window.completes_by_fence(target) {
+            full_fence();
+            return Ok(());
+        }
+        window.core().flush("LockAllEpoch::flush", Some(target), false)
     }
 
     /// Completes this rank's operations on `target` here: the memory they read and write may be
@@ -61,8 +65,12 @@ impl<T: Datum> LockAllEpoch<'_, T> {
 
     /// Completes this rank's operations on every rank. Cost: a full fence. Does not look for dead
     /// targets.
-    #[inline]
+    #[inline(always)]
     pub fn flush_all(&self) -> Result<()> {
+        if self.epoch.window.is_direct() {
+            full_fence();
+            return Ok(());
+        }
         self.epoch.window.core().flush("LockAllEpoch::flush_all", None, false)
     }
 

@@ -106,9 +106,23 @@ pub struct Epoch<'w, T> {
     pub(super) window: &'w Window<T>,
     assertions: Assertions,
     scope: Scope,
+    /// Ranks `plain.0..plain.0 + plain.1` are covered, and their parts are found by arithmetic: in
+    /// one comparison. They follow from `scope` and the window.
+    plain: (u32, u32),
 }
 
 impl<'w, T: Datum> Epoch<'w, T> {
+    #[inline]
+    fn new(window: &'w Window<T>, assertions: Assertions, scope: Scope) -> Epoch<'w, T> {
+        let plain = window.plain_ranks(&scope);
+        Epoch { window, assertions, scope, plain }
+    }
+
+    /// The epoch has ended.
+    fn end_scope(&mut self) {
+        (self.scope, self.plain) = (Scope::Closed, (0, 0));
+    }
+
     /// The window.
     #[inline]
     pub fn window(&self) -> &'w Window<T> {
@@ -129,6 +143,20 @@ impl<'w, T: Datum> Epoch<'w, T> {
             Scope::One(only, _) if only == target => Ok(()),
             _ => self.look(what, target),
         }
+    }
+
+    /// Address of `count` elements of `target` from displacement `start` on, if the epoch covers
+    /// the target and arithmetic finds them. Operations begin with this; whatever is not so simple
+    /// they leave to one function out of line: that keeps them short enough to be inlined, and an
+    /// error needs no copy on its way.
+    #[inline(always)]
+    pub(super) fn direct(&self, target: Rank, start: usize, count: usize) -> Option<*mut T> {
+        let (from, ranks) = self.plain;
+        if target.0.wrapping_sub(from) >= ranks {
+            return None;
+        }
+        // SAFETY: `plain_ranks` are reached by arithmetic.
+        unsafe { self.window.direct(target, start, count) }
     }
 
     /// Whether the target is locked exclusively: no other rank's locks are held meanwhile. Owners
@@ -179,6 +207,29 @@ impl<'w, T: Datum> Epoch<'w, T> {
 #[cold]
 fn not_a_rank(what: &'static str, target: Rank, size: u32) -> Error {
     Error::invalid(what, format!("target {target} is not a rank of a team of {size}"))
+}
+
+impl<T> Window<T> {
+    /// The first of the ranks that a scope covers and arithmetic reaches, and how many there are,
+    /// where they are a range; of all others each operation asks again.
+    #[inline]
+    fn plain_ranks(&self, scope: &Scope) -> (u32, u32) {
+        let simple = self.simple_ranks();
+        match scope {
+            Scope::All => (0, simple),
+            Scope::One(only, _) => (only.0, u32::from(only.0 < simple)),
+            Scope::Group(ranks) => match (ranks.first(), ranks.last()) {
+                // In order, and each once.
+                (Some(first), Some(last))
+                    if last.0 < simple && (last.0 - first.0) as usize == ranks.len() - 1 =>
+                {
+                    (first.0, last.0 - first.0 + 1)
+                }
+                _ => (0, 0),
+            },
+            Scope::Unguarded(_) | Scope::Closed => (0, 0),
+        }
+    }
 }
 
 impl<T: Datum> Window<T> {

@@ -39,7 +39,7 @@ impl<T: Datum> Window<T> {
         assertions: Assertions,
     ) -> Result<AccessEpoch<'_, T>> {
         let group = self.core().start("Window::start", targets, assertions, true)?;
-        let epoch = Epoch { window: self, assertions, scope: Scope::Group(group) };
+        let epoch = Epoch::new(self, assertions, Scope::Group(group));
         Ok(AccessEpoch { epoch, open: true })
     }
 }

@@ -50,10 +50,9 @@ impl<'w, T: Datum> Unguarded<'w, T> {
             let why = format!("no open epoch covers rank {target}; open one that does first");
             return Err(misuse(WHAT, why));
         }
-        let scope = Scope::Unguarded(target);
         let concurrent_am = core.epochs.is_concurrent(target.0);
         let assertions = Assertions { concurrent_am, ..Assertions::default() };
-        Ok(Epoch { window: self.window, assertions, scope })
+        Ok(Epoch::new(self.window, assertions, Scope::Unguarded(target)))
     }
 
     /// Ends the fence epoch that is open, if one is, and opens another unless it asserts

@@ -39,12 +39,23 @@ impl<T: Datum> Epoch<'_, T> {
     /// can lie; by packets [`Error::RankDied`] and [`Error::TimedOut`].
     #[inline(always)]
     pub fn put(&self, target: Rank, start: usize, values: &[T]) -> Result<()> {
+        let Some(to) = self.direct(target, start, values.len()) else {
+            return self.put_anywhere(target, start, values);
+        };
+        // SAFETY: `direct` checked the range; `values` is private memory, so nothing overlaps.
+        unsafe { copy_in(to.cast(), values.as_ptr().cast(), size_of_val(values)) };
+        Ok(())
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn put_anywhere(&self, target: Rank, start: usize, values: &[T]) -> Result<()> {
         self.admit("put", target)?;
         let to = match self.window.place("put", target, start, values.len())? {
             Place::Here(to) => to,
             Place::Away(at) => return self.window.put_away(target, at, values),
         };
-        // SAFETY: `place` checked the range; `values` is private memory, so nothing overlaps.
+        // SAFETY: as for `put`, by `place`.
         unsafe { copy_in(to.cast(), values.as_ptr().cast(), size_of_val(values)) };
         Ok(())
     }
@@ -58,12 +69,23 @@ impl<T: Datum> Epoch<'_, T> {
     /// As for [`Epoch::put`].
     #[inline(always)]
     pub fn get(&self, target: Rank, start: usize, into: &mut [T]) -> Result<()> {
+        let Some(from) = self.direct(target, start, into.len()) else {
+            return self.get_anywhere(target, start, into);
+        };
+        // SAFETY: `direct` checked the range; `into` is private memory, so nothing overlaps.
+        unsafe { copy_out(into.as_mut_ptr().cast(), from.cast(), size_of_val(into)) };
+        Ok(())
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn get_anywhere(&self, target: Rank, start: usize, into: &mut [T]) -> Result<()> {
         self.admit("get", target)?;
         let from = match self.window.place("get", target, start, into.len())? {
             Place::Here(from) => from,
             Place::Away(at) => return self.window.get_away(target, at, into),
         };
-        // SAFETY: `place` checked the range; `into` is private memory, so nothing overlaps.
+        // SAFETY: as for `get`, by `place`.
         unsafe { copy_out(into.as_mut_ptr().cast(), from.cast(), size_of_val(into)) };
         Ok(())
     }
@@ -82,8 +104,21 @@ impl<T: Element> Epoch<'_, T> {
     /// As for [`Epoch::put`]; [`Error::InvalidArgument`] also if `op` does not apply to the
     /// elements. [`Error::TimedOut`] if a lock was not to be had in time: some elements are updated
     /// then.
-    #[inline]
+    #[inline(always)]
     pub fn accumulate(&self, target: Rank, start: usize, op: Op, values: &[T]) -> Result<()> {
+        if let [value] = *values
+            && T::KIND.allows(op)
+            && let Some(at) = self.direct(target, start, 1)
+            // SAFETY: `direct` checked the range.
+            && unsafe { self.window.domain().accumulate_natively(at, op, value) }
+        {
+            return Ok(());
+        }
+        self.accumulate_anywhere(target, start, op, values)
+    }
+
+    #[inline(never)]
+    fn accumulate_anywhere(&self, target: Rank, start: usize, op: Op, values: &[T]) -> Result<()> {
         check_op::<T>(op)?;
         self.admit("accumulate", target)?;
         let at = match self.window.place("accumulate", target, start, values.len())? {
@@ -138,8 +173,21 @@ impl<T: Element> Epoch<'_, T> {
     /// With [`Op::NoOp`] it is an atomic read.
     ///
     /// Cost and errors as for [`Epoch::accumulate`]; by packets it waits for the answer.
-    #[inline]
+    #[inline(always)]
     pub fn fetch_and_op(&self, target: Rank, index: usize, op: Op, value: T) -> Result<T> {
+        if T::KIND.allows(op)
+            && let Some(at) = self.direct(target, index, 1)
+            // SAFETY: `direct` checked the range.
+            && let Some(old) = unsafe { self.window.domain().fetch_op_natively(at, op, value) }
+        {
+            return Ok(old);
+        }
+        self.fetch_and_op_anywhere(target, index, op, value)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn fetch_and_op_anywhere(&self, target: Rank, index: usize, op: Op, value: T) -> Result<T> {
         check_op::<T>(op)?;
         self.admit("fetch_and_op", target)?;
         let at = match self.window.place("fetch_and_op", target, index, 1)? {
@@ -159,8 +207,27 @@ impl<T: Element> Epoch<'_, T> {
     /// returns what was there, which tells whether it was replaced.
     ///
     /// Cost and errors as for [`Epoch::fetch_and_op`].
-    #[inline]
+    #[inline(always)]
     pub fn compare_and_swap(&self, target: Rank, index: usize, expected: T, new: T) -> Result<T> {
+        if let Some(at) = self.direct(target, index, 1)
+            // SAFETY: `direct` checked the range.
+            && let Some(old) =
+                unsafe { self.window.domain().compare_swap_natively(at, expected, new) }
+        {
+            return Ok(old);
+        }
+        self.compare_and_swap_anywhere(target, index, expected, new)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn compare_and_swap_anywhere(
+        &self,
+        target: Rank,
+        index: usize,
+        expected: T,
+        new: T,
+    ) -> Result<T> {
         self.admit("compare_and_swap", target)?;
         let at = match self.window.place("compare_and_swap", target, index, 1)? {
             Place::Here(at) => at,
