@@ -209,12 +209,12 @@ impl<T: Element> Epoch<'_, T> {
     /// Cost and errors as for [`Epoch::fetch_and_op`].
     #[inline(always)]
     pub fn compare_and_swap(&self, target: Rank, index: usize, expected: T, new: T) -> Result<T> {
-        if let Some(at) = self.direct(target, index, 1)
+        if let Some(at) = self.direct(target, index, 1) {
+            let domain = self.window.domain();
             // SAFETY: `direct` checked the range.
-            && let Some(old) =
-                unsafe { self.window.domain().compare_swap_natively(at, expected, new) }
-        {
-            return Ok(old);
+            if let Some(old) = unsafe { domain.compare_swap_natively(at, expected, new) } {
+                return Ok(old);
+            }
         }
         self.compare_and_swap_anywhere(target, index, expected, new)
     }
