@@ -36,7 +36,7 @@ use super::{kernel, pairs};
 use crate::base::sync::{AtomicI32, Ordering};
 use crate::base::{Error, Rank, Result};
 use crate::coll::Team;
-use crate::layout::{Kind, Located, Op};
+use crate::layout::{Comb, Kind, Located, Op};
 use crate::rma::block::{Stripe, Stripes, WindowBlock};
 use crate::rma::info::{AccumulateOps, Info};
 use crate::shm::bias::Way;
@@ -91,6 +91,7 @@ pub(super) struct Kinds {
     size: usize,
     /// None if there is no native way.
     native: Option<unsafe fn(Run)>,
+    teeth: unsafe fn(Run, usize, isize),
     plain: unsafe fn(Run),
 }
 
@@ -98,7 +99,8 @@ impl Kinds {
     pub(super) const fn of<T: Element>() -> Kinds {
         let native: Option<unsafe fn(Run)> =
             if T::NATIVE { Some(element::native::<T>) } else { None };
-        Kinds { size: size_of::<T>(), native, plain: kernel::plain::<T> }
+        let (teeth, plain) = (element::native_teeth::<T>, kernel::plain::<T>);
+        Kinds { size: size_of::<T>(), native, teeth, plain }
     }
 }
 
@@ -170,6 +172,54 @@ impl Domain {
         check_kind_aligned(kind, at)?;
         // SAFETY: the caller's.
         unsafe { self.run(part, &kinds(kind), Run { op, at, from, count, result }) }
+    }
+
+    /// As [`Domain::update`] without a result, of several runs at equal distances, the first of
+    /// which begins at `at`; their operands follow one another from `from` on.
+    ///
+    /// Cost: of short runs in which elements are updated natively, the atomic instructions, and
+    /// what says so once for [`SECTION`] of them; of others, [`Domain::update`]'s each.
+    ///
+    /// # Errors
+    /// As for [`Domain::update`].
+    ///
+    /// # Safety
+    /// As for [`Domain::update`], for each run.
+    pub unsafe fn update_teeth(
+        &self,
+        part: Rank,
+        kind: Kind,
+        op: Op,
+        (at, comb): (*mut u8, Comb),
+        from: *const u8,
+    ) -> Result<()> {
+        check_kind_aligned(kind, at)?;
+        check_kind_aligned(kind, at.wrapping_offset(comb.stride))?;
+        let kinds = kinds(kind);
+        let count = comb.len / kinds.size;
+        let tooth = |i: usize| Run {
+            op,
+            at: at.wrapping_offset(comb.stride * i as isize),
+            from: from.wrapping_add(comb.len * i),
+            count,
+            result: None,
+        };
+        let short = kinds.native.is_some() && (1..=FEW).contains(&count) && op != Op::NoOp;
+        let step = if short { SECTION / count } else { 1 };
+        let mut first = 0;
+        while first < comb.count {
+            let teeth = step.min(comb.count - first);
+            // SAFETY: the caller's.
+            let update = || unsafe { (kinds.teeth)(tooth(first), teeth, comb.stride) };
+            if !short || self.near.natively(self, update).is_none() {
+                for i in first..first + teeth {
+                    // SAFETY: the caller's.
+                    unsafe { self.run(part, &kinds, tooth(i))? };
+                }
+            }
+            first += teeth;
+        }
+        Ok(())
     }
 
     /// As [`Updates::compare_swap`], of an element of a kind known at run time; what was there goes

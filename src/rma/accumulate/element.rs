@@ -132,6 +132,36 @@ pub(super) unsafe fn native<T: Element>(run: Run) {
     }
 }
 
+/// Updates the elements of `teeth` runs natively that lie `stride` bytes apart: `run` is the first of
+/// them, has no result, and its operands are followed by the others'.
+///
+/// # Safety
+/// As for [`native`], for each of the runs.
+pub(super) unsafe fn native_teeth<T: Element>(run: Run, teeth: usize, stride: isize) {
+    macro_rules! each_element {
+        ($update:expr) => {{
+            let (mut at, mut from) = (run.at.cast::<T>(), run.from.cast::<T>());
+            for _ in 0..teeth {
+                for i in 0..run.count {
+                    // SAFETY: the caller's.
+                    unsafe { $update(at.add(i), from.add(i).read_unaligned()) };
+                }
+                at = at.wrapping_byte_offset(stride);
+                from = from.wrapping_add(run.count);
+            }
+        }};
+    }
+    if run.op == Op::Replace {
+        return each_element!(|at, value| T::store(at, value));
+    }
+    macro_rules! each {
+        ($op:expr) => {
+            each_element!(|at, value| _ = T::fetch_op(at, $op, value))
+        };
+    }
+    for_op!(run.op, each);
+}
+
 /// Updates every element of a run by a load and a store.
 ///
 /// # Safety
@@ -378,5 +408,35 @@ pub(super) mod tests {
             f64::compare_swap(&mut cell, -0.0, 1.0);
         }
         assert_eq!(cell, 1.0);
+    }
+
+    /// Runs of two elements, in gaps of one or in falling order, by all operations.
+    fn teeth_agree<T: Numeric + Element>(samples: &[T]) {
+        let all = Op::ALL.into_iter().filter(|op| check_op::<T>(*op).is_ok() && *op != Op::NoOp);
+        for op in all {
+            for (first, step) in [(0, 3), (12, -3), (0, 2)] {
+                let before: Vec<T> = (0..16).map(|i| samples[i % samples.len()]).collect();
+                let from: Vec<T> = (0..10).map(|i| samples[i * 3 % samples.len()]).collect();
+                let (mut there, mut want) = (before.clone(), before);
+                for (tooth, values) in from.chunks(2).enumerate() {
+                    let at = (first + step * tooth as isize) as usize;
+                    want[at] = T::combine(op, want[at], values[0]);
+                    want[at + 1] = T::combine(op, want[at + 1], values[1]);
+                }
+                let at = there.as_mut_ptr().wrapping_offset(first).cast();
+                let run = Run { op, at, from: from.as_ptr().cast(), count: 2, result: None };
+                // SAFETY: five runs of two elements, inside `there`; ten operands.
+                unsafe { native_teeth::<T>(run, 5, step * size_of::<T>() as isize) };
+                assert_eq!(bytes(&there), bytes(&want), "{op:?} {first} {step}");
+            }
+        }
+    }
+
+    #[test]
+    fn teeth_are_updated_as_single_ones_are() {
+        teeth_agree::<u8>(&[0, 1, 7, 200, 255]);
+        teeth_agree::<i32>(&[0, 3, -3, i32::MIN, i32::MAX]);
+        teeth_agree::<u64>(&[0, 5, u64::MAX, 1 << 40]);
+        teeth_agree::<f64>(&[0.25, 1.5, -2.25, 1e300, 7.0]);
     }
 }

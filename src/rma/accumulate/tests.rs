@@ -2,6 +2,7 @@
 //! while the way to update them changes all the time. No update may be lost, none made twice.
 
 use crate::base::sync::{AtomicBool, AtomicU32, Ordering};
+use crate::layout::Layout;
 use crate::shm::bias::Way;
 use crate::{Element, Job, Op, Rank, Window};
 use std::sync::Mutex;
@@ -83,6 +84,17 @@ fn work<T: Element>(
             5 if me.0 < 2 => {
                 window.local().fetch_and_op(index, Op::Sum, one).unwrap();
                 added[me.index()][index] += 1;
+            }
+            6 => {
+                // Runs at equal distances.
+                let (teeth, run) = (1 + random.below(400), 1 + random.below(6));
+                let gap = run + random.below(9);
+                let start = 1 + random.below(LEN - 1 - teeth * gap);
+                let all = Layout::of::<T>();
+                let there = all.vector(teeth, run, gap as isize).unwrap();
+                let (there, here) = (there.times(1), all.times(teeth * run));
+                epoch.accumulate_layout(to, start, there, Op::Sum, &ones, here).unwrap();
+                (0..teeth).for_each(|tooth| count(start + tooth * gap, run));
             }
             _ => {
                 epoch.accumulate(to, index, Op::Sum, &ones[..1]).unwrap();

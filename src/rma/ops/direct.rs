@@ -194,6 +194,16 @@ pub(super) unsafe fn carry_out(
                     continue;
                 }
             }
+            Action::Accumulate(op) => {
+                if let Some(kind) = operation.kind
+                    && let Some(teeth) = there.comb(origin.ahead())
+                {
+                    let dense = origin.take(teeth.1.len * teeth.1.count);
+                    // SAFETY: as below, for each run.
+                    unsafe { domain.update_teeth(target, kind, op, teeth, dense)? };
+                    continue;
+                }
+            }
             _ => {}
         }
         let ahead = there.ahead();

@@ -17,10 +17,11 @@ pub enum Operation {
     PutSignal,
     PutVector,
     GetVector,
+    AccumulateVector,
 }
 
 impl Operation {
-    pub const ALL: [Operation; 9] = [
+    pub const ALL: [Operation; 10] = [
         Operation::Put,
         Operation::Get,
         Operation::Accumulate,
@@ -30,6 +31,7 @@ impl Operation {
         Operation::PutSignal,
         Operation::PutVector,
         Operation::GetVector,
+        Operation::AccumulateVector,
     ];
 
     pub fn name(self) -> &'static str {
@@ -43,6 +45,7 @@ impl Operation {
             Operation::PutSignal => "put_signal",
             Operation::PutVector => "put of every other word",
             Operation::GetVector => "get of every other word",
+            Operation::AccumulateVector => "accumulate of every other word",
         }
     }
 
@@ -55,13 +58,14 @@ impl Operation {
             Operation::CompareAndSwap => "cmpxchg",
             Operation::PutSignal => "memcpy, store",
             Operation::PutVector | Operation::GetVector => "loop over words",
+            Operation::AccumulateVector => "fetch_add of words",
         }
     }
 
     /// Bytes where no other number is asked for.
     pub fn usual_bytes(self) -> usize {
         match self {
-            Operation::PutVector | Operation::GetVector => 512,
+            Operation::PutVector | Operation::GetVector | Operation::AccumulateVector => 512,
             _ => 8,
         }
     }
@@ -139,6 +143,10 @@ impl Work {
                 epoch.get_layout(target, 0, there, &mut self.result, here)?;
                 black_box(&self.result);
                 Ok(())
+            }
+            Operation::AccumulateVector => {
+                let (there, here) = (self.strided.times(1), self.packed.times(1));
+                epoch.accumulate_layout(target, 0, there, Op::Sum, origin, here)
             }
         }
     }

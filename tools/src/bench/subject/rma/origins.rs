@@ -191,6 +191,15 @@ impl Task for Sums {
     }
 }
 
+/// The loop of an accumulate over private memory, by each rank on its own.
+struct Loops(PrivateSum);
+
+impl Task for Loops {
+    fn run(&mut self, count: u64) -> Result<()> {
+        self.0.lead(count, &mut Meter::whole())
+    }
+}
+
 /// Accumulates of one word.
 struct Word {
     window: Window<u64>,
@@ -200,9 +209,14 @@ struct Word {
 
 impl Word {
     fn new(crew: &Crew, elements: Elements) -> Result<Word> {
-        let len = if elements == Elements::Random { FIELD } else { 1 };
-        let window = Window::builder(crew.job()?.team()).different_sizes();
-        let window = window.allocate(if crew.rank() == 0 { len } else { 0 })?;
+        let team = crew.job()?.team();
+        let window = if elements == Elements::Random {
+            // Too much for every rank to have.
+            let len = if crew.rank() == 0 { FIELD } else { 0 };
+            Window::builder(team).different_sizes().allocate(len)?
+        } else {
+            Window::allocate(team, 1)?
+        };
         Ok(Word { window, elements, state: crew.rank() + 1 })
     }
 }
@@ -299,6 +313,16 @@ pub fn accumulates() -> Vec<Case> {
             cases.push(Case { tail: false, ..case });
         }
     }
+    // What the machine gives two ranks that have nothing to do with each other.
+    for bytes in [32usize << 10, 1 << 20, 4 << 20] {
+        let setup = move |crew: &Crew| {
+            let loops = |all| Together::new(crew, Loops(PrivateSum::new(bytes)), all);
+            Ok(Pair { subject: Box::new(loops(true)?), floor: Box::new(loops(false)?) })
+        };
+        let what = "f64, private loops of all ranks; as many each";
+        let case = Case::latency(BENCH, what, bytes, "one rank alone", Goal::None, setup);
+        cases.push(Case { tail: false, ..case });
+    }
     for (name, limit, elements) in [
         ("the same word", "contended fetch_add", Elements::Same),
         ("random words of 64 MiB", "random fetch_add", Elements::Random),
@@ -320,5 +344,8 @@ pub fn accumulates() -> Vec<Case> {
         Case::latency(BENCH, "u64, one origin", 8, "fetch_add", Goal::AtLeast(0.77), setup)
             .counted_in(Unit::MillionPerSecond),
     );
+    let setup = against_raw(Operation::AccumulateVector, Sync::LockAll, 512, 1);
+    let what = "u64, every other word, one origin";
+    cases.push(Case::latency(BENCH, what, 512, "fetch_add of words", Goal::None, setup));
     cases
 }

@@ -120,6 +120,11 @@ impl RawWork {
                     *value = self.area.word(16 * i).load(Relaxed);
                 }
             }
+            Operation::AccumulateVector => {
+                for (i, value) in black_box(&*self.origin).iter().enumerate() {
+                    black_box(self.area.word(16 * i).fetch_add(*value, AcqRel));
+                }
+            }
         }
     }
 }
