@@ -26,6 +26,12 @@ impl Drop for Inside {
     }
 }
 
+/// Whether this thread is inside a handler. Cost: one load of a thread-local.
+#[inline(always)]
+pub fn is_inside() -> bool {
+    INSIDE.get()
+}
+
 /// An error if this thread is inside a handler. Cost: one load of a thread-local.
 #[inline]
 pub fn refuse_inside(what: &'static str) -> Result<()> {

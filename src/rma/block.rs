@@ -210,6 +210,11 @@ pub(crate) struct WindowBlock {
     pub(super) base: NonNull<u8>,
     pub(super) plan: Plan,
     pub team: Team,
+    /// This member and its slot, and how many there are: here, because the team has them several
+    /// loads away.
+    pub(super) me: u32,
+    pub(super) slot: Slot,
+    pub(super) size: u32,
     /// The window's range within every stride, and its bytes.
     pub heap: u64,
     pub bytes: u64,
@@ -258,7 +263,7 @@ impl WindowBlock {
     /// A `T` lies at `at` of every part of the plan.
     #[inline]
     unsafe fn record<T: SharedLayout>(&self, rank: u32, at: usize) -> &T {
-        let rank = if rank < self.team.size() { rank } else { 0 };
+        let rank = if rank < self.size { rank } else { 0 };
         let at = self.plan.parts as usize + self.plan.part as usize * rank as usize + at;
         // SAFETY: rank < size, so the record lies inside the block that `kind::life` checked.
         unsafe { self.base.add(at).cast().as_ref() }
@@ -377,11 +382,15 @@ impl Parts for WindowBlock {
     }
     #[inline]
     fn me(&self) -> u32 {
-        self.team.rank().0
+        self.me
+    }
+    #[inline]
+    fn slot(&self) -> Slot {
+        self.slot
     }
     #[inline]
     fn size(&self) -> u32 {
-        self.team.size()
+        self.size
     }
     fn slot_of(&self, member: u32) -> Option<Slot> {
         self.team.slot_of(Rank(member)).ok()

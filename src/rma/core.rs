@@ -39,6 +39,9 @@ pub(crate) struct Core {
     pub own: Own,
     /// All parts are reached by packets, even where they are mapped, the own one included.
     pub packets: bool,
+    /// Parts may be locked, by the block's locks alone, and operations are complete with the
+    /// read-modify-write that gives a lock back.
+    pub plain_locks: bool,
     /// Through what the parts are reached that are away; none if no part is for any member.
     remote: Option<Arc<dyn Remote>>,
     /// This process's epochs.
@@ -84,7 +87,21 @@ impl Core {
         let Ingredients { block, info, flavour, parts, own, packets, remote, memory } = of;
         let domain = Domain::new(&block, &info);
         let (epochs, handlers) = (State::default(), OnceLock::new());
-        Core { block, info, domain, flavour, parts, own, packets, remote, memory, epochs, handlers }
+        let plain_locks = !info.no_locks && remote.is_none();
+        Core {
+            block,
+            info,
+            domain,
+            flavour,
+            parts,
+            own,
+            packets,
+            plain_locks,
+            remote,
+            memory,
+            epochs,
+            handlers,
+        }
     }
 
     /// Through what the parts are reached that are away: some if any part is for any member, the

@@ -340,8 +340,9 @@ impl<T: Datum> Window<T> {
         self.simple > 0
     }
 
+    /// Whether nobody in the job has died, as far as is known: one load.
     #[inline(always)]
-    fn all_live(&self) -> bool {
+    pub(super) fn all_live(&self) -> bool {
         // SAFETY: a word of the header of the node's mapping, which `core` keeps alive.
         unsafe { self.deaths.as_ref() }.load(Ordering::Relaxed) == 0
     }

@@ -1,6 +1,6 @@
 //! Lock epochs: access to one part, shared with others that lock it shared, or alone.
 
-use super::passive::Grant;
+use super::passive::{Grant, Hold};
 use super::{Assertions, Epoch, LockKind, Scope};
 use crate::base::sync::full_fence;
 use crate::base::{Rank, Result};
@@ -39,13 +39,13 @@ impl<T: Datum> Window<T> {
     /// holds the lock. The death of holders and waiters is none: see
     /// [`LockEpoch::recovered_from`]. A dead target's part can be locked where it is mapped; where
     /// it is reached by packets, that is [`crate::Error::RankDied`].
-    #[inline]
+    #[inline(always)]
     pub fn lock(&self, target: Rank, kind: LockKind) -> Result<LockEpoch<'_, T>> {
         self.lock_with(target, kind, Assertions::default())
     }
 
     /// As [`Window::lock`], with assertions. With [`Assertions::no_check`] nothing is taken.
-    #[inline]
+    #[inline(always)]
     pub fn lock_with(
         &self,
         target: Rank,
@@ -108,16 +108,20 @@ impl<T: Datum> LockEpoch<'_, T> {
     ///
     /// # Errors
     /// As [`LockEpoch::flush`]; the part is unlocked then too.
-    #[inline]
+    #[inline(always)]
     pub fn unlock(mut self) -> Result<()> {
         self.close()
     }
 
-    #[inline]
+    #[inline(always)]
     fn close(&mut self) -> Result<()> {
         self.open = false;
-        let core = self.epoch.window.core();
-        core.unlock("LockEpoch::unlock", self.target, self.kind, self.grant.hold)
+        let (window, hold) = (self.epoch.window, self.grant.hold);
+        let core = window.core();
+        if hold == Hold::Block && window.all_live() && core.unlock_plainly(self.target, self.kind) {
+            return Ok(());
+        }
+        core.unlock("LockEpoch::unlock", self.target, self.kind, hold)
     }
 }
 

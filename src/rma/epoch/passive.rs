@@ -6,7 +6,7 @@ use super::super::remote::Locking;
 use super::state::{GUARDED, LOCK_ALL, NESTED, NONE, OFFERED, misuse};
 use super::{Assertions, LockKind};
 use crate::base::{Rank, Result, reentry};
-use crate::shm::lock::part::{self, Parts, Taken};
+use crate::shm::lock::part::{self, Begun, Parts, Taken};
 
 /// How a granted lock is given back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,13 +26,24 @@ pub(super) struct Grant {
     pub recovered: Option<Rank>,
 }
 
+/// How far a lock came at once.
+#[derive(Clone, Copy, Debug)]
+enum Beginning {
+    /// It is held.
+    Done,
+    /// It may be taken; so far it has come, and the state of the epochs is to be looked at again.
+    Lock(Begun),
+    /// Nothing is done: somebody must look closer.
+    Refused,
+}
+
 const NOT_LOCKED: &str = "this rank holds no lock on the target; lock it first";
 const NO_LOCKS: &str =
     "the window was made with the hint no_locks; make it without to lock its parts";
 
 impl Core {
     /// Locks a part.
-    #[inline]
+    #[inline(always)]
     pub(super) fn lock(
         &self,
         what: &'static str,
@@ -40,6 +51,76 @@ impl Core {
         kind: LockKind,
         assertions: Assertions,
     ) -> Result<Grant> {
+        match self.begin_lock(target, kind, assertions) {
+            Beginning::Done => Ok(Grant { hold: Hold::Block, recovered: None }),
+            begun => self.go_on_locking(what, target, kind, assertions, begun),
+        }
+    }
+
+    /// Locks a part that nobody else wants, where nothing needs a closer look.
+    #[inline(never)]
+    fn begin_lock(&self, target: Rank, kind: LockKind, assertions: Assertions) -> Beginning {
+        let block = &*self.block;
+        let plain = self.plain_locks && !assertions.no_check && target.0 < block.size();
+        if !plain || reentry::is_inside() || !self.epochs.is_idle() {
+            return Beginning::Refused;
+        }
+        let begun = match kind {
+            LockKind::Exclusive => part::begin_exclusive(block, target.0),
+            LockKind::Shared => part::begin_shared(block, target.0),
+        };
+        if begun == Begun::Granted && self.epochs.is_noted() {
+            return Beginning::Done;
+        }
+        Beginning::Lock(begun)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn go_on_locking(
+        &self,
+        what: &'static str,
+        target: Rank,
+        kind: LockKind,
+        assertions: Assertions,
+        beginning: Beginning,
+    ) -> Result<Grant> {
+        let own = target == self.block.team.rank();
+        let begun = match beginning {
+            Beginning::Lock(begun) => begun,
+            _ => {
+                if let Some(grant) = self.lock_elsewhere(what, target, kind, assertions)? {
+                    return Ok(grant);
+                }
+                Begun::Not
+            }
+        };
+        let deadline = self.block.team.deadline();
+        let taken = match kind {
+            LockKind::Exclusive => part::go_on_exclusive(&*self.block, target.0, begun, deadline)?,
+            LockKind::Shared => part::go_on_shared(&*self.block, target.0, begun, deadline)?,
+        };
+        let Taken::Granted { lost } = taken else { return Err(misuse(what, NESTED)) };
+        if let Err(error) = self.epochs.note_lock(what, own) {
+            self.unlock_block(target, kind, true)?;
+            return Err(error);
+        }
+        // A rank beyond the team is nothing that a member wrote.
+        let recovered = lost.filter(|&rank| rank < self.block.team.size()).map(Rank);
+        Ok(Grant { hold: Hold::Block, recovered })
+    }
+
+    /// Takes a lock that is not one of the block's, if it is to be such a one.
+    ///
+    /// # Errors
+    /// Why this rank may take no lock of that part now.
+    fn lock_elsewhere(
+        &self,
+        what: &'static str,
+        target: Rank,
+        kind: LockKind,
+        assertions: Assertions,
+    ) -> Result<Option<Grant>> {
         reentry::refuse_inside(what)?;
         self.check_target(what, target)?;
         let own = target == self.block.team.rank();
@@ -57,7 +138,7 @@ impl Core {
                 .lock(target, Locking { exclusive, no_check: assertions.no_check })
                 .inspect_err(|_| _ = self.epochs.unlist(target.0))?;
             self.epochs.taken(target.0);
-            return Ok(Grant { hold: Hold::Engine, recovered: None });
+            return Ok(Some(Grant { hold: Hold::Engine, recovered: None }));
         }
         if assertions.no_check {
             if self.held(target).is_some() {
@@ -65,25 +146,25 @@ impl Core {
             }
             self.epochs.list(what, target.0, kind, own)?;
             self.epochs.taken(target.0);
-            return Ok(Grant { hold: Hold::Asserted, recovered: None });
+            return Ok(Some(Grant { hold: Hold::Asserted, recovered: None }));
         }
-        let deadline = self.block.team.deadline();
-        let taken = match kind {
-            LockKind::Exclusive => part::lock_exclusive(&*self.block, target.0, deadline)?,
-            LockKind::Shared => part::lock_shared(&*self.block, target.0, deadline)?,
-        };
-        let Taken::Granted { lost } = taken else { return Err(misuse(what, NESTED)) };
-        if let Err(error) = self.epochs.note_lock(what, own) {
-            self.unlock_block(target, kind, true)?;
-            return Err(error);
-        }
-        // A rank beyond the team is nothing that a member wrote.
-        let recovered = lost.filter(|&rank| rank < self.block.team.size()).map(Rank);
-        Ok(Grant { hold: Hold::Block, recovered })
+        Ok(None)
+    }
+
+    /// Unlocks a part for which nobody waits, and so completes the operations on it, where nothing
+    /// needs a closer look. False, and nothing has changed, otherwise; then [`Core::unlock`].
+    #[inline(never)]
+    pub(super) fn unlock_plainly(&self, target: Rank, kind: LockKind) -> bool {
+        self.plain_locks
+            && match kind {
+                LockKind::Exclusive => part::end_exclusive(&*self.block, target.0),
+                LockKind::Shared => part::unlock_shared(&*self.block, target.0),
+            }
     }
 
     /// Completes the operations on a part and unlocks it, as the grant says.
-    #[inline]
+    #[cold]
+    #[inline(never)]
     pub(super) fn unlock(
         &self,
         what: &'static str,

@@ -211,6 +211,26 @@ impl State {
         Ok(())
     }
 
+    /// Whether a lock may be taken with no more than [`State::is_noted`] afterwards.
+    #[inline(always)]
+    pub fn is_idle(&self) -> bool {
+        let acquire = Ordering::Acquire;
+        let access = self.access.load(acquire) | self.exposure.load(acquire);
+        access == NONE && self.unlisted.load(acquire) == 0
+    }
+
+    /// After a lock was taken by a read-modify-write while the state [is idle](State::is_idle):
+    /// whether it is so still and nothing has to be noted. Otherwise [`State::note_lock`].
+    #[inline(always)]
+    pub fn is_noted(&self) -> bool {
+        fence_after_rmw();
+        let acquire = Ordering::Acquire;
+        // In this order: who clears the flag has closed the state before.
+        let locked = self.locked.load(acquire);
+        let access = self.access.load(acquire) | self.exposure.load(acquire);
+        locked && access == NONE
+    }
+
     /// Looks again after a lock was taken by a read-modify-write: on an error it must be undone.
     #[inline]
     pub fn note_lock(&self, what: &'static str, own: bool) -> Result<()> {

@@ -102,7 +102,8 @@ impl WindowBlock {
         header.flavour.store(range.flavour as u32, Ordering::Relaxed);
         let team = team.clone();
         let (bytes, stage) = (range.bytes, AtomicU32::new(Stage::Joined as u32));
-        let block = WindowBlock { at, base, plan, team, heap, bytes, stage };
+        let (me, slot, size) = (team.rank().0, node.slot(), team.size());
+        let block = WindowBlock { at, base, plan, team, me, slot, size, heap, bytes, stage };
         block.info(block.team.rank().0).presence.store(JOINED, Ordering::Relaxed);
         block.header().nonce.store(nonce, Ordering::Release);
         Ok(block)
@@ -120,8 +121,19 @@ impl WindowBlock {
         let at = ticket.at;
         let base = locate(node.mapping(), at, plan.bytes(team.size()), PAGE)?;
         let stage = AtomicU32::new(Stage::Outside as u32);
-        let mut block =
-            WindowBlock { at, base, plan, team: team.clone(), heap: 0, bytes: 0, stage };
+        let (me, slot, size) = (team.rank().0, node.slot(), team.size());
+        let mut block = WindowBlock {
+            at,
+            base,
+            plan,
+            team: team.clone(),
+            me,
+            slot,
+            size,
+            heap: 0,
+            bytes: 0,
+            stage,
+        };
         let joined = node.join_commons(at, || {
             let header = block.header();
             let alive = header.nonce.load(Ordering::Acquire) == ticket.nonce

@@ -11,6 +11,13 @@
 //! **Taking a free lock** is one CAS of the word from 0. The holder then has no node in the queue,
 //! only the id of node 0 of its slot; giving the lock back to nobody is one CAS to 0.
 //!
+//! **Finding it taken.** Who finds the lock taken tries again for a moment, some tens of looks a
+//! few pauses apart, before it stands in line. Each hand-over to somebody in line moves several
+//! cache lines from core to core, which takes ten times as long as short work under a lock: among
+//! members that want the lock all the time, it then changes hands once for many such pieces of
+//! work. Whoever finds somebody in line stands in line at once, and a lock that is waited for is
+//! never free, so nobody overtakes who stands in line.
+//!
 //! **Waiting.** A waiter stores `prev = tail` in a node of its slot, then puts itself at the tail
 //! by a CAS. So `prev` of whatever is in the queue is right even if its thread was killed in the
 //! next instruction. Then it watches its own node.
@@ -82,6 +89,16 @@ pub const NODES: usize = 64;
 
 #[cfg(not(loom))]
 const _: () = assert!(NODES == super::segment::LOCK_NODES);
+
+/// Pauses from one look at a lock that is taken to the next, before standing in line: so few looks
+/// that the holder's line stays with it most of the time.
+const APART: u32 = 4;
+
+/// How many such looks: none by ranks that share cores. Nor under loom, whose interleavings have
+/// all of them: who looks later might as well have come later.
+fn tries(pace: Pace) -> u32 {
+    if cfg!(loom) { 0 } else { pace.spins / 256 }
+}
 
 /// What a lock must know of the process that uses it and of its peers.
 pub trait LockEnv {
@@ -236,6 +253,30 @@ impl QueueLock {
         }
     }
 
+    /// Takes the lock for the process at `slot` if nobody holds it or waits for it: one CAS, for
+    /// callers that count instructions. [`QueueLock::release_alone`] or
+    /// [`QueueLock::release_own`] gives it back.
+    #[inline(always)]
+    pub(crate) fn take_alone(&self, slot: Slot) -> bool {
+        crash::point();
+        self.cas(Word::FREE, Word::held(Id::new(slot, 0)))
+    }
+
+    /// Gives back what [`QueueLock::take_alone`] took for the process at `slot`, if nobody waits
+    /// for it. False, and nothing has changed, if somebody does, or it was taken otherwise.
+    #[inline(always)]
+    pub(crate) fn release_alone(&self, slot: Slot) -> bool {
+        let alone = Word::held(Id::new(slot, 0));
+        crash::point();
+        self.load() == alone && self.cas(alone, Word::FREE)
+    }
+
+    /// Whether [`QueueLock::take_alone`] took it for the process at `slot`, and nobody waits.
+    #[inline(always)]
+    pub(crate) fn is_alone(&self, slot: Slot) -> bool {
+        self.load() == Word::held(Id::new(slot, 0))
+    }
+
     /// Whether nobody holds the lock or waits for it. Acquires what the last holder released.
     #[inline]
     pub(crate) fn is_free(&self) -> bool {
@@ -256,9 +297,25 @@ impl QueueLock {
 
     #[inline]
     fn take_free<E: LockEnv>(&self, env: &E) -> Option<Held> {
-        let mine = Word::held(Id::new(env.slot(), 0));
-        crash::point();
-        self.cas(Word::FREE, mine).then_some(Held { node: 0, died: None })
+        self.take_alone(env.slot()).then_some(Held { node: 0, died: None })
+    }
+
+    /// Tries for a moment, as long as nobody stands in line.
+    fn take_soon<E: LockEnv>(&self, env: &E) -> Option<Held> {
+        for _ in 0..tries(env.pace()) {
+            for _ in 0..APART {
+                spin_hint();
+            }
+            let w = self.load();
+            if w == Word::FREE {
+                if let Some(held) = self.take_free(env) {
+                    return Some(held);
+                }
+            } else if w.tail() != w.owner() {
+                return None;
+            }
+        }
+        None
     }
 
     #[inline]
@@ -306,6 +363,9 @@ impl QueueLock {
 
     #[cold]
     fn acquire_queued<E: LockEnv>(&self, env: &E, deadline: Deadline) -> Result<Held> {
+        if let Some(held) = self.take_soon(env) {
+            return Ok(held);
+        }
         let k = match self.take_node(env, deadline)? {
             Ok(k) => k,
             Err(held) => return Ok(held),

@@ -10,7 +10,7 @@
 //!          drained      where the holder of the gate waits for the readers to go
 //!          readers      set of members that hold the part shared
 //! ```
-//! **Exclusive.** Take the gate (first come, first served); then wait until `readers` and
+//! **Exclusive.** Take the gate (first come, first served among those who stand in line); then wait until `readers` and
 //! `everywhere` are empty; note oneself in `exclusive`. Release: clear `exclusive`, pass the gate
 //! on. The gate is held all the time, so readers that come later line up behind.
 //!
@@ -105,6 +105,19 @@ pub(crate) enum Taken {
     Already,
 }
 
+/// How far a request came by a look and a read-modify-write, without waiting; the rest is done by
+/// [`go_on_exclusive`] or [`go_on_shared`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Begun {
+    /// The part is held, and nobody who held it before was lost.
+    Granted,
+    /// The gate is held (exclusive), or the own bit is among the readers' (shared), and somebody
+    /// else may be in the way.
+    Halfway,
+    /// Nothing has changed.
+    Not,
+}
+
 /// What is shared about the parts, and who this member is.
 pub(crate) trait Parts {
     /// What the locks need.
@@ -112,6 +125,11 @@ pub(crate) trait Parts {
     fn env(&self) -> &Self::Env;
     /// This member.
     fn me(&self) -> u32;
+    /// Where it sits.
+    #[inline]
+    fn slot(&self) -> Slot {
+        self.env().slot()
+    }
     /// Members, which is also the number of parts.
     fn size(&self) -> u32;
     /// Where a member sits; `None` if shared memory does not say so in a way that can be right.
@@ -154,16 +172,55 @@ impl PartLock {
 ///
 /// # Errors
 /// [`Error::TimedOut`]; [`Error::Incompatible`] if a peer overwrote the lock.
-#[inline]
+#[cfg(test)]
 pub(crate) fn lock_exclusive<P: Parts>(parts: &P, part: u32, deadline: Deadline) -> Result<Taken> {
+    go_on_exclusive(parts, part, begin_exclusive(parts, part), deadline)
+}
+
+/// Takes a part exclusively if nobody else has it or wants it.
+#[inline(always)]
+pub(crate) fn begin_exclusive<P: Parts>(parts: &P, part: u32) -> Begun {
     let lock = parts.lock_of(part);
-    let me = parts.me();
-    if lock.is_exclusive_of(me) {
-        return Ok(Taken::Already);
+    if !lock.gate.take_alone(parts.slot()) {
+        return Begun::Not;
     }
-    let _gate = lock.gate.acquire(parts.env(), deadline)?;
     crash::point();
     fence_after_rmw();
+    let empty = parts.readers(part).is_empty() && parts.everywhere().is_empty();
+    let relaxed = Ordering::Relaxed;
+    if !empty || lock.exclusive.load(relaxed) != 0 || lock.lost.load(relaxed) != 0 {
+        return Begun::Halfway;
+    }
+    lock.exclusive.store(parts.me() + 1, relaxed);
+    crash::point();
+    Begun::Granted
+}
+
+/// Waits for a part that [`begin_exclusive`] did not get, or not quite.
+///
+/// # Errors
+/// As [`lock_exclusive`].
+#[cold]
+pub(crate) fn go_on_exclusive<P: Parts>(
+    parts: &P,
+    part: u32,
+    begun: Begun,
+    deadline: Deadline,
+) -> Result<Taken> {
+    let lock = parts.lock_of(part);
+    let me = parts.me();
+    match begun {
+        Begun::Granted => return Ok(Taken::Granted { lost: None }),
+        Begun::Halfway => {}
+        Begun::Not => {
+            if lock.is_exclusive_of(me) {
+                return Ok(Taken::Already);
+            }
+            let _gate = lock.gate.acquire(parts.env(), deadline)?;
+            crash::point();
+            fence_after_rmw();
+        }
+    }
     if !(parts.readers(part).is_empty() && parts.everywhere().is_empty()) {
         let drained = drain(parts, part, deadline);
         if !matches!(drained, Ok(true)) {
@@ -197,6 +254,25 @@ pub(crate) fn unlock_exclusive<P: Parts>(parts: &P, part: u32, sound: bool) -> R
     lock.gate.release_own(parts.env())
 }
 
+/// As [`unlock_exclusive`] of a part in good order for which nobody waits; false, and nothing has
+/// changed, if somebody does, or this member does not hold it.
+#[inline(always)]
+pub(crate) fn end_exclusive<P: Parts>(parts: &P, part: u32) -> bool {
+    let lock = parts.lock_of(part);
+    let (mine, relaxed) = (parts.me() + 1, Ordering::Relaxed);
+    if lock.exclusive.load(relaxed) != mine || !lock.gate.is_alone(parts.slot()) {
+        return false;
+    }
+    lock.exclusive.store(0, relaxed);
+    crash::point();
+    let done = lock.gate.release_alone(parts.slot());
+    if !done {
+        // Somebody has come. The gate is held still, so nobody has seen the word.
+        lock.exclusive.store(mine, relaxed);
+    }
+    done
+}
+
 /// As [`unlock_exclusive`], where several threads may try it at the same time: false if this
 /// member does not hold the part exclusively (any more). One more read-modify-write.
 pub(crate) fn try_unlock_exclusive<P: Parts>(parts: &P, part: u32) -> Result<bool> {
@@ -216,30 +292,59 @@ pub(crate) fn try_unlock_exclusive<P: Parts>(parts: &P, part: u32) -> Result<boo
 ///
 /// # Errors
 /// As [`lock_exclusive`].
-#[inline]
 pub(crate) fn lock_shared<P: Parts>(parts: &P, part: u32, deadline: Deadline) -> Result<Taken> {
+    go_on_shared(parts, part, begin_shared(parts, part), deadline)
+}
+
+/// Takes a part shared if nobody has it or wants it exclusively.
+#[inline(always)]
+pub(crate) fn begin_shared<P: Parts>(parts: &P, part: u32) -> Begun {
+    let lock = parts.lock_of(part);
+    if !lock.gate.is_free() {
+        return Begun::Not;
+    }
+    crash::point();
+    if !parts.readers(part).insert(parts.me()) {
+        return Begun::Not;
+    }
+    crash::point();
+    fence_after_rmw();
+    let sound = lock.lost.load(Ordering::Relaxed) == 0;
+    if sound && lock.gate.is_free() { Begun::Granted } else { Begun::Halfway }
+}
+
+/// Waits for a part that [`begin_shared`] did not get, or not quite.
+///
+/// # Errors
+/// As [`lock_exclusive`].
+#[cold]
+pub(crate) fn go_on_shared<P: Parts>(
+    parts: &P,
+    part: u32,
+    begun: Begun,
+    deadline: Deadline,
+) -> Result<Taken> {
     let lock = parts.lock_of(part);
     let (me, readers) = (parts.me(), parts.readers(part));
-    if lock.gate.is_free() {
-        crash::point();
-        if !readers.insert(me) {
-            return Ok(Taken::Already);
+    match begun {
+        Begun::Granted => return Ok(Taken::Granted { lost: None }),
+        Begun::Halfway => {
+            if lock.gate.is_free() {
+                return Ok(lock.granted());
+            }
+            readers.remove(me);
+            crash::point();
+            lock.drained.notify();
         }
-        crash::point();
-        fence_after_rmw();
-        if lock.gate.is_free() {
-            return Ok(lock.granted());
+        Begun::Not => {
+            if readers.contains(me) || lock.is_exclusive_of(me) {
+                return Ok(Taken::Already);
+            }
         }
-        readers.remove(me);
-        crash::point();
-        lock.drained.notify();
-    } else if readers.contains(me) || lock.is_exclusive_of(me) {
-        return Ok(Taken::Already);
     }
     shared_in_line(parts, part, deadline)
 }
 
-#[cold]
 fn shared_in_line<P: Parts>(parts: &P, part: u32, deadline: Deadline) -> Result<Taken> {
     let lock = parts.lock_of(part);
     let _gate = lock.gate.acquire(parts.env(), deadline)?;

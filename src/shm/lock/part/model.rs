@@ -66,7 +66,10 @@ impl Member {
         self.enter(part, WRITING);
         crash::point();
         self.leave(part);
-        unlock_exclusive(self, part, true).unwrap();
+        // As `rma` does.
+        if !end_exclusive(self, part) {
+            unlock_exclusive(self, part, true).unwrap();
+        }
         Some(lost)
     }
 
