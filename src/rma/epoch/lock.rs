@@ -23,10 +23,11 @@ pub struct LockEpoch<'w, T: Datum> {
 }
 
 impl<T: Datum> Window<T> {
-    /// Locks `target`'s part. Waits in line until the lock is granted: exclusive locks exclude all
-    /// other locks of the part, by [`Window::lock_all`] too; shared ones only exclusive ones. First
-    /// come, first served, readers too: so whoever holds the locks of several parts at a time must
-    /// take them in an order that all follow.
+    /// Locks `target`'s part. Waits until the lock is granted: exclusive locks exclude all other
+    /// locks of the part, by [`Window::lock_all`] too; shared ones only exclusive ones. Who finds
+    /// the part locked tries again for some µs, then stands in line: nobody overtakes who stands in
+    /// line, readers neither. So whoever holds the locks of several parts at a time must take them
+    /// in an order that all follow.
     ///
     /// Cost if nobody else wants the part: one atomic read-modify-write, and one to unlock.
     ///
