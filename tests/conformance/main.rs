@@ -56,7 +56,6 @@ const WAITING: [&str; 2] = ["locks_end_at_deadlines", "start_post_with_a_member_
 
 /// All cases for a way: with the first way, those too that choose for themselves.
 fn cases(way: &str) -> Vec<Case> {
-    let active = if way == WAYS[0] { active::CASES } else { active::BY_PACKETS };
     let written = [
         collective::CASES,
         window::CASES,
@@ -65,15 +64,16 @@ fn cases(way: &str) -> Vec<Case> {
         dynamic::CASES,
         operations::CASES,
         signals::CASES,
-        active,
     ]
     .into_iter()
-    .flatten();
+    .flatten()
+    .chain(active::written(way));
     let written = written.chain(synchronisation::cases());
     let written = written
         .filter(|(name, _)| way == WAYS[0] || !MAPPED.contains(name) && !WAITING.contains(name));
     let mut all: Vec<Case> =
         written.map(|&(name, run)| Case { name: name.to_owned(), run: Box::new(run) }).collect();
+    all.extend(active::generated(way));
     if way == WAYS[0] {
         all.extend(generated::cases());
     }

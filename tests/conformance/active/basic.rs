@@ -1,6 +1,6 @@
-//! Active messages.
+//! What single messages do.
 
-use super::Written;
+use crate::Written;
 use hither::{Assertions, Error, Job, Op, Rank, Result, Window};
 
 pub const CASES: &[Written] = &[
@@ -13,21 +13,6 @@ pub const CASES: &[Written] = &[
     ("am_bounds", bounds),
     ("am_own_order_is_kept", order),
 ];
-
-/// Active messages run where memory is mapped; elsewhere they are refused.
-pub const BY_PACKETS: &[Written] = &[("am_is_refused_by_packets", refused)];
-
-fn refused(job: &Job) -> Result<()> {
-    let window = Window::<u64>::allocate(job.team(), 1)?;
-    let touch = window.register::<u64, u64>(1, |call| call.output[0] = 7)?;
-    let epoch = window.lock_all()?;
-    let mut out = [0];
-    let result = epoch.am(&touch, next(job), 0..1, &[], &mut out);
-    assert!(matches!(result, Err(Error::Misuse { .. })), "{result:?}");
-    assert_eq!(out, [0]);
-    epoch.unlock_all()?;
-    job.team().barrier()
-}
 
 fn next(job: &Job) -> Rank {
     Rank((job.rank().0 + 1) % job.size())

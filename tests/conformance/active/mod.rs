@@ -1,0 +1,81 @@
+//! Active messages: by hand what single ones do and what is refused; generated, all kinds of
+//! handlers, epochs, layouts, segment counts, forms and hints.
+
+mod basic;
+mod errors;
+mod family;
+mod handlers;
+mod shapes;
+
+use crate::{Case, Written};
+use family::{Kind, Sync, exchange};
+use hither::{Error, Info, Job, Rank, Result, Window};
+
+/// Whether messages reach parts that are reached by packets.
+const BY_PACKETS: bool = false;
+
+/// Orders that messages may be wanted to keep.
+const ORDERS: [&str; 8] = [
+    "none",
+    "sameop",
+    "diffop",
+    "sameam",
+    "sameop,diffop",
+    "sameop,sameam",
+    "diffop,sameam",
+    "sameop,diffop,sameam",
+];
+
+/// Written cases, for a way.
+pub fn written(way: &str) -> impl Iterator<Item = &'static Written> {
+    let refused: &[Written] = &[("am_is_refused_by_packets", refused)];
+    let run = BY_PACKETS || way == crate::WAYS[0];
+    let cases = if run { [basic::CASES, errors::CASES] } else { [refused, &[]] };
+    cases.into_iter().flatten()
+}
+
+fn refused(job: &Job) -> Result<()> {
+    let window = Window::<u64>::allocate(job.team(), 1)?;
+    let touch = window.register::<u64, u64>(1, |call| call.output[0] = 7)?;
+    let epoch = window.lock_all()?;
+    let mut out = [0];
+    let result = epoch.am(&touch, Rank(0), 0..1, &[], &mut out);
+    assert!(matches!(result, Err(Error::Misuse { .. })), "{result:?}");
+    assert_eq!(out, [0]);
+    epoch.unlock_all()?;
+    job.team().barrier()
+}
+
+/// Generated cases, for a way.
+pub fn generated(way: &str) -> Vec<Case> {
+    if !BY_PACKETS && way != crate::WAYS[0] {
+        return Vec::new();
+    }
+    let mut cases = Vec::new();
+    for sync in Sync::ALL {
+        for kind in Kind::ALL {
+            cases.push(Case {
+                name: format!("am_{kind:?}_{sync:?}").to_lowercase(),
+                run: Box::new(move |job| exchange(job, kind, sync, Info::default())),
+            });
+        }
+    }
+    for (at, order) in ORDERS.into_iter().enumerate() {
+        for detach in ["true", "false"] {
+            for kept in [0, 4096] {
+                let kind = Kind::ALL[at % 4];
+                let sync = [Sync::LockAll, Sync::Exclusive][at / 4];
+                let name = format!("am_hints_{order}_{detach}_{kept}").replace(',', "_");
+                let run = move |job: &Job| {
+                    let mut info = Info::default();
+                    assert!(info.set("am_ordering", order)?);
+                    assert!(info.set("am_buf_interleave_am_detach", detach)?);
+                    assert!(info.set("am_user_buf_0", &kept.to_string())?);
+                    exchange(job, kind, sync, info)
+                };
+                cases.push(Case { name, run: Box::new(run) });
+            }
+        }
+    }
+    cases
+}
