@@ -51,6 +51,11 @@ pub use {
     world::{Job, Team},
 };
 
+/// Compiles and runs the example in the page on active messages.
+#[cfg(doctest)]
+#[doc = include_str!("../docs/active-messages.md")]
+struct ActiveMessages;
+
 /// Compiles and runs the README's example.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

@@ -98,7 +98,7 @@ impl<T: Datum> Window<T> {
     /// [`Error::HandlerPanicked`], nobody else notices. Its closure lives until it is deregistered
     /// or the window goes: one that holds the window itself keeps it.
     ///
-    /// Cost: three small collectives.
+    /// Cost: four small collectives.
     ///
     /// # Errors
     /// [`Error::Mismatch`] if members register different indices or types, which it names;

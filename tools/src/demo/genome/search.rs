@@ -2,9 +2,9 @@
 //!
 //! A rank reads the words of its slice of the genome (slices overlap by a word's length less
 //! one) and sends each to the rank its hash names. A query goes to that rank as one segment of an
-//! active message; the handler answers each segment with the number of matches, where their
-//! positions stand, and the first few of them. The rest, where a word repeats more often, the
-//! origin gets from the window.
+//! active message; the handler answers a segment whose word matches with the number of matches,
+//! where their positions stand, and the first few of them, the others with nothing. The rest, where
+//! a word repeats more often, the origin gets from the window.
 
 use super::super::report::{Row, rate};
 use super::super::work::{Context, Stop, exchange, largest, timed, total, verdict};
@@ -14,36 +14,33 @@ use super::kmer::{self, LENGTH, Word};
 use super::queries::Queries;
 use super::{Options, serial};
 use crate::demo::slices::slice;
-use hither::{Assertions, Handler, LockAllEpoch, Rank, Result, Team, View, Window};
+use hither::{Assertions, LockAllEpoch, Rank, Result, Team, VectorHandler, View, Window};
 
 /// Queries in one message.
 const SEGMENTS: usize = 100;
 /// Positions in an answer's segment.
 const INLINE: usize = 4;
-/// Words of an answer's segment: count, place of the first position, positions.
+/// Most words of an answer's segment: count, place of the first position, positions.
 const ANSWER: usize = 2 + INLINE;
 
-type Answers<'a> = &'a mut [u64];
-
-/// The handler: looks the words up in the memory of the rank it is sent to.
-fn look_up(words: &[Word], memory: &View<'_, u64>, answers: Answers<'_>) -> Result<()> {
-    for (word, answer) in words.iter().zip(answers.chunks_exact_mut(ANSWER)) {
-        let hit = match kmer::code(word) {
-            Some(code) => index::look_up(code, |at| memory.get(at))?,
-            None => Hit { count: 0, first: 0 },
-        };
-        answer[0] = hit.count;
-        answer[1] = hit.first;
-        let here = INLINE.min(hit.count as usize);
-        memory.read(hit.first as usize, &mut answer[2..2 + here])?;
+/// The handler: looks a word up in the memory of the rank it is sent to. Returns how many words the
+/// answer has.
+fn look_up(word: &Word, memory: &View<'_, u64>, answer: &mut [u64]) -> Result<usize> {
+    let Some(code) = kmer::code(word) else { return Ok(0) };
+    let Hit { count, first } = index::look_up(code, |at| memory.get(at))?;
+    if count == 0 {
+        return Ok(0);
     }
-    Ok(())
+    answer[..2].copy_from_slice(&[count, first]);
+    let here = INLINE.min(count as usize);
+    memory.read(first as usize, &mut answer[2..2 + here])?;
+    Ok(2 + here)
 }
 
 /// The index over a team.
 struct Index {
     window: Window<u64>,
-    handler: Handler<u64, Word, u64>,
+    handler: VectorHandler<u64, Word, u64>,
     length: usize,
     ranks: u32,
 }
@@ -64,11 +61,15 @@ impl Index {
         let length = largest(team, image.len())?;
         let window = Window::allocate(team, length)?;
         window.local().write(0, &image)?;
-        let handler = window.register::<Word, u64>(0, |call| {
-            // The index was built for this window: every place in it is inside. Should memory be
-            // damaged, the impossible count makes the origin notice.
-            if look_up(call.input, &call.persistent, call.output).is_err() {
-                call.output.fill(u64::MAX);
+        let handler = window.register_vector::<Word, u64>(0, |call| {
+            let answers = call.output.chunks_exact_mut(ANSWER);
+            for ((word, answer), count) in call.input.iter().zip(answers).zip(call.counts) {
+                // The index was built for this window: every place in it is inside. Should memory
+                // be damaged, the impossible count makes the origin notice.
+                *count = look_up(word, &call.persistent, answer).unwrap_or_else(|_| {
+                    answer.fill(u64::MAX);
+                    ANSWER
+                });
             }
         })?;
         team.barrier()?;
@@ -106,10 +107,16 @@ impl Index {
         batch: &mut Batch,
         found: &mut Found,
     ) -> Result<()> {
-        let mut answers = [0; SEGMENTS * ANSWER];
-        let answers = &mut answers[..batch.words.len() * ANSWER];
-        epoch.am(&self.handler, owner, 0..self.length, &batch.words, answers)?;
-        for (&query, answer) in batch.queries.iter().zip(answers.chunks_exact(ANSWER)) {
+        let segments = batch.words.len();
+        let (mut answers, mut words) = ([0; SEGMENTS * ANSWER], [0; SEGMENTS]);
+        let (answers, words) = (&mut answers[..segments * ANSWER], &mut words[..segments]);
+        let message = epoch.message(&self.handler, owner).persistent(0..self.length);
+        message.segments(segments).input(&batch.words).output(answers, words).run()?;
+        let answers = answers.chunks_exact(ANSWER).zip(words);
+        for (&query, (answer, words)) in batch.queries.iter().zip(answers) {
+            if *words == 0 {
+                continue;
+            }
             let (count, first) = (answer[0] as usize, answer[1] as usize);
             if count > self.length {
                 return Err(hither::Error::Incompatible {
