@@ -37,7 +37,7 @@ pub struct Call<'c, T, I, O> {
     /// How many segments of the message come before those of this call.
     pub segment_offset: usize,
     /// How the buffers lie, if not element after element.
-    pub(super) form: Option<Form<'c>>,
+    pub(super) form: Option<&'c Form<'c>>,
 }
 
 /// What the handler of a message with variable output is called with.
@@ -61,7 +61,7 @@ pub struct VectorCall<'c, T, I, O> {
     pub segments: usize,
     /// As [`Call::segment_offset`].
     pub segment_offset: usize,
-    pub(super) form: Option<Form<'c>>,
+    pub(super) form: Option<&'c Form<'c>>,
 }
 
 /// How the buffers of a call lie at the target.
@@ -204,7 +204,8 @@ impl<'c> RawCall<'c> {
         Ok(unsafe { View::new(first.cast(), len, self.target, self.domain) })
     }
 
-    fn form<T>(&self) -> Result<Form<'c>> {
+    /// How the buffers lie, for typed handlers of a window of `T`.
+    pub(super) fn form<T>(&self) -> Result<Form<'c>> {
         let (lower, _) = super::plan::whole_elements::<T>(self.persistent_shape)?;
         Ok(Form {
             input: self.input_segment,
@@ -220,13 +221,19 @@ impl<'c> RawCall<'c> {
         Ok(upper.unsigned_abs().div_ceil(size_of::<E>().max(1)))
     }
 
-    /// The call as a typed handler gets it.
+    /// The call as a typed handler gets it; `form` is its own.
     ///
     /// # Safety
     /// The handler's entry accepts the shapes (see `Entry::check`); the addresses are aligned for
     /// elements and valid for as many as the shapes of all segments touch, counted from the
     /// addresses on; the input is not written and the output not accessed otherwise meanwhile.
-    pub(super) unsafe fn typed<T: Datum, I: Datum, O: Datum>(&self) -> Result<Call<'c, T, I, O>> {
+    pub(super) unsafe fn typed<'f, T: Datum, I: Datum, O: Datum>(
+        &self,
+        form: &'f Form<'c>,
+    ) -> Result<Call<'f, T, I, O>>
+    where
+        'c: 'f,
+    {
         let inputs = self.elements::<I>(self.input_segment)?;
         let outputs = self.elements::<O>(self.output_segment)?;
         // Nothing may have any address.
@@ -249,7 +256,7 @@ impl<'c> RawCall<'c> {
             target: self.target,
             segments: self.segments,
             segment_offset: self.segment_offset,
-            form: Some(self.form::<T>()?),
+            form: Some(form),
         })
     }
 }

@@ -111,8 +111,9 @@ impl<T: Datum> Window<T> {
         let run: Arc<Run<T, I, O>> = Arc::new(run);
         let inner = run.clone();
         let untyped = move |raw: &mut RawCall<'_>| {
+            let form = raw.form::<T>()?;
             // SAFETY: the caller of `Entry::call` answers for the buffers of this entry's types.
-            inner(unsafe { raw.typed::<T, I, O>() }?);
+            inner(unsafe { raw.typed::<T, I, O>(&form) }?);
             Ok(())
         };
         let typed = Box::new(run.clone());
@@ -130,8 +131,9 @@ impl<T: Datum> Window<T> {
         let run: Arc<VectorRun<T, I, O>> = Arc::new(run);
         let inner = run.clone();
         let untyped = move |raw: &mut RawCall<'_>| {
+            let form = raw.form::<T>()?;
             // SAFETY: as for `register`.
-            let call = unsafe { raw.typed::<T, I, O>() }?;
+            let call = unsafe { raw.typed::<T, I, O>(&form) }?;
             let counts = raw.counts.as_deref_mut().unwrap_or_default();
             inner(VectorCall::new(call, counts));
             Ok(())

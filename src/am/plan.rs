@@ -325,3 +325,88 @@ fn scale(origin: &Segments<'_>, entry: &Layout) -> Result<usize> {
     }
     Ok(there / here)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn segments(layout: &Layout, count: usize, of: usize) -> Segments<'_> {
+        Segments::new(layout.times(count), of).expect("small")
+    }
+
+    #[test]
+    fn a_segment_becomes_a_whole_number_of_entries() {
+        let (word, triple) = (Layout::of::<u32>(), Layout::of::<[u32; 3]>());
+        let strided = word.resized(0, 16).unwrap();
+        let here = segments(&strided, 6, 5);
+        assert_eq!((here.bytes, here.stride), (24, 96));
+        let there = opposite("input", &here, &triple, 5).unwrap();
+        assert_eq!((there.shape.count, there.bytes, there.stride), (2, 24, 24));
+        assert!(opposite("input", &segments(&word, 4, 5), &triple, 5).is_err());
+        // Nothing becomes nothing, whatever the entry.
+        let none = opposite("input", &segments(&word, 0, 5), &triple, 5).unwrap();
+        assert_eq!((none.shape.count, none.bytes), (0, 0));
+        let empty = word.contiguous(0).unwrap();
+        assert!(opposite("input", &segments(&word, 1, 5), &empty, 5).is_err());
+        assert_eq!(opposite("input", &segments(&empty, 3, 5), &empty, 5).unwrap().bytes, 0);
+        // Elements of other kinds, unless one is bytes of no kind.
+        assert!(opposite("input", &here, &Layout::of::<f32>(), 5).is_err());
+        assert!(opposite("input", &here, &Layout::of::<u128>(), 5).is_err());
+        assert!(opposite("input", &segments(&word, 4, 5), &Layout::of::<u128>(), 5).is_ok());
+    }
+
+    #[test]
+    fn sides_are_the_same_if_their_bytes_are() {
+        let (word, pair) = (Layout::of::<u32>(), Layout::of::<[u32; 2]>());
+        let gaps = |extent| word.resized(0, extent).unwrap();
+        let (second, third) = (gaps(8), gaps(12));
+        assert!(segments(&word, 4, 3).same(&segments(&pair, 2, 3)));
+        assert!(segments(&second, 4, 3).same(&segments(&gaps(8), 4, 3)));
+        assert!(!segments(&second, 4, 3).same(&segments(&third, 4, 3)));
+        assert!(!segments(&second, 4, 3).same(&segments(&word, 4, 3)));
+        // Single runs at other places, and with other distances between segments.
+        let moved = word.hindexed(&[(4, 1)]).unwrap().resized(0, 4).unwrap();
+        assert!(!segments(&word, 1, 3).same(&segments(&moved, 1, 3)));
+        assert!(!segments(&word, 1, 3).same(&segments(&second, 1, 3)));
+        assert!(segments(&word, 1, 1).same(&segments(&second, 1, 1)), "there is no distance");
+    }
+
+    #[test]
+    fn counts_are_told_in_entries_of_the_origin() {
+        let (word, pair) = (Layout::of::<u32>(), Layout::of::<[u32; 2]>());
+        assert_eq!(scale(&segments(&word, 4, 1), &pair).unwrap(), 2);
+        assert_eq!(scale(&segments(&word, 4, 1), &word).unwrap(), 1);
+        assert!(scale(&segments(&pair, 4, 1), &word).is_err());
+        assert_eq!(scale(&segments(&word, 0, 1), &word).unwrap(), 1);
+    }
+
+    #[test]
+    fn bounds_grow_to_whole_elements() {
+        let byte = Layout::of::<u8>();
+        let at = |offset| byte.hindexed(&[(offset, 3)]).unwrap();
+        let bounds = |offset| whole_elements::<u32>(at(offset).times(1)).unwrap();
+        assert_eq!(bounds(0), (0, 4));
+        assert_eq!(bounds(1), (0, 4));
+        assert_eq!(bounds(2), (0, 8));
+        assert_eq!(bounds(-1), (-4, 4));
+        assert_eq!(bounds(-3), (-4, 0));
+        assert_eq!(bounds(-5), (-8, 0));
+        assert_eq!(whole_elements::<u32>(at(7).times(0)).unwrap(), (0, 0));
+    }
+
+    #[test]
+    fn sides_lie_in_their_memory() {
+        let word = Layout::of::<u32>();
+        let given = |room, segment| Given { at: std::ptr::dangling_mut(), room, segment };
+        let strided = word.resized(0, 8).unwrap();
+        assert!(side("input", &given(Some(44), strided.times(3)), 2).is_ok());
+        assert!(side("input", &given(Some(43), strided.times(3)), 2).is_err());
+        assert!(side("input", &given(Some(0), strided.times(3)), 0).is_ok());
+        let before = word.hindexed(&[(-4, 1)]).unwrap();
+        assert!(side("input", &given(Some(100), before.times(1)), 1).is_err());
+        assert!(side("input", &given(None, before.times(1)), 1).is_ok(), "an address is believed");
+        for (count, segments) in [(usize::MAX, 2), (1 << 40, 1 << 40), (1 << 60, 1)] {
+            assert!(side("input", &given(None, word.times(count)), segments).is_err());
+        }
+    }
+}

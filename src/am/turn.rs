@@ -19,7 +19,7 @@ use crate::rma::core::Core;
 ///
 /// Waits for the lock, noticing the death of its holder. Cost uncontended: two atomic
 /// read-modify-writes and three plain accesses on the line of the part; where messages may run at
-/// the same time, two full fences instead.
+/// the same time, two full fences and a load of that line instead.
 ///
 /// # Errors
 /// [`Error::WindowPoisoned`]; [`Error::TimedOut`] after the team's deadline.
@@ -33,6 +33,7 @@ pub(crate) fn take<R>(
     let line = core.block.part(target.0);
     if concurrent {
         full_fence();
+        sound(target, line.poison.load(Ordering::Relaxed))?;
         let done = work();
         // Whoever fetched the part to work on a copy of it looks at this before it writes back.
         if core.remote().is_some() {
@@ -52,10 +53,7 @@ pub(crate) fn take<R>(
     if let Some(culprit) = guard.previous_holder_died() {
         poison(core, target, culprit);
     }
-    let culprit = line.poison.load(Ordering::Relaxed);
-    if culprit != 0 {
-        return Err(Error::WindowPoisoned { target, culprit: Rank(culprit - 1) });
-    }
+    sound(target, line.poison.load(Ordering::Relaxed))?;
     let done = work();
     // Changed by holders of the lock only, but for messages that take none.
     let version = line.version.load(Ordering::Relaxed);
@@ -63,6 +61,15 @@ pub(crate) fn take<R>(
     drop(guard);
     fence_after_rmw();
     Ok(done)
+}
+
+/// An error if a part's poison says that it is.
+#[inline(always)]
+fn sound(target: Rank, poison: u32) -> Result<()> {
+    if poison == 0 {
+        return Ok(());
+    }
+    Err(Error::WindowPoisoned { target, culprit: Rank(poison - 1) })
 }
 
 #[cold]

@@ -265,6 +265,25 @@ proptest! {
     }
 
     #[test]
+    fn layouts_that_are_the_same_put_the_same_bytes_at_the_same_places(
+        a in plans(),
+        b in plans(),
+    ) {
+        let (one, other) = (a.layout(), b.layout());
+        prop_assert!(one.same(&a.layout()), "built the same way");
+        prop_assert!(one.same(&one.clone()));
+        prop_assert_eq!(one.same(&other), other.same(&one));
+        if one.same(&other) {
+            let twice = |plan: &Plan| {
+                let mut all = Oracle::default();
+                all.add(&plan.oracle(), 0, 2);
+                all.bytes
+            };
+            prop_assert_eq!(twice(&a), twice(&b));
+        }
+    }
+
+    #[test]
     fn layouts_survive_the_wire(plan in plans()) {
         let oracle = plan.oracle();
         prop_assume!(oracle.bytes.len() < 20_000);

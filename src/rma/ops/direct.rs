@@ -254,3 +254,74 @@ pub(super) unsafe fn carry_out(
 fn some(bytes: usize) -> Result<usize> {
     if bytes > 0 { Ok(bytes) } else { Err(Error::invalid("an operation", "its sides differ")) }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::layout::Layout;
+    use proptest::prelude::*;
+
+    const BYTES: usize = 48;
+
+    /// Layouts of 48 bytes, and where they lie.
+    fn layouts() -> impl Strategy<Value = (Layout, Vec<usize>)> {
+        let combs = (0usize..10, 0usize..5).prop_map(|(which, gap)| {
+            let len = [1, 2, 3, 4, 6, 8, 12, 16, 24, 48][which];
+            let stride = len + gap;
+            let layout = Layout::of::<u8>().contiguous(len).unwrap();
+            let layout = layout.hvector(BYTES / len, 1, stride as isize).unwrap();
+            (layout, (0..BYTES).map(|k| k / len * stride + k % len).collect())
+        });
+        let blocks = proptest::collection::vec((0usize..4, 1usize..9), 1..40).prop_map(|runs| {
+            let (mut at, mut left) = (0, BYTES);
+            let mut blocks = Vec::new();
+            for (gap, len) in runs.into_iter().chain([(1, BYTES)]) {
+                let len = len.min(left);
+                if len == 0 {
+                    break;
+                }
+                blocks.push(((at + gap) as isize, len));
+                (at, left) = (at + gap + len, left - len);
+            }
+            // Some the other way round in packed order.
+            let mut order: Vec<usize> = (0..blocks.len()).collect();
+            if order.len() % 2 == 0 {
+                order.reverse();
+            }
+            let sorted: Vec<(isize, usize)> = order.iter().map(|&i| blocks[i]).collect();
+            let starts = |(at, len): &(isize, usize)| *at as usize..*at as usize + len;
+            let places = sorted.iter().flat_map(starts).collect();
+            (Layout::of::<u8>().hindexed(&sorted).unwrap(), places)
+        });
+        prop_oneof![combs, blocks]
+    }
+
+    proptest! {
+        #[test]
+        fn reshaping_moves_each_byte_to_its_place(from in layouts(), to in layouts()) {
+            let source: Vec<u8> = (0..400).map(|i| (i % 251) as u8).collect();
+            let mut sink = vec![255u8; 400];
+            // SAFETY: all places are below 400.
+            let done = unsafe {
+                reshape(source.as_ptr(), from.0.times(1), sink.as_mut_ptr(), to.0.times(1))
+            };
+            prop_assert!(done.is_ok());
+            let mut want = vec![255u8; 400];
+            from.1.iter().zip(&to.1).for_each(|(a, b)| want[*b] = source[*a]);
+            prop_assert_eq!(sink, want);
+        }
+    }
+
+    #[test]
+    fn shapes_that_differ_in_size_are_refused() {
+        let byte = Layout::of::<u8>();
+        let (source, mut sink) = ([1u8; 8], [0u8; 8]);
+        for (from, to) in [(8, 7), (7, 8), (0, 1), (1, 0)] {
+            // SAFETY: both have 8 bytes.
+            let done = unsafe {
+                reshape(source.as_ptr(), byte.times(from), sink.as_mut_ptr(), byte.times(to))
+            };
+            assert!(done.is_err(), "{from} {to}");
+        }
+    }
+}
