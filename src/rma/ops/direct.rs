@@ -285,7 +285,7 @@ mod tests {
             }
             // Some the other way round in packed order.
             let mut order: Vec<usize> = (0..blocks.len()).collect();
-            if order.len() % 2 == 0 {
+            if order.len().is_multiple_of(2) {
                 order.reverse();
             }
             let sorted: Vec<(isize, usize)> = order.iter().map(|&i| blocks[i]).collect();
