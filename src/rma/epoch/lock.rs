@@ -6,6 +6,7 @@ use crate::base::sync::full_fence;
 use crate::base::{Rank, Result};
 use crate::layout::Datum;
 use crate::rma::Window;
+use std::mem::ManuallyDrop;
 use std::ops::Deref;
 
 /// A held lock of one part. Dereferences to [`Epoch`].
@@ -19,7 +20,6 @@ pub struct LockEpoch<'w, T: Datum> {
     target: Rank,
     kind: LockKind,
     grant: Grant,
-    open: bool,
 }
 
 impl<T: Datum> Window<T> {
@@ -55,7 +55,7 @@ impl<T: Datum> Window<T> {
     ) -> Result<LockEpoch<'_, T>> {
         let grant = self.core().lock("Window::lock", target, kind, assertions)?;
         let epoch = Epoch::new(self, assertions, Scope::One(target, kind));
-        Ok(LockEpoch { epoch, target, kind, grant, open: true })
+        Ok(LockEpoch { epoch, target, kind, grant })
     }
 }
 
@@ -110,13 +110,14 @@ impl<T: Datum> LockEpoch<'_, T> {
     /// # Errors
     /// As [`LockEpoch::flush`]; the part is unlocked then too.
     #[inline(always)]
-    pub fn unlock(mut self) -> Result<()> {
-        self.close()
+    pub fn unlock(self) -> Result<()> {
+        // Nothing in it needs to be dropped but the lock, and that is given back here; telling its
+        // drop so by a flag would move the guard to memory first.
+        ManuallyDrop::new(self).close()
     }
 
     #[inline(always)]
-    fn close(&mut self) -> Result<()> {
-        self.open = false;
+    fn close(&self) -> Result<()> {
         let (window, hold) = (self.epoch.window, self.grant.hold);
         let core = window.core();
         if hold == Hold::Block && window.all_live() && core.unlock_plainly(self.target, self.kind) {
@@ -129,9 +130,6 @@ impl<T: Datum> LockEpoch<'_, T> {
 impl<T: Datum> Drop for LockEpoch<'_, T> {
     #[inline]
     fn drop(&mut self) {
-        if !self.open {
-            return;
-        }
         if std::thread::panicking() {
             let core = self.epoch.window.core();
             core.abandon_lock(self.target, self.kind, self.grant.hold);

@@ -8,8 +8,10 @@ use super::{Assertions, LockKind};
 use crate::base::{Rank, Result, reentry};
 use crate::shm::lock::part::{self, Begun, Parts, Taken};
 
-/// How a granted lock is given back.
+/// How a granted lock is given back. As wide as what it is loaded by together with its neighbours:
+/// a narrower store just before would hold that load up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
 pub(super) enum Hold {
     /// Through the window's block.
     Block,
