@@ -5,6 +5,7 @@ mod basic;
 mod errors;
 mod family;
 mod handlers;
+mod kinds;
 mod shapes;
 
 use crate::{Case, Written};
@@ -30,7 +31,7 @@ const ORDERS: [&str; 8] = [
 pub fn written(way: &str) -> impl Iterator<Item = &'static Written> {
     let refused: &[Written] = &[("am_is_refused_by_packets", refused)];
     let run = BY_PACKETS || way == crate::WAYS[0];
-    let cases = if run { [basic::CASES, errors::CASES] } else { [refused, &[]] };
+    let cases = if run { [basic::CASES, errors::CASES, kinds::CASES] } else { [refused, &[], &[]] };
     cases.into_iter().flatten()
 }
 
