@@ -63,7 +63,10 @@ impl<T: Datum> Epoch<'_, T> {
             segment_offset: 0,
             form: None,
         };
-        turn::take(window.core(), target, self.assertions().concurrent_am, || run(handler, call))?
+        let concurrent = self.assertions().concurrent_am;
+        // Made an error of outside of the turn: it is large.
+        turn::take(window.core(), target, concurrent, || run(handler, call))?
+            .map_err(|payload| panicked(handler.entry.index(), target, &*payload))
     }
 
     #[cold]
@@ -94,17 +97,16 @@ impl<T: Datum> Window<T> {
     }
 }
 
-#[inline]
+#[inline(always)]
 fn run<T: Datum, I: Datum, O: Datum>(
     handler: &Handler<T, I, O>,
     call: Call<'_, T, I, O>,
-) -> Result<()> {
-    let target = call.target;
+) -> std::thread::Result<()> {
     let inside = reentry::enter();
     // A handler that unwinds leaves its own data as they are; nothing of the library's is open.
     let outcome = catch_unwind(AssertUnwindSafe(|| (handler.run)(call)));
     drop(inside);
-    outcome.map_err(|payload| panicked(handler.entry.index(), target, &*payload))
+    outcome
 }
 
 #[cold]

@@ -11,8 +11,11 @@
 //! run at the same time and take no lock, there are explicit ones.
 
 use crate::base::sync::{Ordering, fence_after_rmw, full_fence};
-use crate::base::{Error, Rank, Result, Slot};
+use crate::base::{Error, Rank, Result};
+use crate::rma::block::PartLine;
 use crate::rma::core::Core;
+use crate::shm::lock::QueueLock;
+use crate::shm::node::Node;
 
 /// Runs `work` while no other message runs on `target`'s part, unless messages may run at the same
 /// time. Whichever process runs a handler on a part does it through this.
@@ -45,34 +48,68 @@ pub(crate) fn take<R>(
         return Ok(done);
     }
     let env = &**core.block.team.node();
-    let guard = match line.am_lock.lock_if_free(env) {
-        Some(guard) => guard,
-        None => line.am_lock.lock(env, core.block.team.deadline())?,
-    };
+    if !line.am_lock.take_alone(env.slot()) {
+        return take_in_line(core, target, work);
+    }
+    // Nobody died with it: it was given back.
+    let alone = Alone { lock: &line.am_lock, env };
+    fence_after_rmw();
+    sound(target, line.poison.load(Ordering::Relaxed))?;
+    let done = work();
+    count(line);
+    drop(alone);
+    fence_after_rmw();
+    Ok(done)
+}
+
+/// As [`take`], where others have the lock or want it.
+#[cold]
+#[inline(never)]
+fn take_in_line<R>(core: &Core, target: Rank, work: impl FnOnce() -> R) -> Result<R> {
+    let (line, env) = (core.block.part(target.0), &**core.block.team.node());
+    let guard = line.am_lock.lock(env, core.block.team.deadline())?;
     fence_after_rmw();
     if let Some(culprit) = guard.previous_holder_died() {
-        poison(core, target, culprit);
+        line.poison.store(u32::from(culprit.0) + 1, Ordering::Relaxed);
     }
     sound(target, line.poison.load(Ordering::Relaxed))?;
     let done = work();
-    // Changed by holders of the lock only, but for messages that take none.
-    let version = line.version.load(Ordering::Relaxed);
-    line.version.store(version.wrapping_add(1), Ordering::Relaxed);
+    count(line);
     drop(guard);
     fence_after_rmw();
     Ok(done)
 }
 
+/// A lock that was free, until dropped. Nothing to carry about, unlike a guard of those in line.
+struct Alone<'l> {
+    lock: &'l QueueLock,
+    env: &'l Node,
+}
+
+impl Drop for Alone<'_> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        if !self.lock.release_alone(self.env.slot()) {
+            // It fails only when a peer overwrote the lock; every later use of it says so too.
+            let _ = self.lock.release_own(self.env);
+        }
+    }
+}
+
+/// Counts a turn. Changed by holders of the lock only, but for messages that take none.
+#[inline(always)]
+fn count(line: &PartLine) {
+    let version = line.version.load(Ordering::Relaxed);
+    line.version.store(version.wrapping_add(1), Ordering::Relaxed);
+}
+
 /// An error if a part's poison says that it is.
 #[inline(always)]
 fn sound(target: Rank, poison: u32) -> Result<()> {
-    if poison == 0 {
-        return Ok(());
-    }
-    Err(Error::WindowPoisoned { target, culprit: Rank(poison - 1) })
+    if poison == 0 { Ok(()) } else { Err(poisoned(target, poison)) }
 }
 
 #[cold]
-fn poison(core: &Core, target: Rank, culprit: Slot) {
-    core.block.part(target.0).poison.store(u32::from(culprit.0) + 1, Ordering::Relaxed);
+fn poisoned(target: Rank, poison: u32) -> Error {
+    Error::WindowPoisoned { target, culprit: Rank(poison - 1) }
 }

@@ -44,7 +44,7 @@
 //! legal when, what is atomic, what is ordered, what it costs and what deaths do.
 
 pub(crate) mod accumulate;
-mod block;
+pub(crate) mod block;
 pub(crate) mod core;
 // Public for the benchmarks of it; it promises programs nothing.
 #[doc(hidden)]
