@@ -4,9 +4,13 @@
 //!
 //! ```text
 //! conformance [WORD] [--ranks N] [--form threads|processes] [--way direct|packets] [--list]
+//!             [--all] [--turn N]
 //! ```
-//! A word selects cases whose names contain it. Handwritten cases run once per way; generated ones
-//! have the way in their name and run once.
+//! A word selects cases whose names contain it. Handwritten cases run once per way; of the generated
+//! ones, those that choose packets themselves run once, the others once per way.
+//!
+//! With the second way the generated cases take turns, one part of [`TURNS`] a day, unless all are
+//! wanted (`--all`, or a word): they take minutes. `--turn` repeats another day's.
 //!
 //! Every sweep over the cases is a process of its own (or a job of processes), which says what it
 //! has done case by case: after a failure the sweep goes on behind the case that failed.
@@ -50,9 +54,9 @@ const WAYS: [&str; 2] = ["direct", "packets"];
 /// Cases about memory that is mapped, by nature.
 const MAPPED: [&str; 3] = ["same_address_everywhere", "barrier_orders_stores", "threads_of_a_rank"];
 
-/// Cases that wait when an epoch is opened: by packets opening one does not wait (paper 001
-/// §3.4.3), what it opens does.
-const WAITING: [&str; 2] = ["locks_end_at_deadlines", "start_post_with_a_member_that_is_gone"];
+/// Parts in which generated cases take turns. A prime that divides no dimension's size, so that
+/// every value of each has its place in every part.
+const TURNS: usize = 7;
 
 /// All cases for a way: with the first way, those too that choose for themselves.
 fn cases(way: &str) -> Vec<Case> {
@@ -69,40 +73,58 @@ fn cases(way: &str) -> Vec<Case> {
     .flatten()
     .chain(active::written(way));
     let written = written.chain(synchronisation::cases());
-    let written = written
-        .filter(|(name, _)| way == WAYS[0] || !MAPPED.contains(name) && !WAITING.contains(name));
+    let written = written.filter(|(name, _)| way == WAYS[0] || !MAPPED.contains(name));
     let mut all: Vec<Case> =
         written.map(|&(name, run)| Case { name: name.to_owned(), run: Box::new(run) }).collect();
     all.extend(active::generated(way));
-    if way == WAYS[0] {
-        all.extend(generated::cases());
-    }
+    let chooses = |case: &Case| case.name.ends_with("/packets");
+    all.extend(generated::cases().into_iter().filter(|case| way == WAYS[0] || !chooses(case)));
     all
 }
 
-fn selected(way: &str, filter: &str) -> Vec<Case> {
+/// The cases for a way whose names contain a word; of the generated ones with the second way only
+/// those whose turn it is, unless all are to be run.
+fn selected(way: &str, filter: &str, turn: Option<usize>) -> Vec<Case> {
     let mut all = cases(way);
-    all.retain(|case| case.name.contains(filter));
+    let mut generated = 0;
+    all.retain(|case| {
+        let counts = case.name.starts_with("gen/");
+        generated += usize::from(counts);
+        let chosen = turn.is_none_or(|turn| generated % TURNS == turn % TURNS);
+        case.name.contains(filter) && (chosen || !counts || way == WAYS[0])
+    });
     all
+}
+
+/// Days since 1970.
+fn today() -> usize {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    since.map_or(0, |time| (time.as_secs() / 86_400) as usize)
 }
 
 fn main() {
-    let options = Options::read(&["--ranks", "--form", "--way"]);
+    let options = Options::read(&["--ranks", "--form", "--way", "--turn"]);
     if let Some(args) = options.behind(sweep::WORKER) {
         return sweep::work(args);
     }
     let filter = options.word().unwrap_or_default();
+    let given = options.number("--turn").map(|turn| turn as usize);
+    let all = options.has("--all") || given.is_none() && !filter.is_empty();
+    let turn = (!all).then(|| given.unwrap_or_else(today));
     if options.has("--list") {
         for way in WAYS {
-            selected(way, filter).iter().for_each(|case| println!("{} ({way})", case.name));
+            selected(way, filter, turn).iter().for_each(|case| println!("{} ({way})", case.name));
         }
         return;
+    }
+    if let Some(turn) = turn {
+        println!("of the generated cases by packets, turn {} of {TURNS}", turn % TURNS);
     }
     let (mut passed, mut failed) = (0, 0);
     for way in WAYS.into_iter().filter(|way| options.allows("--way", way)) {
         for form in ["threads", "processes"].into_iter().filter(|f| options.allows("--form", f)) {
             for ranks in SIZES.into_iter().filter(|n| options.allows("--ranks", n)) {
-                let sweep = Sweep { way, form, ranks, filter };
+                let sweep = Sweep { way, form, ranks, filter, turn };
                 let (good, bad) = sweep.run();
                 passed += good;
                 failed += bad;

@@ -9,7 +9,8 @@ use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-/// First argument of a process that works for a sweep: then way, form, ranks, filter, first case.
+/// First argument of a process that works for a sweep: then way, form, ranks, filter, turn (or a
+/// word that is no number), first case.
 pub const WORKER: &str = "--worker-of-conformance";
 /// Longest time for one case on a loaded machine.
 const PATIENCE: Duration = Duration::from_secs(100);
@@ -25,13 +26,15 @@ pub struct Sweep<'s> {
     pub form: &'s str,
     pub ranks: u32,
     pub filter: &'s str,
+    /// Which of the generated cases; all for `None`.
+    pub turn: Option<usize>,
 }
 
 impl Sweep<'_> {
     /// Runs it; returns how many cases passed and failed.
     pub fn run(&self) -> (usize, usize) {
         let began = Instant::now();
-        let cases = selected(self.way, self.filter);
+        let cases = selected(self.way, self.filter, self.turn);
         let label = format!("{} {} {}", self.form, self.ranks, self.way);
         let (mut passed, mut failed, mut generated) = (0, 0, 0);
         let mut first = 0;
@@ -70,7 +73,8 @@ impl Sweep<'_> {
     /// whether everything ended well.
     fn go_on_from(&self, first: usize) -> (usize, bool) {
         let (size, from) = (self.ranks.to_string(), first.to_string());
-        let args = [WORKER, self.way, self.form, &size, self.filter, &from];
+        let turn = self.turn.map_or_else(|| "all".to_owned(), |turn| turn.to_string());
+        let args = [WORKER, self.way, self.form, &size, self.filter, &turn, &from];
         let (text, complaint, well) = if self.form == "processes" {
             let launcher = ranks::launcher()
                 .args(args)
@@ -108,8 +112,10 @@ fn medium(way: &str) -> &str {
 
 /// A process of a sweep.
 pub fn work(args: &[String]) {
-    let [way, form, ranks, filter, first] = args else { panic!("arguments of a worker: {args:?}") };
-    let cases = selected(way, filter);
+    let [way, form, ranks, filter, turn, first] = args else {
+        panic!("arguments of a worker: {args:?}")
+    };
+    let cases = selected(way, filter, turn.parse().ok());
     let first: usize = first.parse().expect("the first case");
     let ranks: u32 = ranks.parse().expect("a number of ranks");
     std::thread::spawn(watch);

@@ -34,6 +34,8 @@ pub struct Work {
     pub name: String,
     /// Its arguments.
     pub arguments: Vec<String>,
+    /// Settings in its environment.
+    pub settings: Vec<(&'static str, &'static str)>,
     /// Points at which the victim can be told to die. Such a rank gets the arguments
     /// [`VICTIM`] `RANK POINT PASSES`, dies by SIGKILL when it comes to the point for the given
     /// time, and says [`MISSED`] if it does not come there.
@@ -150,6 +152,9 @@ impl Campaign {
             // Whoever is still there after this has not noticed by itself.
             .grace(Duration::from_secs(30))
             .timeout(Duration::from_secs(120));
+        for (key, value) in &work.settings {
+            launcher = launcher.env(key, value);
+        }
         if let Strike::At(point, times) = strike {
             launcher = launcher.args([VICTIM, &victim.to_string(), point, &times.to_string()]);
         }

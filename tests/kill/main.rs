@@ -4,7 +4,7 @@
 //! Every survivor must end with a typed error that names the dead rank (or go on in a team of
 //! the survivors, as asked), none may hang, and nothing may stay behind: no process, no file in
 //! a shared directory. `--kills N` sets how many, `--seed S` repeats a sequence, a word selects
-//! workloads by name.
+//! workloads by name: those on windows that are reached by packets have that in their names.
 
 mod campaign;
 mod fuse;
@@ -26,18 +26,28 @@ fn main() {
     if let Some(args) = Options::read(&[]).behind(RANK) {
         std::process::exit(i32::from(work::rank_main(args)));
     }
-    let works = work::all().map(|(name, points)| Work {
+    let work = |name: &str, points: &[&'static str]| Work {
         name: name.to_owned(),
         arguments: vec![RANK.to_owned(), name.to_owned()],
+        settings: Vec::new(),
         points: points.to_vec(),
-    });
+    };
+    let by_packets = |direct: Work| Work {
+        name: format!("{} by packets", direct.name),
+        settings: vec![("HITHER_RMA_MEDIUM", "packets")],
+        ..direct
+    };
+    let works = work::all().map(|(name, points)| work(name, points));
+    let windows = windows::WORKS.iter().filter(|of_windows| !of_windows.mapped);
+    let works =
+        works.chain(windows.map(|of_windows| by_packets(work(of_windows.name, of_windows.points))));
     Campaign {
         program: std::env::current_exe().expect("the path of this test"),
         works: works.collect(),
         survive: vec!["survive".into()],
         typed: TYPED,
         longest: Duration::from_millis(150),
-        kills: 80,
+        kills: 120,
     }
     .run();
 }

@@ -13,7 +13,7 @@ fn main() {
     let demo = |name: &str, more: &[&str]| {
         let mut arguments = vec!["demo".to_owned(), name.to_owned(), "--json".to_owned()];
         arguments.extend(more.iter().map(|&arg| arg.to_owned()));
-        Work { name: name.to_owned(), arguments, points: Vec::new() }
+        Work { name: name.to_owned(), arguments, settings: Vec::new(), points: Vec::new() }
     };
     Campaign {
         program: env!("CARGO_BIN_EXE_hither").into(),

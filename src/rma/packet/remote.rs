@@ -397,6 +397,7 @@ impl Remote for Packets {
 
     fn start(&self, targets: &[Rank], no_check: bool) -> Result<()> {
         let ranks: Vec<u32> = targets.iter().map(|rank| rank.0).collect();
+        self.ask("start", |e, around, id| e.end_given_up(around, id))?;
         self.ask("start", |e, _, id| e.start(id, &ranks, no_check))
     }
 

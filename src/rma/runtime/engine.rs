@@ -201,7 +201,7 @@ impl Engine {
     pub fn lock_all<H: Host>(&mut self, host: &mut H, id: WindowId, no_check: bool) -> Answer<()> {
         self.on(id, |window, shared| match window.is_ending() {
             true => Poll::Pending,
-            false => window.open_all(shared, host, no_check).map(Ok),
+            false => window.open_all(shared, host, no_check),
         })
     }
 
@@ -299,6 +299,15 @@ impl Engine {
             true => Poll::Pending,
             false => Poll::Ready(window.start(ranks, no_check)),
         })
+    }
+
+    /// Ends lock and lock-all epochs that were given up while they were waited for, before an
+    /// access epoch begins. The other calls that begin epochs do so themselves.
+    ///
+    /// # Errors
+    /// [`Trouble::Misuse`] for one that cannot be told any more.
+    pub fn end_given_up<H: Host>(&mut self, host: &mut H, id: WindowId) -> Answer<()> {
+        self.on(id, |window, shared| window.end_given_up(shared, host))
     }
 
     /// Ends the access epoch: all its operations are sent and their data is here.

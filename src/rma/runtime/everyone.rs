@@ -198,13 +198,20 @@ impl Window {
         shared: &mut Shared,
         host: &mut H,
         no_check: bool,
-    ) -> Poll<()> {
+    ) -> Poll<Result<(), Trouble>> {
+        let ends = self.all.as_ref().is_some_and(|all| all.closing);
+        if ends || self.all.is_none() && self.locks > 0 {
+            match self.end_given_up(shared, host) {
+                Poll::Ready(Ok(())) => {}
+                other => return other,
+            }
+        }
         let size = self.size;
         self.all.get_or_insert_with(|| LockAll::new(size, no_check));
         self.advance_everyone(shared, host);
         match &self.all {
             Some(all) if !all.has(self.me) => Poll::Pending,
-            _ => Poll::Ready(()),
+            _ => Poll::Ready(Ok(())),
         }
     }
 
@@ -225,6 +232,10 @@ impl Window {
         }
         if !std::mem::replace(&mut all.closing, true) {
             all.cursor = 0;
+        }
+        if !all.wide && all.asked.contains(self.me) && !all.has(self.me) {
+            // Given up before it was open: the grant would find nobody to give it back.
+            return Poll::Pending;
         }
         let wrong = self.close_targets(shared, host, |_| Closing::Unlock);
         self.trouble = self.trouble.or(wrong);

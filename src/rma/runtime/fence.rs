@@ -24,7 +24,6 @@ use super::collective::Step;
 use super::host::{Host, Sent};
 use super::limits::Issuing;
 use super::message::{Message, Riders};
-use super::passive::STILL_LOCKED;
 use super::ranks::Ranks;
 use super::shared::Shared;
 use super::table::Closing;
@@ -171,7 +170,10 @@ impl Window {
             }
             if self.all.is_some() || self.locks > 0 {
                 // Operations would belong to that epoch, and no fence would complete them.
-                return Poll::Ready(Err(Trouble::Misuse(STILL_LOCKED)));
+                match self.end_given_up(shared, host) {
+                    Poll::Ready(Ok(())) => {}
+                    other => return other,
+                }
             }
             match self.fence.phase {
                 Phase::Idle => {

@@ -4,7 +4,7 @@ use super::host::Host;
 use super::limits::Issuing;
 use super::pools::Id;
 use super::shared::Shared;
-use super::table::{Closing, LockState};
+use super::table::{Closing, LockState, TargetObject};
 use super::window::Window;
 use super::{LockKind, Trouble};
 use std::task::Poll;
@@ -41,17 +41,22 @@ impl Window {
         if self.dead.contains(rank) {
             return Err(Trouble::Dead(rank));
         }
-        if self.all.is_some() {
-            return Err(Trouble::Misuse(STILL_LOCKED));
+        // A lock-all epoch that the caller has given up: no other can be open now.
+        if self.all.is_some() && self.close_all(shared, host).is_pending() {
+            return Ok(Room::Wait);
         }
         let found = self.table.target(&shared.pools, rank);
+        let mut given_up = false;
         if rank == self.me && self.locking_self {
-            if found.is_some_and(|id| shared.pools.targets[id].kind != kind) {
-                let why = "the same lock of the other kind was given up while it was waited for: \
-                           take and release that one first";
-                return Err(Trouble::Misuse(why));
+            let fits = |id: Id| {
+                let object = &shared.pools.targets[id];
+                object.kind == kind && object.closing.is_none()
+            };
+            if found.is_none_or(fits) {
+                return Ok(self.lock_self(shared, host, found));
             }
-            return Ok(self.lock_self(shared, host, found));
+            // A query cannot be taken back: it is granted and released first.
+            (self.locking_self, given_up) = (false, true);
         }
         if let Some(id) = found {
             let object = &mut shared.pools.targets[id];
@@ -60,7 +65,7 @@ impl Window {
                 self.work(shared, host, id);
                 return Ok(Room::Wait);
             }
-            if object.closing.is_none() {
+            if object.closing.is_none() && !given_up {
                 return Err(Trouble::Misuse("the target is locked already"));
             }
             // Its unlock was given up while it was waited for. What went wrong was told then.
@@ -151,6 +156,42 @@ impl Window {
         }
         self.unlocked(shared);
         self.outcome(trouble)
+    }
+
+    /// Ends the lock and lock-all epochs whose ends, or beginnings, the program has given up when
+    /// a deadline passed, before an epoch of another kind begins; what went wrong in them was told
+    /// then. The rules of epochs see to it that no others are open.
+    pub fn end_given_up<H: Host>(
+        &mut self,
+        shared: &mut Shared,
+        host: &mut H,
+    ) -> Poll<Result<(), Trouble>> {
+        if self.all.is_some() && self.close_all(shared, host).is_pending() {
+            return Poll::Pending;
+        }
+        let mut left = Vec::new();
+        if self.locks > 0 {
+            self.each_target(shared, |_, shared, id| {
+                let TargetObject { lock, rank, .. } = shared.pools.targets[id];
+                left.extend((lock != LockState::Collective).then_some(rank));
+            });
+            self.locking_self = false;
+        }
+        let mut over = true;
+        for rank in left {
+            over &= self.unlock(shared, host, rank).is_ready();
+        }
+        match (over, self.locks) {
+            (false, _) => Poll::Pending,
+            (true, 0) => Poll::Ready(Ok(())),
+            // Of ranks that have died since.
+            _ if self.first_dead().is_some() => {
+                shared.locks -= std::mem::take(&mut self.locks);
+                Poll::Ready(Ok(()))
+            }
+            // Not known any more whose: its unlock found no room in an inbox for so long.
+            _ => Poll::Ready(Err(Trouble::Misuse(STILL_LOCKED))),
+        }
     }
 
     fn unlocked(&mut self, shared: &mut Shared) {

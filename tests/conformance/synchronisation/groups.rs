@@ -343,7 +343,7 @@ fn gone(job: &Job) -> Result<()> {
         let left = matches!(result, Err(Error::Misuse { .. } | Error::RankLeft { .. }));
         assert!(left, "{result:?}");
     };
-    told(window.start(&[next(job)]).map(drop));
+    told(window.start(&[next(job)]).and_then(|access| access.complete()));
     told(window.post(&[next(job)])?.wait());
     let mut exposure = window.post(&[next(job)])?;
     let mut over = Ok(false);

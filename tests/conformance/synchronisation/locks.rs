@@ -211,6 +211,10 @@ fn lock_deadline(job: &Job) -> Result<()> {
     let window = Window::<u64>::allocate(&hasty, 1)?;
     let last = Rank(job.size() - 1);
     let held = (job.rank() == Rank(0)).then(|| window.lock(last, EXCLUSIVE)).transpose()?;
+    if let Some(held) = &held {
+        // By packets the first operation waits for the grant.
+        patient(|| word(held, last, 0))?;
+    }
     job.team().barrier()?;
     if job.rank() != Rank(0) {
         for kind in [SHARED, EXCLUSIVE] {
@@ -228,20 +232,39 @@ fn lock_deadline(job: &Job) -> Result<()> {
     }
     job.team().barrier()?;
     if let Some(held) = held {
-        assert_eq!(word(&held, last, 0)?, 0, "written without a lock");
-        held.unlock()?;
+        assert_eq!(patient(|| word(&held, last, 0))?, 0, "written without a lock");
+        // By packets a slow answer ends the wait, not the unlock.
+        given_up(held.unlock())?;
     }
     job.team().barrier()?;
     // Nothing is left of those that gave up.
-    let patient = || window.lock(last, EXCLUSIVE);
-    let mut epoch = patient();
-    while matches!(epoch, Err(Error::TimedOut { .. })) {
-        epoch = patient();
-    }
-    let epoch = epoch?;
+    let epoch = patient(|| window.lock(last, EXCLUSIVE))?;
     assert_eq!(epoch.recovered_from(), None);
-    epoch.unlock()?;
+    given_up(epoch.unlock())?;
+    job.team().barrier()?;
+    let epoch = patient(|| window.lock_all())?;
+    patient(|| word(&epoch, last, 0))?;
+    given_up(epoch.unlock_all())?;
+    patient(|| window.lock_all()).and_then(|epoch| given_up(epoch.unlock_all()))?;
     job.team().barrier()
+}
+
+/// Makes a call until it ends in time.
+fn patient<R>(mut call: impl FnMut() -> Result<R>) -> Result<R> {
+    loop {
+        match call() {
+            Err(Error::TimedOut { .. }) => {}
+            other => return other,
+        }
+    }
+}
+
+/// Takes a deadline that has passed for success.
+fn given_up(result: Result<()>) -> Result<()> {
+    match result {
+        Err(Error::TimedOut { .. }) => Ok(()),
+        other => other,
+    }
 }
 
 fn flushes(job: &Job) -> Result<()> {
