@@ -47,6 +47,7 @@ const CASES: &[Case] = &[
     Case { name: "target_dies_under_fire", ranks: 4, settings: &[], killed: &[1] },
     Case { name: "futures_let_windows_go", ranks: 2, settings: &[], killed: &[] },
     Case { name: "windows_come_and_go", ranks: 3, settings: &[], killed: &[] },
+    Case { name: "settings_differ", ranks: 3, settings: &[], killed: &[] },
     Case { name: "memory_stays_flat", ranks: 2, settings: &[CALLS], killed: &[] },
 ];
 

@@ -12,6 +12,10 @@ use std::time::{Duration, Instant};
 pub fn rank(name: &str) {
     let job = Job::init().expect("joining the job");
     let me = job.rank();
+    if name == "settings_differ" && me == Rank(1) {
+        // SAFETY: no other thread of this process reads or writes the environment now.
+        unsafe { std::env::set_var("HITHER_RMA_REDUCE_TEAMS", "0") };
+    }
     let done = match name {
         "flood_all_to_all" => flood_all_to_all(&job),
         "large_both_ways" => large_both_ways(&job),
@@ -20,6 +24,7 @@ pub fn rank(name: &str) {
         "target_dies_under_fire" => target_dies_under_fire(&job),
         "futures_let_windows_go" => futures_let_windows_go(&job),
         "windows_come_and_go" => windows_come_and_go(&job),
+        "settings_differ" => settings_differ(&job),
         "memory_stays_flat" => memory_stays_flat(&job),
         other => panic!("no case {other}"),
     };
@@ -28,6 +33,14 @@ pub fn rank(name: &str) {
         job.finish().expect("leaving the job");
     }
     println!("well");
+}
+
+/// One rank has another bound: all are told which one, and no window comes of it.
+fn settings_differ(job: &Job) -> Result<()> {
+    let error = Window::<u64>::allocate(job.team(), 1).err().expect("a refusal").to_string();
+    assert!(error.contains("rank 1"), "{error}");
+    assert!(error.contains("HITHER_RMA_REDUCE_TEAMS") || job.rank() != Rank(1), "{error}");
+    job.team().barrier()
 }
 
 fn others(job: &Job) -> impl Iterator<Item = Rank> + Clone {

@@ -141,13 +141,14 @@ impl Wish<'_> {
     fn agree_on_terms(&self, valid: Result<()>) -> Result<()> {
         let kind = self.flavour as u64 | u64::from(self.different_sizes) << 8;
         let (bits, buffers) = (self.info.bits(), self.info.am_user_buffers.fingerprint());
-        let mine = [self.fingerprint, kind, bits, buffers, self.bytes, self.unit.into()];
+        let (bytes, unit, small) = (self.bytes, self.unit.into(), packet::small_teams());
+        let mine = [self.fingerprint, kind, bits, buffers, bytes, unit, small];
         let mut theirs = mine;
         self.team.broadcast(Rank(0), &mut theirs)?;
         self.team.agree(self.during, self.compare(mine, theirs).and(valid))
     }
 
-    fn compare(&self, mine: [u64; 6], theirs: [u64; 6]) -> Result<()> {
+    fn compare(&self, mine: [u64; 7], theirs: [u64; 7]) -> Result<()> {
         let names = [
             "the element type of a window",
             "the kind of a window",
@@ -155,9 +156,10 @@ impl Wish<'_> {
             "the hints am_user_buf for a window",
             "the length of a window",
             "the displacement unit of a window",
+            "the setting HITHER_RMA_REDUCE_TEAMS",
         ];
         let same_size = !self.different_sizes || self.info.same_size;
-        let must = [true, true, true, true, same_size, self.info.same_disp_unit];
+        let must = [true, true, true, true, same_size, self.info.same_disp_unit, true];
         let text = |i: usize, v: u64| match i {
             0 => format!("type fingerprint {v:#x}"),
             1 => kind_text(v),
@@ -165,9 +167,10 @@ impl Wish<'_> {
             3 if v == mine[3] => self.info.am_user_buffers.to_string(),
             3 => format!("others (fingerprint {v:#x})"),
             4 => format!("{} elements", v / self.element.max(1)),
-            _ => format!("{v} bytes"),
+            5 => format!("{v} bytes"),
+            _ => format!("{v} ranks"),
         };
-        match (0..6).find(|&i| must[i] && mine[i] != theirs[i]) {
+        match (0..7).find(|&i| must[i] && mine[i] != theirs[i]) {
             None => Ok(()),
             Some(i) => Err(Error::Mismatch {
                 what: names[i],

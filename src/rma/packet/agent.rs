@@ -57,6 +57,10 @@ pub(super) struct State {
     stuck: Option<(Slot, u8, Vec<u8>)>,
     /// Something waits for room at a peer, which rings nobody's bell.
     pub retry: bool,
+    /// Peers that are not believed any more, and have yet to be told so, by window.
+    untold: Vec<(WindowId, Slot)>,
+    /// Members are to be looked at even if nobody has died.
+    suspicious: bool,
     deaths: u32,
     broken: Option<String>,
 }
@@ -101,6 +105,8 @@ impl Agent {
             replies: Inlet::open(node, Channel::Replies)?,
             stuck: None,
             retry: false,
+            untold: Vec::new(),
+            suspicious: false,
             deaths: 0,
             broken: None,
         };
@@ -170,6 +176,7 @@ impl Agent {
         let mut state = self.enter()?;
         state.world.sites.insert(id, site);
         state.engine.add_window(id, me, size);
+        state.suspicious |= !state.world.distrust.is_empty();
         Ok(())
     }
 
@@ -361,14 +368,12 @@ impl State {
             found = true;
             let around = Around { node, world: &mut self.world };
             // Replies are always dealt with.
-            let _ = handle(&mut self.engine, around, from, kind, bytes)?;
+            if let Err(nonsense) = handle(&mut self.engine, around, from, kind, bytes) {
+                self.distrust(from, nonsense);
+            }
         }
         if let Some((from, kind, bytes)) = self.stuck.take() {
-            let around = Around { node, world: &mut self.world };
-            match handle(&mut self.engine, around, from, kind, &bytes)? {
-                Handled::Done => found = true,
-                Handled::Busy => self.stuck = Some((from, kind, bytes)),
-            }
+            found |= self.take(node, from, kind, &bytes);
         }
         for _ in 0..BATCH {
             if self.stuck.is_some() {
@@ -377,18 +382,63 @@ impl State {
             let Some((from, kind, bytes)) = self.requests.poll(node)? else { break };
             found = true;
             let around = Around { node, world: &mut self.world };
-            if handle(&mut self.engine, around, from, kind, bytes)? == Handled::Busy {
-                self.stuck = Some((from, kind, bytes.to_vec()));
+            match handle(&mut self.engine, around, from, kind, bytes) {
+                Ok(Handled::Busy) => self.stuck = Some((from, kind, bytes.to_vec())),
+                Ok(_) => {}
+                Err(nonsense) => self.distrust(from, nonsense),
             }
         }
+        self.tell_distrusted(node);
         let wants = self.engine.progress(&mut Around { node, world: &mut self.world });
         let wants = self.pump(node).unwrap_or(wants);
-        self.retry = wants || self.stuck.is_some();
+        self.retry = wants || self.stuck.is_some() || !self.untold.is_empty();
         let deaths = node.header().deaths.load(Ordering::Acquire);
-        if deaths != self.deaths && self.bury(node)? {
+        if (deaths != self.deaths || self.suspicious) && self.bury(node)? {
             found = true;
         }
         Ok(found)
+    }
+
+    /// Handles a request that was put aside; false if it has to wait on.
+    fn take(&mut self, node: &Node, from: Slot, kind: u8, bytes: &[u8]) -> bool {
+        let around = Around { node, world: &mut self.world };
+        match handle(&mut self.engine, around, from, kind, bytes) {
+            Ok(Handled::Busy) => {
+                self.stuck = Some((from, kind, bytes.to_vec()));
+                return false;
+            }
+            Ok(_) => {}
+            Err(nonsense) => self.distrust(from, nonsense),
+        }
+        true
+    }
+
+    /// Nothing that `peer` sends is believed any more.
+    fn distrust(&mut self, peer: Slot, nonsense: Nonsense) {
+        let (why, told) = match nonsense {
+            Nonsense::Packet(why) => (format!("rank {peer} sent one that is none: {why}"), false),
+            Nonsense::Refused => (format!("rank {peer} could not read what this rank sent"), true),
+        };
+        if self.world.distrust.note(peer, why) {
+            self.suspicious = true;
+            if !told {
+                let windows =
+                    self.world.sites.iter().filter(|(_, site)| site.rank_at(peer).is_some());
+                self.untold.extend(windows.map(|(id, _)| (*id, peer)));
+            }
+        }
+    }
+
+    /// Tells those who are not believed so, as far as there is room.
+    fn tell_distrusted(&mut self, node: &Node) {
+        let world = &mut self.world;
+        self.untold.retain(|(window, peer)| {
+            let Some(site) = world.sites.get(window) else { return false };
+            let result = Err(fault::distrusted());
+            let message = Message::Answer { seq: 0, acked: false, request: None, result };
+            let from = site.team.rank().0;
+            world.put(node, *peer, Packet { window: *window, from, message }) == Sent::Full
+        });
     }
 
     /// Has those pump that have something to send; whether the engine wants to be asked again, if
@@ -423,11 +473,16 @@ impl State {
     fn bury(&mut self, node: &Node) -> Result<bool> {
         // Who is found gone now had sent everything before: it is in the inboxes.
         let deaths = node.header().deaths.load(Ordering::Acquire);
+        self.suspicious = false;
         let mut gone = Vec::new();
         for (id, site) in &mut self.world.sites {
             let me = site.team.rank();
             for rank in site.team.ranks().filter(|rank| *rank != me) {
-                let is_dead = site.team.slot_of(rank).is_ok_and(|slot| node.is_dead(slot));
+                let distrust = &self.world.distrust;
+                let is_dead = site
+                    .team
+                    .slot_of(rank)
+                    .is_ok_and(|slot| node.is_dead(slot) || distrust.has(slot));
                 if site.buried.contains(&rank.0) || !(is_dead || site.block.has_gone(rank.0)) {
                     continue;
                 }
@@ -440,6 +495,7 @@ impl State {
             }
         }
         if !gone.is_empty() && !self.drain(node)? {
+            self.suspicious = true;
             return Ok(false);
         }
         self.deaths = deaths;
@@ -458,12 +514,10 @@ impl State {
     /// Takes all that has arrived before the call; false if a request blocks those behind it. What
     /// others send meanwhile does not prolong it.
     fn drain(&mut self, node: &Node) -> Result<bool> {
-        if let Some((from, kind, bytes)) = self.stuck.take() {
-            let around = Around { node, world: &mut self.world };
-            if handle(&mut self.engine, around, from, kind, &bytes)? == Handled::Busy {
-                self.stuck = Some((from, kind, bytes));
-                return Ok(false);
-            }
+        if let Some((from, kind, bytes)) = self.stuck.take()
+            && !self.take(node, from, kind, &bytes)
+        {
+            return Ok(false);
         }
         let (mut replies, mut requests) = (false, false);
         for _ in 0..MOST_IN_INBOX {
@@ -472,7 +526,9 @@ impl State {
                 break;
             };
             let around = Around { node, world: &mut self.world };
-            let _ = handle(&mut self.engine, around, from, kind, bytes)?;
+            if let Err(nonsense) = handle(&mut self.engine, around, from, kind, bytes) {
+                self.distrust(from, nonsense);
+            }
         }
         for _ in 0..MOST_IN_INBOX {
             let Some((from, kind, bytes)) = self.requests.poll(node)? else {
@@ -480,9 +536,13 @@ impl State {
                 break;
             };
             let around = Around { node, world: &mut self.world };
-            if handle(&mut self.engine, around, from, kind, bytes)? == Handled::Busy {
-                self.stuck = Some((from, kind, bytes.to_vec()));
-                return Ok(false);
+            match handle(&mut self.engine, around, from, kind, bytes) {
+                Ok(Handled::Busy) => {
+                    self.stuck = Some((from, kind, bytes.to_vec()));
+                    return Ok(false);
+                }
+                Ok(_) => {}
+                Err(nonsense) => self.distrust(from, nonsense),
             }
         }
         Ok(!replies && !requests)
@@ -508,9 +568,12 @@ impl Outgoing for Out<'_> {
             Poll::Pending => self.blocked = true,
             Poll::Ready(_) => self.sent = true,
         }
-        let (node, sites) = (self.around.node, &self.around.world.sites);
-        given.map_err(|trouble| match sites.get(&self.window) {
-            Some(site) => fault::trouble_of(node, &site.block, "an active message", trouble),
+        let (node, world) = (self.around.node, &*self.around.world);
+        given.map_err(|trouble| match world.sites.get(&self.window) {
+            Some(site) => {
+                let (block, distrust) = (&site.block, &world.distrust);
+                fault::trouble_of(node, block, distrust, "an active message", trouble)
+            }
             None => fault::gone("an active message", target),
         })
     }
@@ -533,32 +596,61 @@ impl Outgoing for Out<'_> {
     }
 }
 
-/// Gives a packet to the engine, after checking that it comes from where it says.
+/// What makes a peer one that is not believed any more.
+enum Nonsense {
+    /// A packet that cannot be read, or that makes no sense where it arrives.
+    Packet(String),
+    /// It said that of this process.
+    Refused,
+}
+
+impl From<Error> for Nonsense {
+    fn from(error: Error) -> Nonsense {
+        Nonsense::Packet(match error {
+            Error::Incompatible { why, .. } => why,
+            other => other.to_string(),
+        })
+    }
+}
+
+/// Gives a packet to the engine, after checking that it comes from where it says. What comes from
+/// a peer that is not believed is dropped.
 fn handle(
     engine: &mut Engine,
     mut around: Around<'_>,
     from: Slot,
     kind: u8,
     bytes: &[u8],
-) -> Result<Handled> {
+) -> std::result::Result<Handled, Nonsense> {
+    if around.world.distrust.has(from) {
+        return Ok(Handled::Done);
+    }
     let packet = wire::decode(kind, bytes)?;
+    if let Message::Answer { result: Err(fault), .. } = &packet.message
+        && fault::is_distrusted(fault)
+    {
+        return Err(Nonsense::Refused);
+    }
     let Some(site) = around.world.sites.get(&packet.window) else {
         return Ok(refuse(around, from, &packet));
     };
     let rank = match packet.from {
         // A process that does not have the window any more does not know its rank in it.
-        NOBODY => site.team.ranks().find(|rank| site.team.slot_of(*rank).is_ok_and(|s| s == from)),
+        NOBODY => site.rank_at(from),
         rank => Some(Rank(rank)).filter(|rank| {
             rank.0 < site.team.size() && site.team.slot_of(*rank).is_ok_and(|slot| slot == from)
         }),
     };
     let Some(rank) = rank else {
-        return Err(Error::Incompatible {
-            what: "a packet",
-            why: format!("rank {from} of the job sent one as rank {} of a window", packet.from),
-        });
+        let why = format!("it came as of rank {} of a window, which is another", packet.from);
+        return Err(Nonsense::Packet(why));
     };
-    Ok(engine.handle(&mut around, packet.window, rank.0, &packet.message))
+    match engine.handle(&mut around, packet.window, rank.0, &packet.message) {
+        Handled::Nonsense => {
+            Err(Nonsense::Packet("it is of a barrier or reduction that is not due".into()))
+        }
+        handled => Ok(handled),
+    }
 }
 
 /// Sender's rank in answers of a process that does not have the window.

@@ -1,5 +1,6 @@
 //! Why a target did not carry an operation out: how it travels, and the error it becomes.
 
+use super::distrust::Distrust;
 use crate::base::{Error, Rank};
 use crate::rma::block::WindowBlock;
 pub(super) use crate::rma::remote::gone;
@@ -11,6 +12,7 @@ const CLOSED: u16 = 2;
 const MALFORMED: u16 = 3;
 const MISALIGNED: u16 = 4;
 const REFUSED: u16 = 5;
+const DISTRUSTED: u16 = 6;
 
 /// The bytes `start..end` lie outside of the `len` there are; told in elements.
 pub(super) fn out_of_bounds(start: u64, end: u64, len: u64, element: u32) -> Fault {
@@ -26,6 +28,16 @@ pub(super) fn closed() -> Fault {
 /// The packet made no sense; `why` tells the places in the code apart.
 pub(super) fn malformed(why: u64) -> Fault {
     Fault { code: MALFORMED, details: [why, 0, 0] }
+}
+
+/// Nothing that the origin sends is believed any more.
+pub(super) fn distrusted() -> Fault {
+    Fault { code: DISTRUSTED, details: [0; 3] }
+}
+
+/// Whether it says so.
+pub(super) fn is_distrusted(fault: &Fault) -> bool {
+    fault.code == DISTRUSTED
 }
 
 /// Elements are not where they can be updated atomically.
@@ -69,19 +81,26 @@ pub(super) fn is_closed(fault: &Fault) -> bool {
 pub(super) fn trouble_of(
     node: &Node,
     block: &WindowBlock,
+    distrust: &Distrust,
     during: &'static str,
     trouble: Trouble,
 ) -> Error {
+    // Who has dropped a window of which a member died did so because of that.
+    let dropped = |rank| {
+        let members = block.team.ranks().filter_map(|rank| block.team.slot_of(rank).ok());
+        match (block.cause_of(rank), node.check(members, during)) {
+            (Some(slot), _) => node.died(slot, during),
+            (None, Err(error @ Error::RankDied { .. })) => error,
+            _ => gone(during, Rank(rank)),
+        }
+    };
     match trouble {
         Trouble::Dead(rank) => match block.team.slot_of(Rank(rank)) {
             Ok(slot) if node.is_dead(slot) => node.died(slot, during),
-            // It has dropped the window, perhaps because of a death.
-            Ok(_) => match block.cause_of(rank) {
-                Some(slot) => node.died(slot, during),
-                None => gone(during, Rank(rank)),
-            },
+            Ok(slot) => distrust.error(slot).unwrap_or_else(|| dropped(rank)),
             Err(unknown) => unknown,
         },
+        Trouble::Remote(rank, fault) if is_closed(&fault) => dropped(rank),
         Trouble::Remote(rank, fault) => error(during, Rank(rank), fault),
         Trouble::Misuse(why) => Error::Misuse { what: during, why: why.into() },
     }

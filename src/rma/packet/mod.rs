@@ -19,10 +19,15 @@
 //! while the answer to the first finds no room; replies are always taken at once, which needs no
 //! room anywhere. So two processes that flood each other always go on, and no queue of packets
 //! exists beside the inboxes, the engine's pools, and one request that waits per process.
+//!
+//! **What a peer's nonsense ends.** A packet that cannot be read, or makes no sense where it
+//! arrives, says that its sender cannot be relied on: from then on it counts as gone in all windows
+//! that it shares with this process, and is told so ([`distrust`]). All others go on.
 
 mod agent;
 mod body;
 mod cut;
+mod distrust;
 mod execute;
 mod fault;
 mod remote;
@@ -36,10 +41,20 @@ pub(crate) mod dice;
 mod foreign_tests;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod trust_tests;
 
 pub(crate) use remote::open;
 
 use crate::link::MAX_MESSAGE;
+use crate::rma::runtime::Limits;
+
+/// Largest team whose fences use the reduce-scatter. Of all settings of this path the one that all
+/// members of a window must have alike: they would wait for messages that others never send.
+pub(crate) fn small_teams() -> u64 {
+    // What cannot be used is reported when the path is opened.
+    Limits::from_settings().map_or(u64::MAX, |limits| limits.reduce_teams.into())
+}
 
 /// Largest body of an operation, and largest answer.
 pub(super) const MOST_BODY: usize = MAX_MESSAGE - wire::HEADER;

@@ -2,6 +2,7 @@
 
 use super::agent::{Agent, Entered, State};
 use super::cut::{Cutter, land};
+use super::distrust::Distrust;
 use super::thread::RETRY;
 use super::world::{Around, Site, short};
 use super::{MOST_BODY, fault};
@@ -35,6 +36,7 @@ struct Packets {
     /// synchronised as for mapped memory, which some parts are, and for the engine one epoch on
     /// all parts is open as long as the window is.
     synchronises: bool,
+    distrust: Arc<Distrust>,
     /// Who performs what is no one-sided operation.
     foreign: OnceLock<Arc<dyn Foreign>>,
 }
@@ -66,7 +68,8 @@ pub(crate) fn open(
     };
     agent.add(&node, id, site)?;
     let (block, foreign) = (block.clone(), OnceLock::new());
-    let packets = Packets { node, agent, id, team, block, synchronises: all, foreign };
+    let distrust = agent.enter()?.world.distrust.clone();
+    let packets = Packets { node, agent, id, team, block, synchronises: all, distrust, foreign };
     if !all {
         packets.ask("making a window", |e, around, id| e.lock_all(around, id, true))?;
     }
@@ -75,7 +78,7 @@ pub(crate) fn open(
 
 impl Packets {
     fn error(&self, during: &'static str, trouble: Trouble) -> Error {
-        fault::trouble_of(&self.node, &self.block, during, trouble)
+        fault::trouble_of(&self.node, &self.block, &self.distrust, during, trouble)
     }
 
     /// Members, numbered as in the job.
@@ -457,7 +460,7 @@ impl Remote for Packets {
     }
 
     fn refusal(&self, during: &'static str, target: Rank, fault: Fault) -> (Error, bool) {
-        (fault::error(during, target, fault), fault::is_closed(&fault))
+        (self.error(during, Trouble::Remote(target.0, fault)), fault::is_closed(&fault))
     }
 
     fn counters(&self) -> Vec<(&'static str, u64)> {

@@ -4,7 +4,7 @@
 //!  0 version u8 | flags u8 | riders, fault code or number u16 | sender's rank u32
 //!  8 window u64
 //! 16 seq, instance or dead rank u64
-//! 24 request u64
+//! 24 request u64, or the complement of an instance
 //! 32 tail: an operation's or a note's body, an answer's data or the details of its fault, counts
 //! ```
 //! The message's kind travels in the label of the ring's message. Little-endian. Whoever reads
@@ -122,10 +122,15 @@ impl Packet<'_> {
             }
             Message::Barrier { instance, round: number } => {
                 round[0] = *number;
-                (BARRIER, Head { seq: *instance, ..Head::default() }, &round[..])
+                (
+                    BARRIER,
+                    Head { seq: *instance, request: !instance, ..Head::default() },
+                    &round[..],
+                )
             }
             Message::Reduce { instance, round, counts } => {
-                let head = Head { code: (*round).into(), seq: *instance, ..Head::default() };
+                let code = (*round).into();
+                let head = Head { flags: 0, code, seq: *instance, request: !instance };
                 (REDUCE, head, counts)
             }
             Message::Note { body } => (NOTE, Head::default(), body),
@@ -201,11 +206,13 @@ pub(super) fn decode(kind: u8, bytes: &[u8]) -> Result<Packet<'_>> {
         GAVE_UP => (0, true, true, false),
         _ => return Err(unexpected()),
     };
+    // What is wrong in one of these is waited for by everybody.
+    let counts = matches!(kind, BARRIER | REDUCE);
     if flags & !allowed != 0
         || !has_code && code != 0
         || !has_seq && seq != 0
         || !has_tail && !tail.is_empty()
-        || request.is_none() && id != 0
+        || request.is_none() && id != if counts { !seq } else { 0 }
     {
         return Err(unexpected());
     }
@@ -335,5 +342,23 @@ mod tests {
             }
         }
         assert!(good > 10_000 && refused > 10_000, "{good} {refused}");
+    }
+
+    #[test]
+    fn a_damaged_instance_shows() {
+        for message in [
+            Message::Barrier { instance: 6, round: 1 },
+            Message::Reduce { instance: 3, round: 0, counts: &[0; 4] },
+        ] {
+            let packet = Packet { window: WindowId(9), from: 1, message };
+            let mut bytes = Vec::new();
+            let kind = packet.encode(&mut bytes);
+            assert_eq!(decode(kind, &bytes).unwrap(), packet);
+            for bit in 16 * 8..32 * 8 {
+                bytes[bit / 8] ^= 1 << (bit % 8);
+                assert!(decode(kind, &bytes).is_err(), "bit {bit}");
+                bytes[bit / 8] ^= 1 << (bit % 8);
+            }
+        }
     }
 }

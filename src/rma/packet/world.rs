@@ -1,5 +1,6 @@
 //! What surrounds the engine in this process: outlets, windows, and data on its way.
 
+use super::distrust::Distrust;
 use super::wire::Packet;
 use super::{execute, fault};
 use crate::base::{Deadline, Error, Rank, Result, Slot};
@@ -31,6 +32,13 @@ pub(super) struct Site {
     pub dropped: HashMap<u32, Deadline>,
 }
 
+impl Site {
+    /// The rank of a member.
+    pub fn rank_at(&self, slot: Slot) -> Option<Rank> {
+        self.team.ranks().find(|rank| self.team.slot_of(*rank).is_ok_and(|at| at == slot))
+    }
+}
+
 /// Data that was asked for.
 #[derive(Debug)]
 enum Claim {
@@ -55,6 +63,8 @@ pub(super) struct World {
     requests: Outlet,
     replies: Outlet,
     pub sites: HashMap<WindowId, Site>,
+    /// Shared with the windows' calls.
+    pub distrust: Arc<Distrust>,
     /// The [`Site::foreign`] of those sites that have one, to be asked after each look.
     pub foreigners: Vec<(WindowId, Arc<dyn Foreign>)>,
     claims: HashMap<u64, Claim>,
@@ -73,6 +83,7 @@ impl World {
             requests,
             replies,
             sites: HashMap::new(),
+            distrust: Arc::default(),
             foreigners: Vec::new(),
             claims: HashMap::new(),
             gatherings: HashMap::new(),

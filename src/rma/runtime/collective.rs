@@ -87,6 +87,11 @@ impl Barriers {
         }
     }
 
+    /// Whether there is such a round.
+    pub fn has_round(&self, round: u8) -> bool {
+        round < rounds(self.size)
+    }
+
     /// Whether somebody has begun it.
     pub fn begun(&mut self, instance: u64) -> bool {
         self.at(instance).is_some_and(|slot| slot.got != 0)

@@ -367,6 +367,7 @@ impl Engine {
             Class::Request => {
                 handled = window.handle_request(&mut self.shared, host, from, message);
             }
+            Class::Reply if !window.due(message) => handled = Handled::Nonsense,
             Class::Reply => {
                 if !window.handle_reply(&mut self.shared, host, from, message) {
                     self.shared.counters.strays += 1;
@@ -376,6 +377,9 @@ impl Engine {
         }
         if window.again || handled == Handled::Busy {
             self.activate(id);
+        }
+        if handled == Handled::Nonsense {
+            self.shared.counters.strays += 1;
         }
         handled
     }

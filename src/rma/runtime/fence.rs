@@ -104,6 +104,20 @@ impl Fence {
         begin
     }
 
+    /// Whether a member can have come to the reduction of an epoch: it is one epoch ahead at most,
+    /// since it ends an epoch only after this rank has taken part. One that comes late is harmless:
+    /// of a fence that others ended by asserting that there was nothing to end.
+    fn reduces(&self, instance: u64) -> bool {
+        instance <= self.number.saturating_add(1)
+    }
+
+    /// The same for a barrier. An opening one may come late: the end of its epoch overtakes it. A
+    /// member may open the epoch after next: the closing barrier, in which this rank may still be,
+    /// is the next one's opening, too, and that epoch may end without another.
+    fn bars(&self, instance: u64) -> bool {
+        instance <= self.opening_barrier().saturating_add(4)
+    }
+
     fn opening_barrier(&self) -> u64 {
         2 * self.number
     }
@@ -114,6 +128,19 @@ impl Fence {
 }
 
 impl Window {
+    /// Whether a reply can be one of a collective machine at this time, if it claims to be.
+    pub fn due(&self, message: &Message<'_>) -> bool {
+        match *message {
+            Message::Barrier { instance, round } => {
+                self.fence.bars(instance) && self.barriers.has_round(round)
+            }
+            Message::Reduce { instance, round, .. } => {
+                self.fence.reduces(instance) && self.barriers.has_round(round)
+            }
+            _ => true,
+        }
+    }
+
     /// Takes part in the opening barrier if somebody has begun it.
     pub fn advance_opening<H: Host>(&mut self, shared: &mut Shared, host: &mut H) {
         let number = self.fence.opening_barrier();

@@ -65,4 +65,7 @@ pub enum Handled {
     /// A request that cannot be answered now: give it again after progress, before any later
     /// request of the same rank.
     Busy,
+    /// A round of a barrier or reduction that no member can have come to: the sender, or what
+    /// carries its messages, is not to be relied on. Nothing has been done.
+    Nonsense,
 }

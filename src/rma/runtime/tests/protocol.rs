@@ -544,11 +544,14 @@ fn calls_that_were_given_up_while_they_waited_do_not_spoil_those_that_follow() {
     let misuse = |answer: Poll<Result<(), Trouble>>| {
         assert!(matches!(answer, Poll::Ready(Err(Trouble::Misuse(_)))), "{answer:?}");
     };
-    // An unlock.
+    // An unlock. What comes next ends it first.
     world.lock(0, 1, LockKind::Exclusive);
     world.finish_operate(0, 1, Action::Put, (0, 1));
     assert!(world.call(0, |engine, port| engine.unlock(port, W, 1)).is_pending());
-    misuse(world.call(0, |engine, port| engine.fence(port, W, FenceFlags::default())));
+    assert!(
+        world.call(0, |engine, port| engine.fence(port, W, FenceFlags::default())).is_pending()
+    );
+    assert!(world.call(0, |engine, port| engine.lock_all(port, W, false)).is_pending());
     world.lock(0, 1, LockKind::Exclusive);
     world.finish_operate(0, 1, Action::Put, (0, 2));
     world.unlock(0, 1).unwrap();
@@ -557,9 +560,14 @@ fn calls_that_were_given_up_while_they_waited_do_not_spoil_those_that_follow() {
     world.lock(0, 1, LockKind::Exclusive);
     world.finish(0, |engine, port| engine.locked(port, W, 1)).unwrap();
     assert!(world.call(1, |engine, port| engine.lock_all(port, W, false)).is_pending());
-    misuse(world.call(1, |engine, port| engine.fence(port, W, FenceFlags::default())));
+    assert!(
+        world.call(1, |engine, port| engine.fence(port, W, FenceFlags::default())).is_pending()
+    );
     misuse(world.call(1, |engine, _| engine.start(W, &[0], false)));
-    misuse(world.call(1, |engine, port| engine.lock(port, W, 0, LockKind::Shared, false)));
+    assert!(world.call(1, |engine, port| engine.end_given_up(port, W)).is_pending());
+    assert!(
+        world.call(1, |engine, port| engine.lock(port, W, 0, LockKind::Shared, false)).is_pending()
+    );
     world.unlock(0, 1).unwrap();
     world.finish(1, |engine, port| engine.lock_all(port, W, false)).unwrap();
     world.finish(1, |engine, port| engine.unlock_all(port, W)).unwrap();
@@ -569,10 +577,20 @@ fn calls_that_were_given_up_while_they_waited_do_not_spoil_those_that_follow() {
         world.call(1, |engine, port| engine.lock(port, W, 1, kind, false))
     };
     assert!(own(&mut world, LockKind::Shared).is_pending());
-    misuse(own(&mut world, LockKind::Exclusive));
+    assert!(own(&mut world, LockKind::Exclusive).is_pending());
     world.unlock(0, 1).unwrap();
     world.lock(1, 1, LockKind::Shared);
     world.unlock(1, 1).unwrap();
+    // One on the own part, given up before it was granted, and then nothing of its kind.
+    world.lock(0, 1, LockKind::Exclusive);
+    world.finish(0, |engine, port| engine.locked(port, W, 1)).unwrap();
+    assert!(own(&mut world, LockKind::Shared).is_pending());
+    assert!(world.call(1, |engine, port| engine.end_given_up(port, W)).is_pending());
+    world.unlock(0, 1).unwrap();
+    world.finish(1, |engine, port| engine.end_given_up(port, W)).unwrap();
+    world.lock(0, 1, LockKind::Exclusive);
+    world.finish(0, |engine, port| engine.locked(port, W, 1)).unwrap();
+    world.unlock(0, 1).unwrap();
     world.settle();
 }
 
