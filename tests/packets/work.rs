@@ -37,7 +37,7 @@ pub fn rank(name: &str) {
 
 /// One rank has another bound: all are told which one, and no window comes of it.
 fn settings_differ(job: &Job) -> Result<()> {
-    let error = Window::<u64>::allocate(job.team(), 1).err().expect("a refusal").to_string();
+    let error = Window::<u64>::allocate(job.team(), 1).expect_err("a refusal").to_string();
     assert!(error.contains("rank 1"), "{error}");
     assert!(error.contains("HITHER_RMA_REDUCE_TEAMS") || job.rank() != Rank(1), "{error}");
     job.team().barrier()

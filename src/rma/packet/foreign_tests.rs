@@ -1,12 +1,12 @@
 //! The seam to the room above: what it issues arrives in order and within epochs, what it says
 //! comes back, refusals are told, and nothing is run once a window is gone.
 
+use crate::base::sync::{AtomicBool, Ordering};
 use crate::base::{Rank, Result};
 use crate::rma::foreign::{FIRST, Foreign, Outgoing};
 use crate::rma::runtime::{Fault, Sent};
 use crate::rma::{Info, LockKind, Medium, Window};
 use std::collections::{HashMap, VecDeque};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Poll, Waker};
 

@@ -1,8 +1,9 @@
 //! The calls of a window whose parts are reached by packets.
 
-use super::agent::{Agent, Entered, State};
+use super::agent::{Agent, Entered};
 use super::cut::{Cutter, land};
 use super::distrust::Distrust;
+use super::state::State;
 use super::thread::RETRY;
 use super::world::{Around, Site, short};
 use super::{MOST_BODY, fault};
