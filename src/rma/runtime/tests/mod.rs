@@ -1,6 +1,7 @@
 //! The engine in a simulated world.
 
 mod groups;
+mod locks;
 mod net;
 mod programs;
 mod protocol;
