@@ -63,7 +63,6 @@ impl Entry {
     }
 
     /// As [`Entry::find`], in a table that is held beyond its window.
-    #[expect(dead_code, reason = "for messages on parts that are away")]
     pub fn find_in(handlers: &Handlers, index: u32) -> Option<Arc<Entry>> {
         handlers.get(index)?.downcast().ok()
     }

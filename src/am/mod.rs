@@ -7,26 +7,19 @@
 //! run concurrently (§6.4.5).
 
 pub(crate) mod away;
-#[allow(dead_code)]
 mod body;
-#[allow(dead_code)]
 mod buffers;
 mod builder;
 pub(crate) mod call;
-#[allow(dead_code)]
 mod credit;
 pub(crate) mod entry;
-#[allow(dead_code)]
 mod extent;
 mod handler;
 mod issue;
 mod message;
-#[allow(dead_code)]
 mod order;
 mod origin;
-#[allow(dead_code)]
 mod pack;
-#[allow(dead_code)]
 mod place;
 pub(crate) mod plan;
 mod raw;
@@ -35,6 +28,7 @@ pub(crate) mod turn;
 #[cfg(test)]
 mod tests;
 
+pub use away::UserBuffer;
 pub use builder::{Handles, Message, VectorOutput};
 pub use call::{Call, RawCall, VectorCall};
 pub use handler::{Handler, VectorHandler};

@@ -43,7 +43,6 @@ pub(super) unsafe fn run(core: &Core, plan: &Plan<'_>, at: *mut u8) -> Result<()
 ///
 /// # Safety
 /// As for [`run`].
-#[expect(dead_code, reason = "for messages on parts that are away")]
 pub(super) unsafe fn on_copy(core: &Core, plan: &Plan<'_>, at: *mut u8) -> Result<()> {
     let work = Work::new(plan)?;
     // SAFETY: the caller's.

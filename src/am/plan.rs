@@ -100,10 +100,8 @@ pub(crate) struct Persistent<'m> {
     /// What belongs to it, around the displacement.
     pub shape: Shape<'m>,
     /// The bytes of the target's part that it lies in, from the displacement on.
-    #[expect(dead_code, reason = "for messages on parts that are away")]
     pub lower: isize,
     /// One past the last of them.
-    #[expect(dead_code, reason = "for messages on parts that are away")]
     pub upper: isize,
 }
 
@@ -135,12 +133,10 @@ pub(crate) struct Plan<'m> {
     /// The output looks alike on both sides.
     pub same_output: bool,
     /// Where the handler runs.
-    #[expect(dead_code, reason = "for messages on parts that are away")]
     pub placement: Placement,
     /// Other messages on the target may run meanwhile.
     pub concurrent: bool,
     /// The target is locked exclusively.
-    #[expect(dead_code, reason = "for messages on parts that are away")]
     pub exclusive: bool,
 }
 
@@ -197,7 +193,7 @@ pub(super) fn whole_elements<T>(shape: Shape<'_>) -> Result<(isize, isize)> {
     whole(shape, size_of::<T>())
 }
 
-fn whole(shape: Shape<'_>, size: usize) -> Result<(isize, isize)> {
+pub(super) fn whole(shape: Shape<'_>, size: usize) -> Result<(isize, isize)> {
     let size = size.max(1).cast_signed();
     let (lower, upper) = shape.true_bounds()?;
     Ok((lower.div_euclid(size) * size, upper.saturating_add(size - 1).div_euclid(size) * size))

@@ -49,7 +49,7 @@ pub(crate) fn take<R>(
     }
     let env = &**core.block.team.node();
     if !line.am_lock.take_alone(env.slot()) {
-        return take_in_line(core, target, work);
+        return in_line(core, target, true, work);
     }
     // Nobody died with it: it was given back.
     let alone = Alone { lock: &line.am_lock, env };
@@ -62,10 +62,15 @@ pub(crate) fn take<R>(
     Ok(done)
 }
 
-/// As [`take`], where others have the lock or want it.
+/// As [`take`], for work that is no handler: nobody else's copy of the part is the worse for it.
+pub(crate) fn look<R>(core: &Core, target: Rank, work: impl FnOnce() -> R) -> Result<R> {
+    in_line(core, target, false, work)
+}
+
+/// As [`take`], where others may have the lock or want it.
 #[cold]
 #[inline(never)]
-fn take_in_line<R>(core: &Core, target: Rank, work: impl FnOnce() -> R) -> Result<R> {
+fn in_line<R>(core: &Core, target: Rank, counts: bool, work: impl FnOnce() -> R) -> Result<R> {
     let (line, env) = (core.block.part(target.0), &**core.block.team.node());
     let guard = line.am_lock.lock(env, core.block.team.deadline())?;
     fence_after_rmw();
@@ -74,7 +79,9 @@ fn take_in_line<R>(core: &Core, target: Rank, work: impl FnOnce() -> R) -> Resul
     }
     sound(target, line.poison.load(Ordering::Relaxed))?;
     let done = work();
-    count(line);
+    if counts {
+        count(line);
+    }
     drop(guard);
     fence_after_rmw();
     Ok(done)

@@ -6,6 +6,7 @@ use std::cell::Cell;
 
 thread_local! {
     static INSIDE: Cell<bool> = const { Cell::new(false) };
+    static UPDATED: Cell<bool> = const { Cell::new(false) };
 }
 
 /// Marks this thread as inside a handler until dropped.
@@ -46,4 +47,15 @@ fn refused(what: &'static str) -> Error {
               output and let the origin go on from there"
             .into(),
     }
+}
+
+/// This thread updates an element of a window through a view, atomically. Cost: one store.
+#[inline]
+pub fn note_update() {
+    UPDATED.set(true);
+}
+
+/// Whether this thread has done so since it last asked.
+pub fn take_update() -> bool {
+    UPDATED.replace(false)
 }

@@ -73,6 +73,18 @@ settings! {
     /// Who carries out one-sided operations that arrive as packets: a thread of the library that
     /// sleeps until some arrive (thread), or only the program's own calls of the library (calls).
     PROGRESS = "HITHER_PROGRESS", "thread", "thread or calls";
+    /// Active messages by packets: room at each target that every origin has without asking, while
+    /// it has messages there. The same at all ranks.
+    AM_SYSTEM_BUFFER = "HITHER_AM_SYSTEM_BUFFER", "32K", "bytes";
+    /// Active messages by packets: input or output, whichever is more, that is sent as one unit of
+    /// work, in whole segments; 0 means as much as a packet holds.
+    AM_UNIT = "HITHER_AM_UNIT", "0", "bytes";
+    /// Active messages with variable output: how much of it must be filled before it is sent whole
+    /// instead of packed; 0 never packs, 1 always.
+    AM_PACK = "HITHER_AM_PACK", "0.8", "0 to 1";
+    /// Active messages by packets: threads that run handlers in a target. More than one is of use
+    /// where messages may run at the same time.
+    AM_THREADS = "HITHER_AM_THREADS", "1", "threads";
     /// Work lost by updating a window's elements one by one atomically, or under locks where
     /// single ones are updated, after which the window changes to the other way. 0 changes with
     /// every occasion.

@@ -17,6 +17,7 @@
 
 use super::runtime::{Fault, Sent};
 use crate::base::{Rank, Result};
+use std::any::Any;
 use std::fmt::Debug;
 use std::task::{Poll, Waker};
 
@@ -24,8 +25,11 @@ use std::task::{Poll, Waker};
 /// their version, 1.
 pub(crate) const FIRST: u8 = 2;
 
+/// Code of the fault that says that the target has dropped the window.
+pub(crate) const CLOSED: u16 = 2;
+
 /// What the room above does for one window. See the [module](self).
-pub(crate) trait Foreign: Debug + Send + Sync {
+pub(crate) trait Foreign: Any + Debug + Send + Sync {
     /// An operation of `origin` has arrived, in the order in which it was issued. Nothing in
     /// `body` is to be trusted.
     ///
@@ -50,11 +54,12 @@ pub(crate) trait Foreign: Debug + Send + Sync {
     /// Whether it did anything.
     fn pump(&self, out: &mut dyn Outgoing) -> bool;
 
-    /// Whether everything that this process has issued at `target` (anywhere for `None`) is done.
+    /// Whether everything that this process has issued at `target` (anywhere for `None`) is done;
+    /// asked by flushes and at the end of epochs (`ends`).
     ///
     /// # Errors
     /// The first thing that went wrong there and that nobody else was told, once, when all is done.
-    fn idle(&self, target: Option<Rank>) -> Result<bool>;
+    fn idle(&self, target: Option<Rank>, ends: bool) -> Result<bool>;
 
     /// The wait for [`Foreign::idle`] at the end of an epoch was given up: what has not been sent
     /// will not be.
@@ -73,7 +78,6 @@ pub(crate) trait Foreign: Debug + Send + Sync {
     fn counters(&self) -> Vec<(&'static str, u64)>;
 }
 
-#[allow(dead_code)] // Called by what the room above will attach.
 /// The ways out of a process, while the engine's lock is held.
 pub(crate) trait Outgoing {
     /// Issues an operation within the open epoch; it may be kept until there is more, or the epoch

@@ -15,7 +15,6 @@
 
 use super::foreign::Foreign;
 use super::ops::transfer::Action;
-use super::runtime::Fault;
 use crate::base::{Error, Rank, Result};
 use crate::layout::{Kind, Shape};
 use std::fmt::Debug;
@@ -118,7 +117,6 @@ pub(crate) struct Locking {
 ///
 /// Waits notice dead peers ([`crate::Error::RankDied`]) and take the team's deadline. Operations
 /// by one process on one target's part are carried out there in the order of the calls.
-#[allow(dead_code)] // Those for `Foreign`, which the room above will call.
 pub(crate) trait Remote: Debug + Send + Sync {
     /// Posts an operation.
     ///
@@ -211,9 +209,12 @@ pub(crate) trait Remote: Debug + Send + Sync {
     /// Most bytes of the body of an operation or note.
     fn most_body(&self) -> usize;
 
-    /// The error that a refusal of `target` stands for, and whether it is that the target has
-    /// dropped the window.
-    fn refusal(&self, during: &'static str, target: Rank, fault: Fault) -> (Error, bool);
+    /// What was attached.
+    fn attached(&self) -> Option<&Arc<dyn Foreign>>;
+
+    /// Takes what has arrived, and sends what is to be sent; whether there is a thread that does,
+    /// too.
+    fn look(&self) -> Result<bool>;
 
     /// What this process has done on all such windows, and what it holds: names and values.
     fn counters(&self) -> Vec<(&'static str, u64)>;
@@ -234,7 +235,7 @@ pub(crate) trait OwnPart: Debug + Send + Sync {
 }
 
 /// The error about a member that has dropped the window while it is wanted there.
-pub(super) fn gone(what: &'static str, target: Rank) -> Error {
+pub(crate) fn gone(what: &'static str, target: Rank) -> Error {
     Error::Misuse {
         what,
         why: format!(

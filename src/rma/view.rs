@@ -2,7 +2,7 @@
 //! part that an active message's handler works on.
 
 use super::accumulate::{Element, Updates};
-use crate::base::{Error, Rank, Result};
+use crate::base::{Error, Rank, Result, reentry};
 use crate::layout::Datum;
 use crate::layout::op::{Op, check_op};
 use crate::shm::copy::{copy_in, copy_out};
@@ -128,6 +128,7 @@ impl<T: Element> View<'_, T> {
     pub fn fetch_and_op(&self, index: usize, op: Op, value: T) -> Result<T> {
         check_op::<T>(op)?;
         let at = self.at("View::fetch_and_op", index, 1)?;
+        reentry::note_update();
         // SAFETY: in bounds, aligned, of the owner's part.
         unsafe { self.domain.fetch_op(self.owner, at, op, value) }
     }
@@ -137,6 +138,7 @@ impl<T: Element> View<'_, T> {
     #[inline]
     pub fn compare_and_swap(&self, index: usize, expected: T, new: T) -> Result<T> {
         let at = self.at("View::compare_and_swap", index, 1)?;
+        reentry::note_update();
         // SAFETY: in bounds, aligned, of the owner's part.
         unsafe { self.domain.compare_swap(self.owner, at, expected, new) }
     }

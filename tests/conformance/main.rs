@@ -71,12 +71,12 @@ fn cases(way: &str) -> Vec<Case> {
     ]
     .into_iter()
     .flatten()
-    .chain(active::written(way));
+    .chain(active::written());
     let written = written.chain(synchronisation::cases());
     let written = written.filter(|(name, _)| way == WAYS[0] || !MAPPED.contains(name));
     let mut all: Vec<Case> =
         written.map(|&(name, run)| Case { name: name.to_owned(), run: Box::new(run) }).collect();
-    all.extend(active::generated(way));
+    all.extend(active::generated());
     let chooses =
         |case: &Case| case.name.ends_with("/packets") || case.name.starts_with("gen/absurd/");
     all.extend(generated::cases().into_iter().filter(|case| way == WAYS[0] || !chooses(case)));

@@ -3,12 +3,12 @@
 use super::distrust::Distrust;
 use crate::base::{Error, Rank};
 use crate::rma::block::WindowBlock;
+use crate::rma::foreign::CLOSED;
 pub(super) use crate::rma::remote::gone;
 use crate::rma::runtime::{Fault, Trouble};
 use crate::shm::node::Node;
 
 const OUT_OF_BOUNDS: u16 = 1;
-const CLOSED: u16 = 2;
 const MALFORMED: u16 = 3;
 const MISALIGNED: u16 = 4;
 const REFUSED: u16 = 5;
@@ -70,11 +70,6 @@ pub(super) fn error(what: &'static str, target: Rank, fault: Fault) -> Error {
             why: format!("rank {target} refused it in {what} (code {}, {a})", fault.code),
         },
     }
-}
-
-/// Whether it says that the target has dropped the window.
-pub(super) fn is_closed(fault: &Fault) -> bool {
-    fault.code == CLOSED
 }
 
 /// The error that `trouble` stands for.

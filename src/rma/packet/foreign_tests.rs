@@ -107,7 +107,7 @@ impl Foreign for Echo {
         did
     }
 
-    fn idle(&self, _target: Option<Rank>) -> Result<bool> {
+    fn idle(&self, _target: Option<Rank>, _ends: bool) -> Result<bool> {
         let mut state = self.state.lock().unwrap();
         let done = state.answered == state.issued;
         match state.failed.take() {
@@ -169,25 +169,25 @@ fn what_is_issued_arrives_in_order_and_is_waited_for() {
             }
             epoch.put(Rank(0), 0, &[1]).unwrap();
             epoch.flush_all().unwrap();
-            assert!(echo.idle(None).unwrap());
+            assert!(echo.idle(None, false).unwrap());
             issue((job.rank().0 + 1) % 3, 100);
             epoch.unlock_all().unwrap();
-            assert!(echo.idle(None).unwrap());
+            assert!(echo.idle(None, false).unwrap());
 
             let lock = window.lock(Rank(1), LockKind::Exclusive).unwrap();
             issue(1, most);
             lock.unlock().unwrap();
-            assert!(echo.idle(None).unwrap());
+            assert!(echo.idle(None, false).unwrap());
 
             let fence = window.fence().unwrap();
             issue(2, 1000);
             issue(0, 1);
             fence.end().unwrap();
-            assert!(echo.idle(None).unwrap());
+            assert!(echo.idle(None, false).unwrap());
         }
         // Without an epoch nothing goes out, and that is told.
         issue(0, 0);
-        let error = remote.drive("a test", &mut || match echo.idle(None) {
+        let error = remote.drive("a test", &mut || match echo.idle(None, false) {
             Ok(false) => None,
             Ok(true) => Some(Ok(())),
             Err(error) => Some(Err(error)),

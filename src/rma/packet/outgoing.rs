@@ -8,7 +8,6 @@ use crate::rma::runtime::{Engine, Sent, WindowId};
 use std::task::{Poll, Waker};
 
 /// What [`Foreign::pump`](crate::rma::foreign::Foreign::pump) sends through.
-#[allow(dead_code)] // Read by what the room above will attach.
 pub(super) struct Out<'a> {
     pub engine: &'a mut Engine,
     pub around: Around<'a>,

@@ -16,7 +16,7 @@ use crate::rma::epoch::Assertions;
 use crate::rma::foreign::Foreign;
 use crate::rma::info::Info;
 use crate::rma::remote::{Landing, Locking, Operation, OwnPart, Remote, Ticket};
-use crate::rma::runtime::{Engine, Fault, FenceFlags, LockKind, Trouble, WindowId};
+use crate::rma::runtime::{Engine, FenceFlags, LockKind, Trouble, WindowId};
 use crate::shm::node::Node;
 use std::collections::VecDeque;
 use std::sync::{Arc, OnceLock};
@@ -152,8 +152,8 @@ impl Packets {
     /// it does not wait for.
     fn settle(&self, during: &'static str, target: Option<Rank>, ends: bool) -> Result<()> {
         let Some(foreign) = self.foreign.get() else { return Ok(()) };
-        let settled = match foreign.idle(target) {
-            Ok(false) => self.drive(during, |_| match foreign.idle(target) {
+        let settled = match foreign.idle(target, ends) {
+            Ok(false) => self.drive(during, |_| match foreign.idle(target, ends) {
                 Ok(false) => Poll::Pending,
                 Ok(true) => Poll::Ready(Ok(())),
                 Err(error) => Poll::Ready(Err(error)),
@@ -460,8 +460,21 @@ impl Remote for Packets {
         MOST_BODY
     }
 
-    fn refusal(&self, during: &'static str, target: Rank, fault: Fault) -> (Error, bool) {
-        (self.error(during, Trouble::Remote(target.0, fault)), fault::is_closed(&fault))
+    fn attached(&self) -> Option<&Arc<dyn Foreign>> {
+        self.foreign.get()
+    }
+
+    fn look(&self) -> Result<bool> {
+        let mut state = self.agent.enter()?;
+        let found = state.look(&self.node)?;
+        let left = state.retry;
+        self.leave(state, found, 0);
+        self.agent.looks.fetch_add(1, crate::base::sync::Ordering::Relaxed);
+        if left {
+            // Nobody rings when there is room elsewhere.
+            doorbell(&self.node, self.node.slot()).notify();
+        }
+        Ok(self.agent.threaded())
     }
 
     fn counters(&self) -> Vec<(&'static str, u64)> {

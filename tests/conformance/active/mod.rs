@@ -10,10 +10,7 @@ mod shapes;
 
 use crate::{Case, Written};
 use family::{Kind, Sync, exchange};
-use hither::{Error, Info, Job, Rank, Result, Window};
-
-/// Whether messages reach parts that are reached by packets.
-const BY_PACKETS: bool = false;
+use hither::{Info, Job};
 
 /// Orders that messages may be wanted to keep.
 const ORDERS: [&str; 8] = [
@@ -27,31 +24,13 @@ const ORDERS: [&str; 8] = [
     "sameop,diffop,sameam",
 ];
 
-/// Written cases, for a way.
-pub fn written(way: &str) -> impl Iterator<Item = &'static Written> {
-    let refused: &[Written] = &[("am_is_refused_by_packets", refused)];
-    let run = BY_PACKETS || way == crate::WAYS[0];
-    let cases = if run { [basic::CASES, errors::CASES, kinds::CASES] } else { [refused, &[], &[]] };
-    cases.into_iter().flatten()
+/// Written cases.
+pub fn written() -> impl Iterator<Item = &'static Written> {
+    [basic::CASES, errors::CASES, kinds::CASES].into_iter().flatten()
 }
 
-fn refused(job: &Job) -> Result<()> {
-    let window = Window::<u64>::allocate(job.team(), 1)?;
-    let touch = window.register::<u64, u64>(1, |call| call.output[0] = 7)?;
-    let epoch = window.lock_all()?;
-    let mut out = [0];
-    let result = epoch.am(&touch, Rank(0), 0..1, &[], &mut out);
-    assert!(matches!(result, Err(Error::Misuse { .. })), "{result:?}");
-    assert_eq!(out, [0]);
-    epoch.unlock_all()?;
-    job.team().barrier()
-}
-
-/// Generated cases, for a way.
-pub fn generated(way: &str) -> Vec<Case> {
-    if !BY_PACKETS && way != crate::WAYS[0] {
-        return Vec::new();
-    }
+/// Generated cases.
+pub fn generated() -> Vec<Case> {
     let mut cases = Vec::new();
     for sync in Sync::ALL {
         for kind in Kind::ALL {
