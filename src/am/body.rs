@@ -488,7 +488,7 @@ impl<'a> Note<'a> {
                 };
                 let detailed = matches!(status, Status::Poisoned { .. } | Status::Failed { .. });
                 let result = status == Status::Done;
-                let text = result || status == Status::Panicked;
+                let text = result || matches!(status, Status::Panicked | Status::Failed { .. });
                 if u32_at(body, 28) != 0
                     || detail != 0 && !detailed
                     || !result && (!last || flags & PACKED != 0 || position != 0)

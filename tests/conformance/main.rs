@@ -52,7 +52,13 @@ const SIZES: [u32; 4] = [1, 2, 4, 8];
 const WAYS: [&str; 2] = ["direct", "packets"];
 
 /// Cases about memory that is mapped, by nature.
-const MAPPED: [&str; 3] = ["same_address_everywhere", "barrier_orders_stores", "threads_of_a_rank"];
+const MAPPED: [&str; 4] = [
+    "same_address_everywhere",
+    "barrier_orders_stores",
+    "threads_of_a_rank",
+    // By packets as many handlers run at a time as the target has threads for.
+    "am_concurrent_when_asserted",
+];
 
 /// Parts in which generated cases take turns. A prime that divides no dimension's size, so that
 /// every value of each has its place in every part.

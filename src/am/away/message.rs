@@ -453,7 +453,14 @@ impl Message {
                 why: format!("rank {target} has no handler {index} (any more); register it again"),
             },
             Status::Stale | Status::Done => bad("a status that does not belong to it".into()),
-            Status::Failed { why } => super::failed(target, index, why),
+            Status::Failed { why } if data.is_empty() => super::failed(target, index, why),
+            Status::Failed { why } => {
+                let text = String::from_utf8_lossy(data).into_owned();
+                match why {
+                    super::TOO_MANY => Error::Misuse { what: WHAT, why: text },
+                    _ => Error::invalid(WHAT, text),
+                }
+            }
         }
     }
 }

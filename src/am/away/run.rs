@@ -139,7 +139,11 @@ fn handler(core: &Core, me: Rank, job: &Job, first: *mut u8) -> Outcome {
     };
     // SAFETY: the shapes were checked for this entry, and lie in the place and the part.
     let called = unsafe { entry.call(&mut call) };
-    let failed = |why| Outcome::failed(Status::Failed { why });
+    let told = |status, mut text: String| {
+        let end = (0..=text.len().min(TEXT)).rev().find(|&at| text.is_char_boundary(at));
+        text.truncate(end.unwrap_or(0));
+        Outcome { status, counts: None, text }
+    };
     match called {
         Ok(()) => {
             // SAFETY: the handler is over; the room is as above.
@@ -149,12 +153,14 @@ fn handler(core: &Core, me: Rank, job: &Job, first: *mut u8) -> Outcome {
             });
             Outcome { status: Status::Done, counts, text: String::new() }
         }
-        Err(Failure::Panicked(mut text)) => {
-            let end = (0..=text.len().min(TEXT)).rev().find(|&at| text.is_char_boundary(at));
-            text.truncate(end.unwrap_or(0));
-            Outcome { status: Status::Panicked, counts: None, text }
+        Err(Failure::Panicked(text)) => told(Status::Panicked, text),
+        Err(failure) => {
+            let why = if matches!(failure, Failure::TooMany { .. }) { TOO_MANY } else { UNUSABLE };
+            let text = match failure.error(head.handler, me) {
+                Error::Misuse { why, .. } | Error::InvalidArgument { why, .. } => why,
+                other => other.to_string(),
+            };
+            told(Status::Failed { why }, text)
         }
-        Err(Failure::TooMany { .. }) => failed(TOO_MANY),
-        Err(Failure::Refused(_)) => failed(UNUSABLE),
     }
 }
