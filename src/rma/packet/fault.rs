@@ -95,7 +95,7 @@ pub(super) fn trouble_of(
             Ok(slot) => distrust.error(slot).unwrap_or_else(|| dropped(rank)),
             Err(unknown) => unknown,
         },
-        Trouble::Remote(rank, fault) if is_closed(&fault) => dropped(rank),
+        Trouble::Remote(rank, fault) if fault.code == CLOSED => dropped(rank),
         Trouble::Remote(rank, fault) => error(during, Rank(rank), fault),
         Trouble::Misuse(why) => Error::Misuse { what: during, why: why.into() },
     }
