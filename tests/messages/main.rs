@@ -1,0 +1,101 @@
+//! Random active messages whose order is checked: ranks send messages of all forms to the parts of a
+//! few, whose handlers write themselves into logs there, and afterwards the logs must be what the
+//! promises allow (see `check`): each message once, as if one after the other unless they may be
+//! concurrent, those of one origin in the order that the hints ask for.
+//!
+//! ```text
+//! messages [--rounds N] [--seed S] [--ranks N] [--form threads|processes] [--way direct|packets]
+//! ```
+//! A failure prints the seed of its round; `--rounds 1 --seed S` with the form, the ranks and the
+//! way of the failure runs its program again.
+
+mod check;
+mod play;
+mod script;
+mod selftest;
+#[path = "../support/mod.rs"]
+mod support;
+
+use hither::{Job, Result};
+use script::Round;
+use std::time::{Duration, Instant};
+use support::options::Options;
+use support::ranks;
+
+/// First argument of a process that is a rank.
+const RANK: &str = "--rank-of-messages";
+const WAYS: [&str; 2] = ["direct", "packets"];
+
+fn main() {
+    let options = Options::read(&["--rounds", "--seed", "--ranks", "--form", "--way"]);
+    if options.behind(RANK).is_some() {
+        return rank_main(&options);
+    }
+    println!("the checker refused {} logs spoilt on purpose", selftest::run());
+    let seed = options.number("--seed").unwrap_or_else(|| u64::from(std::process::id()) << 20);
+    let rounds = options.number("--rounds").unwrap_or(40);
+    println!("seed {seed}, {rounds} rounds in each form");
+    let caught = racy(seed);
+    println!("{caught} of 60 rounds with messages that are not kept apart were refused");
+    let mut failed = u32::from(caught == 0);
+    for way in WAYS.into_iter().filter(|way| options.allows("--way", way)) {
+        for form in ["threads", "processes"].into_iter().filter(|f| options.allows("--form", f)) {
+            for ranks in [1, 2, 4, 6].into_iter().filter(|n| options.allows("--ranks", n)) {
+                let began = Instant::now();
+                let ok = sweep(form, way, ranks, seed, rounds);
+                failed += u32::from(!ok);
+                let verdict = if ok { "ok" } else { "FAILED" };
+                println!("test {form} {ranks} {way} ... {verdict} ({:.1?})", began.elapsed());
+            }
+        }
+    }
+    if failed > 0 {
+        println!("{failed} failed; the seed was {seed}");
+        std::process::exit(1);
+    }
+}
+
+/// How many of some rounds are refused in which messages run at the same time and must not.
+fn racy(seed: u64) -> usize {
+    let rounds = |job: Job| -> Result<usize> {
+        let refused = (seed..seed + 60).filter(|&seed| {
+            let round = Round { racy: true, concurrent: false, ..Round::new(seed, WAYS[0], 4) };
+            play::play(&job, &round).is_err()
+        });
+        let refused = refused.count();
+        job.finish().map(|()| refused)
+    };
+    let ends = Job::threads(4, rounds).expect("starting threads");
+    ends.into_iter().next().expect("a rank").expect("playing racy rounds")
+}
+
+fn sweep(form: &str, way: &'static str, ranks: u32, seed: u64, rounds: u64) -> bool {
+    if form == "threads" {
+        let ends =
+            Job::threads(ranks, |job| all(&job, way, seed, rounds).and_then(|()| job.finish()));
+        return ends.is_ok_and(|ends| {
+            ends.into_iter().all(|end| end.inspect_err(|e| eprintln!("{e}")).is_ok())
+        });
+    }
+    let launcher = ranks::launcher()
+        .args([RANK, "--way", way, "--seed", &seed.to_string(), "--rounds", &rounds.to_string()])
+        .ranks(ranks)
+        .env("HITHER_WAIT_TIMEOUT", "60")
+        .timeout(Duration::from_secs(60 + 4 * rounds));
+    let outcome = ranks::run(launcher);
+    print!("{}", ranks::said(&outcome, 0));
+    ranks::well(&outcome)
+}
+
+fn rank_main(options: &Options) {
+    let way = options.value("--way").and_then(|way| WAYS.into_iter().find(|w| *w == way));
+    let job = Job::init().expect("joining the job");
+    let seed = options.number("--seed").expect("a seed");
+    let rounds = options.number("--rounds").expect("a number of rounds");
+    all(&job, way.expect("a way"), seed, rounds).unwrap_or_else(|error| panic!("{error}"));
+    job.finish().expect("leaving the job");
+}
+
+fn all(job: &Job, way: &'static str, seed: u64, rounds: u64) -> Result<()> {
+    (seed..seed + rounds).try_for_each(|seed| play::play(job, &Round::new(seed, way, job.size())))
+}
