@@ -5,7 +5,7 @@ use super::duel::{self, Case, Effort};
 use super::jobs::Options;
 use super::row::Row;
 use super::subject::{
-    active, bfs, coll, idle, limits, link, memory, metadata, oversub, rma, start, window,
+    active, bfs, coll, idle, limits, link, memory, messages, metadata, oversub, rma, start, window,
 };
 use hither::{Error, Job, Result};
 
@@ -57,7 +57,66 @@ pub const ALL: &[Bench] = &[
     bench("get", "get and flush", Kind::Cases(window::get)),
     bench("atomics", "fetch_and_op and compare_and_swap", Kind::Cases(window::atomics)),
     bench("accumulate", "accumulates of one element and of 1 MiB", Kind::Cases(window::accumulate)),
-    bench("am", "active messages run by their origin", Kind::Cases(active::cases)),
+    bench(
+        "am",
+        "active messages run by their origin; with all that begin with am-",
+        Kind::Cases(active::cases),
+    ),
+    bench(
+        "am-units",
+        "messages of 100 segments by segments in a unit (001, 6.7)",
+        Kind::Outside(messages::stream::units),
+    ),
+    bench(
+        "am-buffers",
+        "messages by size of the system buffer (001, 6.8 and 6.9)",
+        Kind::Outside(messages::stream::buffers),
+    ),
+    bench(
+        "am-order",
+        "large and small messages in turn, in order or not (001, 6.10)",
+        Kind::Outside(messages::stream::order),
+    ),
+    bench(
+        "am-concurrency",
+        "several origins, one at a time or concurrent (001, 6.11)",
+        Kind::Outside(messages::stream::concurrency),
+    ),
+    bench(
+        "am-room",
+        "messages that ask for room, once, or not at all (001, 7.6 and 7.7)",
+        Kind::Outside(messages::room::room),
+    ),
+    bench(
+        "am-contention",
+        "origins that compete for room or the lock (001, 7.8 and 7.9)",
+        Kind::Outside(messages::room::contention),
+    ),
+    bench(
+        "am-vector",
+        "variable output, packed or whole (001, 7.10)",
+        Kind::Outside(messages::room::vector),
+    ),
+    bench(
+        "am-latency",
+        "messages by who runs them (001, 8.2 and 8.3)",
+        Kind::Outside(messages::progress::latency),
+    ),
+    bench(
+        "am-overlap",
+        "the target's computing hidden behind messages (001, 8.4)",
+        Kind::Outside(messages::progress::overlap),
+    ),
+    bench(
+        "am-mixed",
+        "active messages beside other traffic (001, 8.5)",
+        Kind::Outside(messages::progress::mixed),
+    ),
+    bench(
+        "am-stencil",
+        "a stencil whose edges are active messages (001, 8.6)",
+        Kind::Outside(messages::progress::stencil),
+    ),
     bench("barrier", "barrier and empty fence", Kind::Cases(coll::barrier)),
     bench("allreduce", "all-reduce of 8 B", Kind::Cases(coll::allreduce)),
     bench("bfs", "breadth-first search of hither demo", Kind::Outside(bfs::run)),
@@ -130,11 +189,25 @@ pub const ALL: &[Bench] = &[
     bench(rma::overlap::OVERLAP, "", Kind::Inside(rma::overlap::overlap_part)),
     bench(rma::overlap::SKEW, "", Kind::Inside(rma::overlap::skew_part)),
     bench(rma::overlap::ORIGINS, "", Kind::Inside(rma::overlap::origins_part)),
+    bench(messages::stream::UNITS, "", Kind::Inside(messages::stream::units_part)),
+    bench(messages::stream::BUFFERS, "", Kind::Inside(messages::stream::buffers_part)),
+    bench(messages::stream::ORDER, "", Kind::Inside(messages::stream::order_part)),
+    bench(messages::stream::CONCURRENCY, "", Kind::Inside(messages::stream::concurrency_part)),
+    bench(messages::room::ROOM, "", Kind::Inside(messages::room::room_part)),
+    bench(messages::room::CONTENTION, "", Kind::Inside(messages::room::contention_part)),
+    bench(messages::room::VECTOR, "", Kind::Inside(messages::room::vector_part)),
+    bench(messages::progress::LATENCY, "", Kind::Inside(messages::progress::latency_part)),
+    bench(messages::progress::OVERLAP, "", Kind::Inside(messages::progress::overlap_part)),
+    bench(messages::progress::MIXED, "", Kind::Inside(messages::progress::mixed_part)),
+    bench(messages::progress::STENCIL, "", Kind::Inside(messages::progress::stencil_part)),
     bench(metadata::PART, "", Kind::Alone(metadata::part)),
     bench(oversub::PART, "", Kind::Inside(oversub::part)),
     bench(memory::PART, "", Kind::Alone(memory::part)),
     bench(start::PART, "", Kind::Alone(start::part)),
 ];
+
+/// Whose name also stands for those whose names begin with it.
+const GROUP: &str = "am";
 
 /// The benchmark of that name.
 pub fn find(name: &str) -> Result<&'static Bench> {
@@ -148,7 +221,15 @@ pub fn select(names: &[String]) -> Result<Vec<&'static Bench>> {
     if names.is_empty() || names.iter().any(|name| name == "all") {
         return Ok(ALL.iter().filter(|bench| !bench.about.is_empty()).collect());
     }
-    names.iter().map(|name| find(name)).collect()
+    let mut selected = Vec::new();
+    for name in names {
+        selected.push(find(name)?);
+        // "am" is the first of a group.
+        let group = format!("{name}-");
+        let rest = ALL.iter().filter(|bench| name == GROUP && bench.name.starts_with(&group));
+        selected.extend(rest.filter(|bench| !bench.about.is_empty()));
+    }
+    Ok(selected)
 }
 
 /// Runs one rank's part of a benchmark.
@@ -188,6 +269,8 @@ mod tests {
         }
         assert!(find("nonsense").is_err());
         assert!(select(&[]).unwrap().iter().all(|bench| !bench.about.is_empty()));
-        assert_eq!(select(&["am".into(), "put".into()]).unwrap().len(), 2);
+        assert_eq!(select(&["get".into(), "put".into()]).unwrap().len(), 2);
+        let group = select(&["am".into()]).unwrap();
+        assert!(group.len() == 12 && group.iter().all(|bench| bench.name.starts_with("am")));
     }
 }

@@ -7,6 +7,7 @@ pub mod idle;
 pub mod limits;
 pub mod link;
 pub mod memory;
+pub mod messages;
 pub mod metadata;
 pub mod oversub;
 pub mod rma;
