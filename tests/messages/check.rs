@@ -140,7 +140,9 @@ fn sequential(logs: &[Vec<Entry>]) -> Result<(), String> {
         for pair in log.windows(2).filter(|pair| pair[0].of_call() != pair[1].of_call()) {
             followers.entry(pair[0].of_call()).or_default().insert(pair[1].of_call());
         }
-        log.iter().for_each(|entry| drop(followers.entry(entry.of_call()).or_default()));
+        for entry in log {
+            followers.entry(entry.of_call()).or_default();
+        }
     }
     let mut before: BTreeMap<_, usize> = followers.keys().map(|call| (*call, 0)).collect();
     for follower in followers.values().flatten() {

@@ -25,6 +25,13 @@ use support::ranks;
 /// First argument of a process that is a rank.
 const RANK: &str = "--rank-of-messages";
 const WAYS: [&str; 2] = ["direct", "packets"];
+/// Settings that rounds by packets are played with in turn.
+const SETTINGS: [&[(&str, &str)]; 4] = [
+    &[],
+    &[("HITHER_AM_UNIT", "64"), ("HITHER_AM_THREADS", "3")],
+    &[("HITHER_PROGRESS", "calls")],
+    &[("HITHER_AM_SYSTEM_BUFFER", "8192"), ("HITHER_AM_THREADS", "2")],
+];
 
 fn main() {
     let options = Options::read(&["--rounds", "--seed", "--ranks", "--form", "--way"]);
@@ -77,14 +84,32 @@ fn sweep(form: &str, way: &'static str, ranks: u32, seed: u64, rounds: u64) -> b
             ends.into_iter().all(|end| end.inspect_err(|e| eprintln!("{e}")).is_ok())
         });
     }
-    let launcher = ranks::launcher()
+    let settings: &[&[_]] = if way == "packets" { &SETTINGS } else { &SETTINGS[..1] };
+    settings.iter().all(|settings| launch(settings, way, ranks, seed, rounds))
+}
+
+fn launch(
+    settings: &[(&str, &str)],
+    way: &'static str,
+    ranks: u32,
+    seed: u64,
+    rounds: u64,
+) -> bool {
+    let mut launcher = ranks::launcher()
         .args([RANK, "--way", way, "--seed", &seed.to_string(), "--rounds", &rounds.to_string()])
         .ranks(ranks)
         .env("HITHER_WAIT_TIMEOUT", "60")
         .timeout(Duration::from_secs(60 + 4 * rounds));
+    for (name, value) in settings {
+        launcher = launcher.env(name, value);
+    }
     let outcome = ranks::run(launcher);
     print!("{}", ranks::said(&outcome, 0));
-    ranks::well(&outcome)
+    let well = ranks::well(&outcome);
+    if !well {
+        eprintln!("it was played with {settings:?}");
+    }
+    well
 }
 
 fn rank_main(options: &Options) {

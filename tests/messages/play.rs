@@ -228,12 +228,15 @@ pub fn play(job: &Job, round: &Round) -> Result<()> {
     let handlers = register(&window, round.concurrent)?;
     let attached = round.attached.filter(|_| job.rank().0 < round.targets);
     let buffer = attached.map(|bytes| window.attach_buffer(bytes)).transpose()?;
-    job.team().barrier()?;
+    // At fences ranks that wait look after packets, which the barrier of a team leaves to a thread.
+    let meeting: Window<u64> = Window::builder(job.team()).info(round.info.clone()).allocate(1)?;
+    let meet = || meeting.unguarded().fence(Assertions::default());
+    meet()?;
     let mut player = Player { me: job.rank(), handlers: &handlers, back: vec![], open: vec![] };
     for sent in round.script(job.rank().0) {
         batch(&window, &mut player, round, &sent)?;
     }
-    job.team().barrier()?;
+    meet()?;
     let mut verdict = Ok(());
     {
         let epoch = window.lock_all()?;
@@ -253,7 +256,7 @@ pub fn play(job: &Job, round: &Round) -> Result<()> {
         }
         epoch.unlock_all()?;
     }
-    job.team().barrier()?;
+    meet()?;
     if let Some(buffer) = buffer {
         window.detach_buffer(&buffer)?;
     }

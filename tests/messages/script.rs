@@ -130,6 +130,12 @@ impl Round {
             (true, None) => 1 + random.below(700),
             _ => 1 + random.below(20),
         };
+        let mut placement =
+            [Placement::Auto, Placement::Target, Placement::Origin][random.below(3) as usize];
+        // A copy of several logs may be more than there is room for.
+        if regions > 1 && placement == Placement::Origin {
+            placement = Placement::Auto;
+        }
         Message {
             number,
             target: locked.unwrap_or(target),
@@ -139,8 +145,7 @@ impl Round {
             input: input as usize,
             output: 1 + random.below(if large { 100 } else { 20 }) as usize,
             form: [Form::Run, Form::Post, Form::Request][random.below(3) as usize],
-            placement: [Placement::Auto, Placement::Target, Placement::Origin]
-                [random.below(3) as usize],
+            placement,
         }
     }
 

@@ -115,7 +115,7 @@ pub fn latency_part(crew: &Crew, effort: Effort) -> Result<Vec<Row>> {
     let values = vec![1u8; 1 << 16];
     let sends = crew.rank() == 1;
     beside(crew, || {
-        let mut epoch = |messages: u64, bytes: usize| {
+        let epoch = |messages: u64, bytes: usize| {
             table.time(|_| {
                 let fence = window.fence()?;
                 if sends {
@@ -154,7 +154,7 @@ pub fn overlap_part(crew: &Crew, effort: Effort) -> Result<Vec<Row>> {
     beside(crew, || {
         for passive in [true, false] {
             for messages in [10u64, 100, 400] {
-                let mut epoch = |computing: Duration| {
+                let epoch = |computing: Duration| {
                     table.time(|_| {
                         if passive {
                             if sends {
