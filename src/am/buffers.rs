@@ -34,6 +34,8 @@ pub(crate) const GRAIN: u64 = 64;
 pub(crate) const SYSTEM: u32 = 0;
 /// What a hint promises.
 pub(crate) const GUARANTEED: u32 = 1;
+/// Most stretches that are granted at a time, the largest: their list is one note.
+const MOST_STRETCHES: usize = 256;
 /// First number of a space that is granted.
 const FIRST_GRANTED: u32 = 2;
 
@@ -421,9 +423,16 @@ impl Buffers {
     /// Lends everything that is free.
     fn grant_all(&mut self, origin: u32, ticket: u64) -> Vec<(u32, u64)> {
         let open = self.buffers.iter_mut().filter(|(_, buffer)| !buffer.closing);
-        let free: Vec<(BufferId, u64, u64)> = open
+        let mut free: Vec<(BufferId, u64, u64)> = open
             .flat_map(|(id, buffer)| buffer.free.take_all().map(|(at, bytes)| (*id, at, bytes)))
             .collect();
+        if free.len() > MOST_STRETCHES {
+            free.sort_by_key(|&(_, _, bytes)| std::cmp::Reverse(bytes));
+            for (id, at, bytes) in free.drain(MOST_STRETCHES..) {
+                // What was taken above is taken, so it can be given.
+                let _ = self.buffers.get_mut(&id).is_some_and(|buffer| buffer.free.give(at, bytes));
+            }
+        }
         free.into_iter()
             .map(|(id, at, bytes)| (self.lend(origin, ticket, id, at, bytes), bytes))
             .collect()

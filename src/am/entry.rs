@@ -184,7 +184,7 @@ impl Entry {
         match outcome {
             Ok(Ok(())) => {}
             Ok(Err(error)) => return Err(Failure::Refused(error.to_string())),
-            Err(payload) => return Err(Failure::Panicked(text_of(&*payload))),
+            Err(payload) => return Err(Failure::Panicked(told_by(payload))),
         }
         let Some((first, len)) = counts else { return Ok(()) };
         // SAFETY: as above, and the handler is over.
@@ -232,12 +232,17 @@ impl Type {
     }
 }
 
-/// The text of a panic.
-pub(super) fn text_of(payload: &(dyn Any + Send)) -> String {
+/// The text of a panic. What the program panicked with goes here, and may itself panic as it goes.
+#[cold]
+pub(super) fn told_by(payload: Box<dyn Any + Send>) -> String {
     let text = payload
         .downcast_ref::<&str>()
         .map(|s| (*s).to_owned())
         .or_else(|| payload.downcast_ref::<String>().cloned());
+    if let Err(again) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
+        // No third chance.
+        std::mem::forget(again);
+    }
     text.unwrap_or_else(|| "no message".into())
 }
 

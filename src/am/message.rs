@@ -1,7 +1,7 @@
 //! Issuing an active message: origin computation.
 
 use super::call::Call;
-use super::entry::text_of;
+use super::entry::told_by;
 use super::handler::Handler;
 use super::issue::WHAT;
 use super::turn;
@@ -66,7 +66,7 @@ impl<T: Datum> Epoch<'_, T> {
         let concurrent = self.assertions().concurrent_am;
         // Made an error of outside of the turn: it is large.
         turn::take(window.core(), target, concurrent, || run(handler, call))?
-            .map_err(|payload| panicked(handler.entry.index(), target, &*payload))
+            .map_err(|payload| panicked(handler.entry.index(), target, payload))
     }
 
     #[cold]
@@ -88,7 +88,7 @@ impl<T: Datum> Window<T> {
     /// once the program has repaired its data. Any rank may do it.
     pub fn heal(&self, target: Rank) -> Result<()> {
         reentry::refuse_inside("Window::heal")?;
-        self.locate("Window::heal", target, 0, 0)?;
+        self.core().check_target("Window::heal", target)?;
         let line = self.line(target);
         let guard = line.am_lock.lock(&**self.node(), self.team().deadline())?;
         line.poison.store(0, Ordering::Relaxed);
@@ -110,8 +110,8 @@ fn run<T: Datum, I: Datum, O: Datum>(
 }
 
 #[cold]
-fn panicked(index: u32, target: Rank, payload: &(dyn std::any::Any + Send)) -> Error {
-    Error::HandlerPanicked { index, target, message: text_of(payload) }
+fn panicked(index: u32, target: Rank, payload: Box<dyn std::any::Any + Send>) -> Error {
+    Error::HandlerPanicked { index, target, message: told_by(payload) }
 }
 
 #[cold]

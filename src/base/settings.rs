@@ -65,7 +65,7 @@ settings! {
     RMA_SPECULATE = "HITHER_RMA_SPECULATE", "1024", "operations";
     /// Packet windows: the largest team whose fence tells each member how many ranks have
     /// operations for it (fewer messages wait, memory grows with the team); larger ones take two
-    /// barriers. At most 1024.
+    /// barriers. At most 1024. The same for all members of a window, or making it fails.
     RMA_REDUCE_TEAMS = "HITHER_RMA_REDUCE_TEAMS", "64", "ranks";
     /// Through what windows reach other ranks' parts: auto means directly where the memory is mapped
     /// and by packets where it is not, packets means by packets everywhere.

@@ -275,22 +275,6 @@ impl<T: Datum> Window<T> {
         })
     }
 
-    /// Address of `count` elements of `target` from displacement `start` on, for what works only
-    /// on memory that this process has mapped.
-    #[inline(always)]
-    pub(crate) fn locate(
-        &self,
-        what: &'static str,
-        target: Rank,
-        start: usize,
-        count: usize,
-    ) -> Result<*mut T> {
-        match self.place(what, target, start, count)? {
-            Place::Here(at) => Ok(at),
-            Place::Away(_) => Err(not_mapped(what, target)),
-        }
-    }
-
     /// What this process has done so far on all its windows that are reached by packets, and what
     /// it holds for them: names and values (empty for a window that is not). Takes a lock.
     pub fn packet_counters(&self) -> Vec<(&'static str, u64)> {

@@ -149,6 +149,10 @@ impl Pair<'_> {
         } else if forgo && ahead(used, post) < AHEAD {
             self.start();
             let [answer, _] = self.answered.0.load(Ordering::Relaxed).to_le_bytes();
+            // An answer so far back is to no post that may still be looked at; left to itself it
+            // would come to be that to a later one, whose number is the same.
+            let old = ahead(after(used), answer & NUMBERS) > AHEAD + 1;
+            let answer = if old { after(used) } else { answer };
             self.answered.0.store(u16::from_le_bytes([answer, after(used)]), Ordering::Release);
         }
     }
@@ -165,6 +169,23 @@ mod tests {
     enum Start {
         Open,
         Over(Answer),
+    }
+
+    #[test]
+    fn a_completed_post_is_not_the_answer_to_one_of_the_same_number() {
+        let (posted, answered) = (Posted::default(), Answered::default());
+        let pair = Pair { posted: &posted, answered: &answered };
+        let post = pair.post();
+        assert!(pair.is_open());
+        pair.start();
+        pair.close(true);
+        assert_eq!(pair.answer(post), Some(Answer::Completed));
+        for _ in 0..3 * u32::from(NUMBERS) {
+            pair.give_up(true);
+            let post = pair.post();
+            assert_eq!(pair.answer(post), Some(Answer::GaveUp), "{post}");
+        }
+        assert_eq!(pair.answer(pair.post()), None);
     }
 
     proptest! {

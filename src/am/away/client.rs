@@ -117,9 +117,9 @@ impl Client {
         message.mark.message = id;
         self.done.messages += u64::from(message.work == Work::Run);
         let peer = self.peer(message.target);
-        if exclusive && !peer.exclusive {
-            peer.exclusive = true;
-            peer.credit.exclusive(true);
+        if exclusive != peer.exclusive {
+            peer.exclusive = exclusive;
+            peer.credit.exclusive(exclusive);
         }
         peer.lineup.push(message.mark, id);
         peer.unsent += 1;

@@ -69,6 +69,11 @@ impl Executor {
         Ok(Executor { threads, process, state, bell })
     }
 
+    /// Whether this is the process that made it, not a child forked off.
+    pub fn is_here(&self) -> bool {
+        self.process == std::process::id()
+    }
+
     /// Whether there are threads.
     pub fn threaded(&self) -> bool {
         self.threads > 0
@@ -109,7 +114,7 @@ impl Executor {
         drop(state);
         self.bell.notify_all();
         // A child that was forked off has the structure but not the threads.
-        if self.process == std::process::id() && !inside() {
+        if self.is_here() && !inside() {
             for handle in handles {
                 // They catch their panics.
                 let _ = handle.join();

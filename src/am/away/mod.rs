@@ -388,7 +388,8 @@ impl Foreign for Port {
         let mut over = server.close();
         away.due.store(false, Ordering::Release);
         // A handler on this thread cannot be waited for: it has let the window go.
-        while !over && !executor::inside() {
+        // Nor one that a forked child does not have.
+        while !over && !executor::inside() && away.executor.is_here() {
             server = away.ended.wait(server).unwrap_or_else(PoisonError::into_inner);
             over = server.close();
         }

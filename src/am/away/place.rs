@@ -93,7 +93,8 @@ enum Attempt {
     Stored,
     /// Another message ran on the part meanwhile.
     Stale,
-    /// The handler updates elements atomically, which a copy cannot do for others.
+    /// The handler changes the part, which a copy cannot do for others: by atomic updates, or
+    /// beside theirs.
     Updates,
 }
 
@@ -123,11 +124,17 @@ fn attempt(
     }
     // SAFETY: as above; the handler is over.
     let bytes = unsafe { std::slice::from_raw_parts_mut(copy.first(), RANGE + span) };
-    call.away.client().done.at_origin += 1;
     if bytes[RANGE..] == before[..] {
         // As if it had run when the copy was made.
+        call.away.client().done.at_origin += 1;
         return Ok(Attempt::Stored);
     }
+    if auto {
+        // The copy goes back whole. What others change meanwhile in elements that the handler only
+        // reads would be undone, which a program has not asked for.
+        return Ok(Attempt::Updates);
+    }
+    call.away.client().done.at_origin += 1;
     let store = Message::of_range(message, Work::Store, &mut bytes[RANGE - 8..]);
     let stored = call.until_done(store, plan.exclusive)?;
     match stored.failure {

@@ -24,7 +24,7 @@ use super::memory::Block;
 use super::reply::Reply;
 use super::run::{Job, Outcome};
 use crate::am::body::{Note, Request, Spaces, Status, Unit, Work, put_space};
-use crate::am::buffers::{Answer, BufferId, Buffers, Where};
+use crate::am::buffers::{Answer, BufferId, Buffers, Where, rounded};
 use crate::am::order::{Lineup, Mark};
 use crate::am::pack::{Form, Output, put_counts};
 use crate::base::{Rank, Result};
@@ -115,7 +115,8 @@ impl Server {
             buffers: Buffers::new(system, promised),
             attached: HashMap::new(),
             handlers,
-            sizes: (system as usize, promised as usize),
+            // As they are accounted: the last unit's place ends where the account does.
+            sizes: (rounded(system) as usize, rounded(promised) as usize),
             wanted,
             threshold,
             origins: HashMap::new(),

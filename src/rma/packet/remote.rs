@@ -331,7 +331,8 @@ impl Remote for Packets {
     }
 
     fn flush(&self, target: Option<Rank>) -> Result<()> {
-        let settled = self.settle("flush", target, false);
+        // Where epochs are synchronised elsewhere, this is all that is heard of their ends.
+        let settled = self.settle("flush", target, !self.synchronises);
         let flushed = match target {
             Some(target) => self.ask("flush", |e, around, id| e.flush(around, id, target.0)),
             None => self.ask("flush_all", |e, around, id| e.flush_all(around, id)),
