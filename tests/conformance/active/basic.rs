@@ -166,7 +166,8 @@ fn bounds(job: &Job) -> Result<()> {
     assert_eq!(out, [0]);
     epoch.am(&touch, next(job), 5..10, &[], &mut out)?;
     assert_eq!(out, [5]);
-    Ok(())
+    epoch.unlock_all()?;
+    window.free()
 }
 
 /// Messages from one origin to one target run in the order in which they were issued.
