@@ -64,7 +64,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     }
     if args.names.iter().any(|name| name == "list") {
         for bench in suite::ALL.iter().filter(|bench| !bench.about.is_empty()) {
-            println!("{:16}{}", bench.name, bench.about);
+            println!("{:18}{}", bench.name, bench.about);
         }
         return Ok(ExitCode::SUCCESS);
     }
