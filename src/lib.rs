@@ -29,6 +29,8 @@ pub mod layout;
 #[cfg(not(loom))]
 pub mod link;
 #[cfg(not(loom))]
+pub mod p2p;
+#[cfg(not(loom))]
 pub mod rma;
 #[cfg(not(loom))]
 pub mod topo;

@@ -270,7 +270,8 @@ fn memory_is_mapped_in_one_place() {
 #[test]
 fn what_peers_wrote_is_checked_in_release_builds_too() {
     for name in ["debug_assert", "debug_assert_eq", "debug_assert_ne"] {
-        let reads_peers = |s: &Source| matches!(s.room(), Some("boot" | "shm" | "link" | "coll"));
+        let reads_peers =
+            |s: &Source| matches!(s.room(), Some("boot" | "shm" | "link" | "p2p" | "coll"));
         never(&[name, "!"], reads_peers, "checks of shared data hold in release builds");
     }
 }
@@ -278,7 +279,7 @@ fn what_peers_wrote_is_checked_in_release_builds_too() {
 #[test]
 fn shared_memory_and_links_know_nothing_of_windows_and_teams() {
     let mut broken = Vec::new();
-    for source in sources(&["src/shm", "src/link"]) {
+    for source in sources(&["src/shm", "src/link", "src/p2p"]) {
         for word in &source.words {
             let parts: Vec<String> = split_identifier(word);
             let known = ["window", "windows", "team", "teams"];
@@ -288,7 +289,7 @@ fn shared_memory_and_links_know_nothing_of_windows_and_teams() {
             }
         }
     }
-    assert_none(broken, "shm and link do not name what is built on them");
+    assert_none(broken, "shm, link and p2p do not name what is built on them");
 }
 
 /// `team_size` and `TeamSize` are team and size.
