@@ -1,8 +1,8 @@
 //! A team's block in the commons.
 //!
 //! ```text
-//! TeamHeader     192 B   life cycle, count barrier, survivors' team
-//! members        8 B x n (slot, presence), rounded to a page together with the header
+//! roll           members and their presence, see `shm::roll`
+//! TeamHeader     192 B   life cycle, count barrier, survivors' team; rounded to a page
 //! areas          AREA bytes x n, one per member, reserved by that member:
 //!     MemberLines   flags and boards      one page
 //!     piece 0       PIECE bytes           data this member shows the others, even phases
@@ -16,15 +16,19 @@
 
 use crate::base::sync::{AtomicU32, AtomicU64, Ordering, UnsafeCell};
 use crate::base::{Error, Offset, Result, Slot};
+use crate::shm::holding::Holding;
 use crate::shm::map::{PAGE, round_up};
 use crate::shm::node::Node;
 use crate::shm::park::WaitCell;
 use crate::shm::region::{SharedLayout, locate};
+use crate::shm::roll::Roll;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
 /// Marks a finished team block.
-pub(super) const TEAM_MAGIC: u64 = 0x4869_5465_616d_0001;
+pub(super) const TEAM_MAGIC: u64 = 0x4869_5465_616d_0002;
+/// The kind of such a block.
+const KIND: u32 = 1;
 /// Bytes of one piece.
 pub(super) const PIECE: usize = 16 << 10;
 /// Bytes of one member's area.
@@ -44,9 +48,12 @@ pub(super) struct TeamHeader {
     /// Slot + 1 of the process whose death ended the team's collectives, or, with the highest bit,
     /// of the one that gave a collective up; else 0.
     pub broken: AtomicU32,
-    /// Offset of the survivors' team, 0 while there is none.
+    /// Id of the block of the survivors' team, 0 while there is none.
     pub child: AtomicU64,
-    _pad0: [AtomicU64; 5],
+    /// Not 0 once a member has given up waiting for the others in the making of that.
+    pub given_up: AtomicU32,
+    _pad0: AtomicU32,
+    _pad3: [AtomicU64; 4],
     /// Count barrier: arrivals, ever.
     pub arrived: AtomicU64,
     _pad1: [AtomicU64; 7],
@@ -55,16 +62,6 @@ pub(super) struct TeamHeader {
     /// Sleepers for `released` and for members joining.
     pub wait: WaitCell,
     _pad2: [AtomicU64; 6],
-}
-
-/// A member's row of the table behind the header. Here rather than in its area, because it is
-/// read before the member has reserved that.
-#[repr(C)]
-pub(super) struct Row {
-    /// The member's slot.
-    slot: AtomicU32,
-    /// 0, [`JOINED`] or [`GONE`].
-    pub presence: AtomicU32,
 }
 
 /// A value of at most [`BOARD`] bytes with its phase: one cache line.
@@ -103,7 +100,6 @@ const _: () = {
     assert!(size_of::<TeamHeader>() == 192);
     assert!(offset_of!(TeamHeader, arrived) == 64);
     assert!(offset_of!(TeamHeader, released) == 128);
-    assert!(size_of::<Row>() == 8);
     assert!(size_of::<Board>() == 64);
     assert!(offset_of!(Board, payload) == 8);
     assert!(size_of::<MemberLines>() == 256);
@@ -111,21 +107,18 @@ const _: () = {
     assert!(offset_of!(MemberLines, wait) == 192);
 };
 
-/// A team member has joined.
-pub(super) const JOINED: u32 = 1;
-/// A team member will not use the block any more.
-pub(super) const GONE: u32 = 2;
-
 /// Access to one team's block.
 #[derive(Debug, Clone)]
 pub(super) struct Block {
     pub node: Arc<Node>,
     pub at: Offset,
     pub size: u32,
+    pub roll: Roll,
     base: NonNull<u8>,
+    header: NonNull<TeamHeader>,
 }
 
-// SAFETY: `base` points into the mapping that `node` keeps alive; access is by SharedLayout
+// SAFETY: both point into the mapping that `node` keeps alive; access is by SharedLayout
 // references and protocol-owned copies.
 unsafe impl Send for Block {}
 // SAFETY: as above.
@@ -133,7 +126,7 @@ unsafe impl Sync for Block {}
 
 impl Block {
     fn head_bytes(size: u32) -> u64 {
-        round_up((size_of::<TeamHeader>() + size_of::<Row>() * size as usize) as u64, PAGE)
+        round_up(Roll::bytes(size) + size_of::<TeamHeader>() as u64, PAGE)
     }
 
     /// Bytes of a block for `size` members.
@@ -144,34 +137,58 @@ impl Block {
     /// A view of the block at `at`, bounds checked; it need not be finished.
     pub fn view(node: &Arc<Node>, at: Offset, size: u32) -> Result<Block> {
         let base = locate(node.mapping(), at, Self::bytes(size), PAGE)?;
-        Ok(Block { node: node.clone(), at, size, base })
+        let roll = Roll::view(node.mapping(), at, size)?;
+        // SAFETY: it lies behind the roll, in the first pages of what `locate` checked.
+        let header = unsafe { base.add(Roll::bytes(size) as usize) }.cast();
+        Ok(Block { node: node.clone(), at, size, roll, base, header })
     }
 
-    /// Opens a finished block that some member created.
-    pub fn open(node: &Arc<Node>, at: Offset) -> Result<Block> {
-        let probe = Self::view(node, at, 1)?;
-        let size = probe.header().size.load(Ordering::Relaxed);
-        if probe.header().magic.load(Ordering::Acquire) != TEAM_MAGIC
-            || size == 0
-            || size > node.size()
-        {
+    /// Opens a finished block of `size` members.
+    pub fn open(node: &Arc<Node>, at: Offset, size: u32) -> Result<Block> {
+        let block = Self::view(node, at, size)?;
+        let magic = block.header().magic.load(Ordering::Acquire);
+        if magic != TEAM_MAGIC || block.header().size.load(Ordering::Relaxed) != size {
             return Err(Error::Incompatible {
                 what: "a team's block",
                 why: format!("no finished team of {size} lies at {at}"),
             });
         }
-        Self::view(node, at, size)
+        Ok(block)
     }
 
-    /// Writes header and member table of a fresh block (its pages zero) and finishes it.
-    pub fn create(&self, members: impl Iterator<Item = Slot>) -> Result<()> {
-        self.node.reserve(self.at, Self::head_bytes(self.size), "a team's header")?;
-        self.header().size.store(self.size, Ordering::Relaxed);
-        for (rank, slot) in (0..self.size).zip(members) {
-            self.row(rank).slot.store(u32::from(slot.0), Ordering::Relaxed);
+    /// Makes the block of a team of `slots`, which this process, one of them, has joined.
+    pub fn create(node: &Arc<Node>, slots: &[Slot]) -> Result<Holding> {
+        let size = slots.len() as u32;
+        let (bytes, head) = (Self::bytes(size), Self::head_bytes(size));
+        let holding = Holding::create(node, KIND, bytes, head, slots, "a team's header")?;
+        Self::view(node, holding.at(), size)?.finish();
+        Ok(holding)
+    }
+
+    /// Makes the block of the whole job's team: not joined by anybody, and there for ever.
+    pub fn create_whole(node: &Arc<Node>) -> Result<()> {
+        let size = node.size();
+        let at = node.alloc_for_job(Self::bytes(size))?;
+        let block = Self::view(node, at, size)?;
+        // The first allocation of all, so it lies at the start of the commons, where everybody
+        // looks for it.
+        let start = node.areas().commons().0;
+        if at != start {
+            return Err(Error::Incompatible {
+                what: "the node's commons",
+                why: format!("its first block lies at {at}, not at {start}"),
+            });
         }
-        self.header().magic.store(TEAM_MAGIC, Ordering::Release);
+        node.reserve(at, Self::head_bytes(size), "a team's header")?;
+        block.roll.write(KIND, (0..size as u16).map(Slot), node.slot().0.into());
+        block.finish();
         Ok(())
+    }
+
+    /// Finishes a fresh block, whose pages are zero behind its roll.
+    fn finish(&self) {
+        self.header().size.store(self.size, Ordering::Relaxed);
+        self.header().magic.store(TEAM_MAGIC, Ordering::Release);
     }
 
     /// Reserves this member's area, on its own NUMA node.
@@ -183,29 +200,7 @@ impl Block {
     #[inline]
     pub fn header(&self) -> &TeamHeader {
         // SAFETY: `view` checked the bounds of the whole block, page aligned.
-        unsafe { self.base.cast().as_ref() }
-    }
-
-    /// A member's row; ranks beyond the team fold onto rank 0.
-    pub fn row(&self, rank: u32) -> &Row {
-        let rank = if rank < self.size { rank } else { 0 };
-        let at = size_of::<TeamHeader>() + size_of::<Row>() * rank as usize;
-        // SAFETY: rank < size, so the row lies within head_bytes of the block.
-        unsafe { self.base.add(at).cast().as_ref() }
-    }
-
-    /// Marks a member as gone, and frees the block if it was the last: the dead count as gone.
-    /// Under the lock of the commons, so that nobody looks at a block that another has freed.
-    pub fn leave(&self, rank: u32) {
-        let last = || {
-            self.row(rank).presence.store(GONE, Ordering::Release);
-            (0..self.size).all(|rank| {
-                self.row(rank).presence.load(Ordering::Acquire) == GONE
-                    || self.member(rank).is_ok_and(|slot| self.node.probe(slot))
-            })
-        };
-        // Failure leaves the block allocated until the job ends.
-        let _ = self.node.free_commons_if(self.at, last);
+        unsafe { self.header.as_ref() }
     }
 
     /// The slot of a member, as its creator wrote it; an error if no such slot exists.
@@ -213,7 +208,7 @@ impl Block {
         if rank >= self.size {
             return Err(Error::invalid("rank", format!("{rank} in a team of {}", self.size)));
         }
-        self.node.checked_slot(self.row(rank).slot.load(Ordering::Relaxed).into())
+        self.node.checked_slot(self.roll.slot(rank).into())
     }
 
     #[inline]

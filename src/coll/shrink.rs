@@ -1,16 +1,20 @@
 //! The survivors' team.
 //!
-//! Agreement through shared memory: the header of a team's block has one word for the offset of
-//! its survivors' team. Whoever comes first writes down who is alive and stores the offset with
-//! one compare-and-swap; everybody else takes what is there. Each member marks that it joined;
-//! when all have, the team stands. If one of them dies before it joined, everybody sees that (the
-//! mark is missing and stays missing) and goes on to the survivors' team of the survivors' team.
+//! Agreement through shared memory: the header of a team's block has one word for the id of the
+//! block of its survivors' team. Whoever comes first writes down who is alive and stores the id with
+//! one compare-and-swap; everybody else joins what is there. Each member marks that it is ready;
+//! when all are, the team stands. If one of them dies before, everybody sees that (the mark is
+//! missing and stays missing) and goes on to the survivors' team of the survivors' team. If all who
+//! had joined die, their block goes, and whoever comes then puts another one in its place.
 
-use super::block::{Block, GONE, JOINED};
-use super::split::{create_block, join_block};
+use super::block::Block;
+use super::split::become_member;
 use super::team::Team;
 use crate::base::sync::Ordering;
-use crate::base::{Error, Offset, Result, Slot, reentry};
+use crate::base::{Error, Result, Slot, reentry};
+use crate::shm::heap::Id;
+use crate::shm::holding::Holding;
+use crate::shm::roll::{GONE, READY};
 
 const DURING: &str = "Team::shrink";
 
@@ -36,58 +40,62 @@ impl Team {
         // still have to find the next team through it.
         let mut abandoned = Vec::new();
         loop {
-            let child = Block::open(self.node(), self.child_of(&parent)?)?;
-            let me = self.node().slot();
-            let rank = (0..child.size).find(|&r| child.member(r).is_ok_and(|slot| slot == me));
-            let Some(rank) = rank else {
-                return Err(Error::Misuse {
-                    what: DURING,
-                    why: "the other survivors took this rank for dead or gone".into(),
-                });
-            };
-            let team = join_block(self, child.at, rank)?;
+            let team = become_member(self, self.child_of(&parent)?)?;
             match await_members(&team, deadline) {
                 Ok(()) => return Ok(team),
                 Err(error) if error.is_death() => {
-                    parent = child;
+                    parent = team.member.block.clone();
                     abandoned.push(team);
                 }
                 Err(error) => {
                     // This member has joined, and the others must not wait for it.
                     team.member.give_up();
+                    // Nor make a new team if they find that this one has gone.
+                    let blocks = abandoned.iter().map(|team| &team.member.block);
+                    for block in blocks.chain([&self.member.block]) {
+                        block.header().given_up.store(1, Ordering::Release);
+                    }
                     return Err(error);
                 }
             }
         }
     }
 
-    fn child_of(&self, parent: &Block) -> Result<Offset> {
+    /// Joins the survivors' team of `parent`, or makes it.
+    fn child_of(&self, parent: &Block) -> Result<Holding> {
         let word = &parent.header().child;
-        let there = word.load(Ordering::Acquire);
-        if there != 0 {
-            return Ok(Offset(there));
-        }
         let node = self.node();
-        let mut alive: Vec<Slot> = Vec::new();
-        for rank in 0..parent.size {
-            let slot = parent.member(rank)?;
-            if !node.probe(slot) {
-                alive.push(slot);
+        loop {
+            let there = word.load(Ordering::Acquire);
+            if there != 0 {
+                if let Some(holding) = Holding::join(node, Id::from_raw(there), None)? {
+                    return Ok(holding);
+                }
+                if parent.header().given_up.load(Ordering::Acquire) != 0 {
+                    return Err(Error::Misuse {
+                        what: DURING,
+                        why: "another survivor has waited for its time limit and given it up; \
+                              call it in all survivors, or with a longer limit"
+                            .into(),
+                    });
+                }
             }
-        }
-        let at = match create_block(self, &alive) {
-            Ok(at) => at,
-            // Another survivor may have had more luck.
-            Err(error) => match word.load(Ordering::Acquire) {
-                0 => return Err(error),
-                there => return Ok(Offset(there)),
-            },
-        };
-        match word.compare_exchange(0, at.0, Ordering::AcqRel, Ordering::Acquire) {
-            Ok(_) => Ok(at),
-            Err(winner) => {
-                let _ = node.free_commons(at);
-                Ok(Offset(winner))
+            let mut alive: Vec<Slot> = Vec::new();
+            for rank in 0..parent.size {
+                let slot = parent.member(rank)?;
+                if !node.probe(slot) {
+                    alive.push(slot);
+                }
+            }
+            let made = match Block::create(node, &alive) {
+                Ok(made) => made,
+                // Another survivor may have had more luck.
+                Err(_) if word.load(Ordering::Acquire) != there => continue,
+                Err(error) => return Err(error),
+            };
+            let id = made.id().raw();
+            if word.compare_exchange(there, id, Ordering::AcqRel, Ordering::Acquire).is_ok() {
+                return Ok(made);
             }
         }
     }
@@ -99,8 +107,7 @@ fn await_members(team: &Team, deadline: crate::base::Deadline) -> Result<()> {
     let node = team.node();
     for rank in 0..block.size {
         let slot = block.member(rank)?;
-        let row = block.row(rank);
-        let marked = || matches!(row.presence.load(Ordering::Acquire), JOINED | GONE);
+        let marked = || matches!(block.roll.presence(rank), READY | GONE);
         block.header().wait.wait(
             node.pace(),
             deadline,

@@ -3,7 +3,9 @@
 use super::block::Block;
 use super::team::{OUT_OF_STEP, Team};
 use crate::base::sync::Ordering;
-use crate::base::{Error, Offset, Result, Slot};
+use crate::base::{Error, Result, Slot};
+use crate::shm::heap::Id;
+use crate::shm::holding::Holding;
 
 impl Team {
     /// Splits the team: members with the same `color` form a new team, ordered by `key`, then by
@@ -26,60 +28,52 @@ impl Team {
         let created = if leader == Some(self.rank().0) {
             let slots: Result<Vec<Slot>> =
                 members.iter().map(|m| self.slot_of(crate::base::Rank(m.1))).collect();
-            slots.and_then(|slots| create_block(self, &slots)).map(Some)
+            slots.and_then(|slots| Block::create(self.node(), &slots)).map(Some)
         } else {
             Ok(None)
         };
-        let mine = created.as_ref().ok().copied().flatten();
-        let created = self.agree("Team::split", created.map(|_| ()));
-        if let (Err(_), Some(at)) = (&created, mine) {
-            let _ = self.node().free_commons(at);
-        }
-        created?;
-        let mut offsets = vec![0u64; self.size() as usize];
-        self.allgather(&[mine.map_or(0, |at| at.0)], &mut offsets)?;
-        let joined = match leader {
-            None => Ok(None),
-            Some(leader) => {
+        // Dropped with an error, the block goes: nobody else has joined it.
+        let mine = self.agree("Team::split", created)?;
+        let mut ids = vec![0u64; self.size() as usize];
+        self.allgather(&[mine.as_ref().map_or(0, |holding| holding.id().raw())], &mut ids)?;
+        let joined = match (leader, mine) {
+            (None, _) => Ok(None),
+            (_, Some(holding)) => become_member(self, holding).map(Some),
+            (Some(leader), None) => {
                 let rank = members.iter().position(|m| m.1 == self.rank().0).unwrap_or(0);
-                join_block(self, Offset(offsets[leader as usize]), rank as u32).map(Some)
+                self.join_split(Id::from_raw(ids[leader as usize]), rank as u32).map(Some)
             }
         };
         self.agree("Team::split", joined)
     }
+
+    fn join_split(&self, id: Id, rank: u32) -> Result<Team> {
+        match Holding::join(self.node(), id, Some(rank))? {
+            Some(holding) => become_member(self, holding),
+            None => {
+                // Whoever made it is dead, or has given it up because of somebody who is.
+                self.member.check("Team::split")?;
+                Err(Error::Incompatible {
+                    what: "a team's block",
+                    why: "the team was given up before this rank could join it".into(),
+                })
+            }
+        }
+    }
 }
 
-/// Allocates and fills a block for `slots`.
-pub(super) fn create_block(team: &Team, slots: &[Slot]) -> Result<Offset> {
-    let node = team.node();
-    let size = slots.len() as u32;
-    let at = node.alloc_commons(Block::bytes(size))?;
-    let made = Block::view(node, at, size).and_then(|b| b.create(slots.iter().copied()));
-    if let Err(error) = made {
-        let _ = node.free_commons(at);
-        return Err(error);
-    }
-    Ok(at)
-}
-
-/// Becomes member `rank` of the team whose block is at `at`.
-pub(super) fn join_block(team: &Team, at: Offset, rank: u32) -> Result<Team> {
-    let block = Block::open(team.node(), at)?;
-    if block.member(rank)? != team.node().slot() {
-        return Err(Error::Incompatible {
-            what: "a team's block",
-            why: format!("its rank {rank} is not this process"),
-        });
-    }
+/// Becomes a member of the team whose block is held.
+pub(super) fn become_member(team: &Team, holding: Holding) -> Result<Team> {
+    let (rank, roll) = (holding.rank(), holding.roll());
+    let block = Block::open(team.node(), holding.at(), roll.size())?;
     if let Err(error) = block.reserve_area(rank) {
         // Members that think this one is among them learn that it is not.
         let mark = OUT_OF_STEP | (u32::from(team.node().slot().0) + 1);
         let broken = &block.header().broken;
         let _ = broken.compare_exchange(0, mark, Ordering::AcqRel, Ordering::Relaxed);
-        block.leave(rank);
         return Err(error);
     }
     let identity = block.size == team.node().size()
         && (0..block.size).all(|r| block.member(r).is_ok_and(|s| u32::from(s.0) == r));
-    Ok(Team::from_block(block, rank, identity, true))
+    Ok(Team::from_block(block, rank, identity, Some(holding)))
 }

@@ -1,15 +1,17 @@
 //! A group of processes that communicate collectively.
 //!
 //! Life cycle: created by all members (`Team::whole` by the job, then `split`, `shrink`), its
-//! block is freed by the last member that drops it, where the dead count as having dropped it.
+//! block is freed by the last member that drops it or dies (see `shm::holding`).
 //! A collective that fails (death of a member, or a deadline) leaves the members' phases apart,
 //! so it breaks the team: every later collective of any member fails at once with the cause.
 //! One-sided operations on its windows are not affected.
 
-use super::block::{Block, JOINED};
+use super::block::Block;
 use crate::base::sync::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use crate::base::{Deadline, Error, Rank, Result, Slot, reentry};
+use crate::shm::holding::Holding;
 use crate::shm::node::Node;
+use crate::shm::roll::READY;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -38,8 +40,9 @@ pub(super) struct Member {
     pub busy: AtomicBool,
     /// A survivors' team has been made of it, once and for all.
     pub shrunk: AtomicBool,
-    /// The block may be freed by its members (all but the whole job's team).
-    owned: bool,
+    /// What keeps the block: of all teams but the whole job's, whose block lasts. Behind `block`: it
+    /// is dropped last.
+    _holding: Option<Holding>,
 }
 
 impl Team {
@@ -49,29 +52,25 @@ impl Team {
         let block = Block::view(node, node.areas().commons().0, node.size())?;
         block.reserve_area(node.slot().0.into())?;
         if node.slot() == Slot(0) {
-            // The first allocation of all, so it lies at the start of the commons, where everybody
-            // looks for it.
-            let at = node.alloc_commons(Block::bytes(node.size()))?;
-            if at != block.at {
-                return Err(Error::Incompatible {
-                    what: "the node's commons",
-                    why: format!("its first block lies at {at}, not at {}", block.at),
-                });
-            }
-            block.create((0..node.size() as u16).map(Slot))?;
+            Block::create_whole(node)?;
         }
         Ok(())
     }
 
     /// The team of the whole job; every process is ready.
     pub(crate) fn whole(node: &Arc<Node>) -> Result<Team> {
-        let block = Block::open(node, node.areas().commons().0)?;
+        let block = Block::open(node, node.areas().commons().0, node.size())?;
         let rank = node.slot().0.into();
-        Ok(Self::from_block(block, rank, true, false))
+        Ok(Self::from_block(block, rank, true, None))
     }
 
-    pub(super) fn from_block(block: Block, rank: u32, identity: bool, owned: bool) -> Team {
-        block.row(rank).presence.store(JOINED, Ordering::Release);
+    pub(super) fn from_block(
+        block: Block,
+        rank: u32,
+        identity: bool,
+        holding: Option<Holding>,
+    ) -> Team {
+        block.roll.note(rank, READY);
         block.header().wait.notify();
         let member = Member {
             block,
@@ -81,7 +80,7 @@ impl Team {
             counted: AtomicU64::new(0),
             busy: AtomicBool::new(false),
             shrunk: AtomicBool::new(false),
-            owned,
+            _holding: holding,
         };
         Team { member: Arc::new(member), limit: None }
     }
@@ -257,13 +256,5 @@ impl Member {
         let phase = self.phase.load(Ordering::Relaxed).wrapping_add(1);
         self.phase.store(phase, Ordering::Relaxed);
         phase
-    }
-}
-
-impl Drop for Member {
-    fn drop(&mut self) {
-        if self.owned {
-            self.block.leave(self.rank);
-        }
     }
 }

@@ -1,11 +1,12 @@
 //! A window's block in the commons: what all its members share about it.
 //!
 //! ```text
+//! roll                      members and their presence, see `shm::roll`
 //! WindowHeader   128 B      line 0: kind, size, where its memory lies; line 1: accumulates
 //! everywhere     set        members that hold a lock on every part (see `bits`)
 //! Part           x n        one record per member:
-//!   PartInfo      64 B        where the part lies, its size and displacement unit, presence;
-//!                             of a dynamic window: where the table of attachments lies
+//!   PartInfo      64 B        where the part lies, its size and displacement unit; of
+//!                             a dynamic window: where the table of attachments lies
 //!   PartLock      64 B        its passive-target lock (see `shm::lock::part`)
 //!   PartLine      64 B        active messages: lock, poison, count
 //!   ActiveLine    64 B        where its owner waits for posts and completions, and for signals
@@ -19,10 +20,11 @@
 
 pub(crate) use super::directory::Entry;
 use crate::base::sync::{AtomicU32, AtomicU64, Ordering};
-use crate::base::{Offset, Rank, Slot};
+use crate::base::{Rank, Slot};
 use crate::coll::Team;
 use crate::shm::bias::Bias;
 use crate::shm::bits::{Bits, words};
+use crate::shm::holding::Holding;
 use crate::shm::lock::QueueLock;
 use crate::shm::lock::part::{PartLock, Parts};
 use crate::shm::map::{PAGE, round_up};
@@ -38,8 +40,6 @@ pub(crate) const STRIPES: usize = 32;
 
 #[repr(C, align(64))]
 pub(crate) struct WindowHeader {
-    /// Identity of this window among all there ever are, odd. Stored last; 0 is no window.
-    pub(super) nonce: AtomicU64,
     /// Offset of the window's range within every stride.
     pub(super) heap: AtomicU64,
     /// Bytes of that range; 0 if the window has none.
@@ -48,21 +48,19 @@ pub(crate) struct WindowHeader {
     pub(super) size: AtomicU32,
     /// Slot + 1 of the only stride in which the range is used, 0 for those of all members.
     pub(super) home: AtomicU32,
-    /// Not 0 once a member gave up making the window: who has not joined by then never will.
-    pub(super) failed: AtomicU32,
     /// A [`Flavour`](super::kind::Flavour).
     pub(super) flavour: AtomicU32,
+    _pad0: AtomicU32,
     /// Where those wait who wait for `everywhere` to become empty.
     vacated: WaitCell,
-    _pad1: [AtomicU64; 2],
+    _pad1: [AtomicU64; 3],
     /// How elements are updated at present (see `accumulate`). Read by every accumulate, seldom
     /// written.
     pub accumulate: Bias,
     _pad2: [AtomicU64; 7],
 }
 
-/// Where a member's part lies. Written by its owner while the window is made; read-only then, but
-/// for `presence`.
+/// Where a member's part lies. Written by its owner while the window is made; read-only then.
 #[repr(C, align(64))]
 pub(crate) struct PartInfo {
     /// Offset in the segment of the part's first byte, if it is mapped.
@@ -73,9 +71,7 @@ pub(crate) struct PartInfo {
     unit: AtomicU32,
     /// How it can be reached: one of the `REACH_` values.
     reach: AtomicU32,
-    /// 0, or how far this member is with the window (see `kind::life`).
-    pub(super) presence: AtomicU32,
-    _pad0: AtomicU32,
+    _pad0: AtomicU64,
     /// Of a dynamic window: guards the next two.
     pub(super) attached: SeqWord,
     /// Offset of the table of attachments in the segment; 0 if there is none.
@@ -197,7 +193,7 @@ impl Plan {
         Plan { words, set, row, parts, part }
     }
 
-    /// Bytes of the block of a team of `size`.
+    /// Bytes of the block of a team of `size`, behind its roll.
     pub(super) fn bytes(&self, size: u32) -> u64 {
         round_up(u64::from(self.parts) + u64::from(self.part) * u64::from(size), PAGE)
     }
@@ -206,7 +202,9 @@ impl Plan {
 /// Access to a window's block, and this process's membership in it.
 #[derive(Debug)]
 pub(crate) struct WindowBlock {
-    pub at: Offset,
+    /// What keeps it.
+    pub(super) holding: Holding,
+    /// Its header.
     pub(super) base: NonNull<u8>,
     pub(super) plan: Plan,
     pub team: Team,
@@ -218,20 +216,6 @@ pub(crate) struct WindowBlock {
     /// The window's range within every stride, and its bytes.
     pub heap: u64,
     pub bytes: u64,
-    /// A [`Stage`].
-    pub(super) stage: AtomicU32,
-}
-
-/// How far this process is with a window.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u32)]
-pub(super) enum Stage {
-    /// Not a member of it.
-    Outside = 0,
-    /// A member, while others may not be.
-    Joined = 1,
-    /// Every member has it.
-    Complete = 2,
 }
 
 // SAFETY: `base` points into the mapping that `team` keeps alive; access is through SharedLayout
@@ -347,6 +331,28 @@ impl WindowBlock {
         let parts = if joined { 1 } else { self.team.size() };
         Stripes { first, step: self.plan.part as usize, parts }
     }
+}
+
+/// Every lock in the block of a window with `size` members.
+///
+/// # Safety
+/// The header of such a block lies at `base`, and the block lasts for `'b`.
+pub(super) unsafe fn locks<'b>(
+    base: NonNull<u8>,
+    size: u32,
+) -> impl Iterator<Item = &'b QueueLock> {
+    let plan = Plan::new(size);
+    (0..size as usize).flat_map(move |rank| {
+        let at = plan.parts as usize + plan.part as usize * rank;
+        let stripes = at + SETS + (plan.set + 2 * plan.row) as usize;
+        // SAFETY: the records of a part lie there, as the layout says.
+        unsafe {
+            let passive: &PartLock = base.add(at + PASSIVE).cast().as_ref();
+            let line: &PartLine = base.add(at + AM).cast().as_ref();
+            let stripe = move |i| &base.add(stripes).cast::<Stripe>().add(i).as_ref().lock;
+            [&passive.gate, &line.am_lock].into_iter().chain((0..STRIPES).map(stripe))
+        }
+    })
 }
 
 /// Where the locks of accumulates lie: usable as long as the block is open.

@@ -88,8 +88,8 @@ impl Drop for Parts {
 impl Drop for Store {
     fn drop(&mut self) {
         if let Store::Shared { node, at } = self {
-            // Failure leaves the memory allocated until the job ends.
-            let _ = node.disown_symmetric(*at);
+            // Failure leaves the memory allocated as long as this process lives.
+            let _ = node.disown(*at);
         }
     }
 }
@@ -120,7 +120,7 @@ impl<T: Datum> Memory<T> {
         if bytes > stride {
             return Err(super::kind::too_large("shared memory for windows", bytes, stride));
         }
-        let at = node.alloc_symmetric(bytes, true)?;
+        let at = node.alloc_own(bytes)?;
         let store = Arc::new(Store::Shared { node: node.clone(), at });
         let offset = Offset(node.areas().heap(node.slot()).0 + at);
         let length = round_up(bytes, PAGE);
@@ -290,15 +290,15 @@ impl Region {
     }
 }
 
-/// A use of shared memory by a window: the range in the symmetric heap, and whose stride it is.
-pub(super) fn stride_of(node: &Node, offset: u64) -> Result<(u64, crate::base::Slot)> {
+/// Where in a stride of symmetric memory an offset in the segment is.
+pub(super) fn stride_of(node: &Node, offset: u64) -> Result<u64> {
     let areas = node.areas();
     let first = areas.heap(crate::base::Slot(0)).0;
     let beyond = offset.checked_sub(first).ok_or_else(|| Error::Incompatible {
         what: "the record of a window's part",
         why: format!("{offset:#x} is not in symmetric memory"),
     })?;
-    Ok((beyond % areas.stride, node.checked_slot(beyond / areas.stride)?))
+    Ok(beyond % areas.stride)
 }
 
 #[cfg(test)]

@@ -290,7 +290,7 @@ impl<T: Datum> Window<T> {
     /// Identity of the window in the job while it lives.
     #[inline]
     pub(crate) fn id(&self) -> u64 {
-        self.core.block.at.0
+        self.core.block.at().0
     }
 
     /// What does not depend on the element type.

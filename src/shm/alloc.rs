@@ -4,11 +4,13 @@
 //! Allocation takes addresses only; whoever uses a range reserves its pages. Freeing gives the
 //! pages back as well, so that a fresh block reads as zeros.
 //!
-//! What a process makes for a group is *claimed* by it until another member answers for it too: if
-//! it dies before, whoever next allocates gives it back. Memory that a process makes for itself is
-//! claimed as long as it has it; windows over it count as its *uses*, and outlive the claim.
+//! Everything has an owner that can end: see [`Owner`], `shm::holding` for blocks that several
+//! processes share, and `shm::sweep` for what becomes of what the dead owned. Freeing has three
+//! steps: it is noted who frees the range, its pages go, then the range is free; so pages are never
+//! given back of what has come to be somebody else's.
 
-use super::heap::{ExtentTable, Fate, Heap, Holders};
+use super::heap::{Entry, ExtentTable, Heap, Id, Owner, Wanted};
+use super::holding::Holding;
 use super::map::{PAGE, round_up};
 use super::node::Node;
 use super::region::SharedRef;
@@ -19,202 +21,223 @@ use std::time::Duration;
 
 /// Longest wait for a heap's lock. It is held for microseconds; whoever dies with it is noticed.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// Longest wait for what others are about to free, where there is no room: they give back pages.
+const FREEING: Duration = Duration::from_secs(2);
 /// From this size on, symmetric memory is aligned so that huge pages can back it.
 const HUGE_FROM: u64 = 4 * HUGE_PAGE;
 
-#[derive(Clone, Copy)]
-enum Which {
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Which {
     Symmetric = 0,
     Commons = 1,
 }
 
 impl Node {
-    fn with_heap<R>(&self, which: Which, run: impl FnOnce(Heap<'_>) -> Result<R>) -> Result<R> {
+    pub(super) fn with_heap<R>(
+        &self,
+        which: Which,
+        run: impl FnOnce(Heap<'_>, Deadline) -> Result<R>,
+    ) -> Result<R> {
         let table: SharedRef<ExtentTable> =
             SharedRef::new(self.mapping(), self.areas().extents(which as usize))?;
-        run(match which {
+        let heap = match which {
             Which::Symmetric => Heap::new(&table, self.areas().stride, "symmetric memory"),
             Which::Commons => Heap::new(&table, self.areas().commons().1, "the node's commons"),
-        })
-    }
-
-    /// Gives back what the dead claimed. Costs one load while nobody has died.
-    fn sweep(&self, which: Which) -> Result<()> {
-        if self.header().deaths.load(Ordering::Relaxed) == 0 {
-            return Ok(());
-        }
-        let deadline = Deadline::after(PATIENCE);
-        let reclaim = |at: Offset, len| match which {
-            Which::Commons => self.release(Offset(self.areas().commons().0.0 + at.0), len),
-            Which::Symmetric => {
-                for slot in 0..self.size() as u16 {
-                    self.release(Offset(self.areas().heap(Slot(slot)).0 + at.0), len);
-                }
-            }
         };
-        self.with_heap(which, |heap| heap.sweep(self, deadline, reclaim)).map(drop)
+        run(heap, Deadline::after(PATIENCE))
     }
 
-    fn take(&self, which: Which, len: u64, align: u64, claimed: bool) -> Result<Offset> {
-        self.sweep(which)?;
-        let deadline = Deadline::after(PATIENCE);
-        let holders = Holders { claim: claimed.then_some(self.slot()), uses: 0 };
-        self.with_heap(which, |heap| heap.alloc_held(self, len, align, holders, deadline))
-    }
-
-    /// Takes an address range of `len` bytes in every slot's symmetric memory; returns its offset
-    /// within a stride. `claimed`: it is this process's alone until [`Node::share_symmetric`].
-    pub fn alloc_symmetric(&self, len: u64, claimed: bool) -> Result<u64> {
-        let align = if len >= HUGE_FROM { HUGE_PAGE } else { PAGE };
-        // Whole pages: pages are given back when the range is freed.
-        let len = if len > self.areas().stride { len } else { round_up(len, PAGE) };
-        self.take(Which::Symmetric, len, align, claimed).map(|at| at.0)
-    }
-
-    /// Ends the claim on a range of symmetric memory: its users answer for it now.
-    pub fn share_symmetric(&self, at: u64) -> Result<()> {
-        let share = |_, _, holders: &mut Holders| {
-            holders.claim = None;
-            (Fate::Keep, ())
-        };
-        self.visit_symmetric(at, share)
-    }
-
-    /// Ends this process's claim on a range of which it used its own stride, and frees it if nothing
-    /// uses it.
-    pub fn disown_symmetric(&self, at: u64) -> Result<()> {
-        self.visit_symmetric(at, |start, len, holders| {
-            holders.claim = None;
-            (self.fate(start, len, self.slot(), holders), ())
-        })
-    }
-
-    /// Counts one more use of the range that `at` lies in.
-    pub fn use_symmetric(&self, at: u64) -> Result<()> {
-        self.visit_symmetric(at, |_, _, holders| match holders.uses.checked_add(1) {
-            Some(uses) => {
-                holders.uses = uses;
-                (Fate::Keep, Ok(()))
-            }
-            None => {
-                let full = Error::Exhausted {
-                    what: "windows over the same memory",
-                    limit: u16::MAX.into(),
-                    advice: "detach or free some",
-                };
-                (Fate::Keep, Err(full))
-            }
-        })?
-    }
-
-    /// Ends one use of the range that `at` lies in, of which `owner`'s stride is used; frees it if
-    /// that was the last and nobody alive claims it.
-    pub fn unuse_symmetric(&self, at: u64, owner: Slot) -> Result<()> {
-        self.visit_symmetric(at, |start, len, holders| {
-            holders.uses = holders.uses.saturating_sub(1);
-            holders.claim = holders.claim.filter(|slot| !self.probe(*slot));
-            (self.fate(start, len, owner, holders), ())
-        })
-    }
-
-    /// Whether a range that one stride of is used stays; if not, its pages go now.
-    fn fate(&self, at: Offset, len: u64, owner: Slot, holders: &Holders) -> Fate {
-        if holders.uses > 0 || holders.claim.is_some() {
-            return Fate::Keep;
-        }
-        self.release(Offset(self.areas().heap(owner).0 + at.0), len);
-        Fate::Free
-    }
-
-    fn visit_symmetric<R>(
+    pub(super) fn commons<R>(
         &self,
-        at: u64,
-        look: impl FnOnce(Offset, u64, &mut Holders) -> (Fate, R),
+        run: impl FnOnce(Heap<'_>, Deadline) -> Result<R>,
     ) -> Result<R> {
-        let deadline = Deadline::after(PATIENCE);
-        self.with_heap(Which::Symmetric, |heap| heap.visit(self, Offset(at), deadline, look))
+        self.with_heap(Which::Commons, run)
     }
 
-    /// Frees a range of symmetric memory and its pages in the strides of `slots`.
-    pub fn free_symmetric(&self, at: u64, slots: impl Iterator<Item = Slot>) -> Result<()> {
-        let deadline = Deadline::after(PATIENCE);
-        // The pages first: as soon as the range is free, another window may use it.
-        let len = self.with_heap(Which::Symmetric, |heap| heap.length_at(Offset(at)))?;
-        for slot in slots {
-            self.release(Offset(self.areas().heap(slot).0 + at), len);
-        }
-        self.with_heap(Which::Symmetric, |heap| heap.free(self, Offset(at), deadline))?;
-        Ok(())
+    /// Where in the segment an offset of the commons is.
+    pub(super) fn in_commons(&self, within: Offset) -> Offset {
+        Offset(self.areas().commons().0.0 + within.0)
     }
 
-    /// Takes a block of `len` bytes of the commons; its pages read as zeros.
-    pub fn alloc_commons(&self, len: u64) -> Result<Offset> {
-        let at = self.take(Which::Commons, round_up(len, PAGE), PAGE, false)?;
-        Ok(Offset(self.areas().commons().0.0 + at.0))
+    pub(super) fn is_block_gone(&self, id: Id) -> bool {
+        // Unknown is not gone.
+        self.commons(|heap, _| Ok(!heap.has(id))).unwrap_or(false)
     }
 
-    /// As [`Node::alloc_commons`], but the block is this process's alone until somebody
-    /// [joins](Node::join_commons) it.
-    pub fn claim_commons(&self, len: u64) -> Result<Offset> {
-        let at = self.take(Which::Commons, round_up(len, PAGE), PAGE, true)?;
-        Ok(Offset(self.areas().commons().0.0 + at.0))
-    }
-
-    /// Asks under the heap's lock whether this process may use the block at `at`; if so, its claim
-    /// ends, since more than one process answers for it now. False also if there is no such block.
-    pub fn join_commons(&self, at: Offset, join: impl FnOnce() -> bool) -> Result<bool> {
-        let deadline = Deadline::after(PATIENCE);
-        let within = Offset(at.0.saturating_sub(self.areas().commons().0.0));
-        let look = |start, _, holders: &mut Holders| {
-            let joined = start == within && join();
-            if joined {
-                holders.claim = None;
-            }
-            (Fate::Keep, joined)
+    /// Takes a range of whole pages: pages are given back when it is freed. Before it says that
+    /// there is no room, it asks whether anybody has died, and waits for what is being freed.
+    pub(super) fn take(
+        &self,
+        which: Which,
+        len: u64,
+        owner: Owner,
+        home: Option<Slot>,
+    ) -> Result<Entry> {
+        let most = match which {
+            Which::Symmetric => self.areas().stride,
+            Which::Commons => self.areas().commons().1,
         };
-        match self.with_heap(Which::Commons, |heap| heap.visit(self, within, deadline, look)) {
-            Err(Error::Misuse { .. }) => Ok(false),
+        let huge = matches!(which, Which::Symmetric) && len >= HUGE_FROM;
+        let align = if huge { HUGE_PAGE } else { PAGE };
+        let len = if len > most { len } else { round_up(len, PAGE) };
+        let wanted = Wanted { len, align, owner, home };
+        let take = || {
+            self.sweep()?;
+            self.with_heap(which, |heap, until| heap.locked(self, until, |t| t.take(wanted)))?
+        };
+        let deaths = || self.header().deaths.load(Ordering::Acquire);
+        let before = deaths();
+        match take() {
+            Err(error @ (Error::OutOfMemory { .. } | Error::Exhausted { .. })) if len <= most => {
+                (0..self.size() as u16).for_each(|slot| {
+                    self.probe(Slot(slot));
+                });
+                let freed = self.await_freeing(which)?;
+                if freed || deaths() != before { take() } else { Err(error) }
+            }
             outcome => outcome,
         }
     }
 
-    /// Frees a block of the commons and its pages.
-    pub fn free_commons(&self, at: Offset) -> Result<()> {
-        let deadline = Deadline::after(PATIENCE);
-        let within = Offset(at.0.saturating_sub(self.areas().commons().0.0));
-        let len = self.with_heap(Which::Commons, |heap| heap.length_at(within))?;
-        self.release(at, len);
-        self.with_heap(Which::Commons, |heap| heap.free(self, within, deadline))?;
-        Ok(())
+    /// Waits for a moment until nothing is being freed any more; whether anything was.
+    fn await_freeing(&self, which: Which) -> Result<bool> {
+        let until = Deadline::after(FREEING);
+        let freeing = || self.with_heap(which, |heap, _| Ok(heap.is_freeing()));
+        let was = freeing()?;
+        while freeing()? && !until.passed() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        Ok(was)
     }
 
-    /// As [`Node::free_commons`], if `last` says so, which is asked under the heap's lock: of all
-    /// the processes that ask in turn exactly one frees the block, and none asks after that.
-    pub fn free_commons_if(&self, at: Offset, last: impl FnOnce() -> bool) -> Result<()> {
-        let deadline = Deadline::after(PATIENCE);
-        let within = Offset(at.0.saturating_sub(self.areas().commons().0.0));
-        self.with_heap(Which::Commons, |heap| {
-            let len = heap.length_at(within)?;
-            let last = || {
-                let last = last();
-                if last {
-                    self.release(at, len);
+    /// Frees what this process alone owns, and its pages: in the stride that it is used in, else in
+    /// those of `slots`, else in all.
+    pub(super) fn finish(
+        &self,
+        which: Which,
+        entries: &[Entry],
+        slots: Option<&[Slot]>,
+    ) -> Result<()> {
+        if entries.is_empty() {
+            return Ok(());
+        }
+        let in_stride = |entry: &Entry, slot: Slot| {
+            if u32::from(slot.0) < self.size() {
+                self.release(Offset(self.areas().heap(slot).0 + entry.offset.0), entry.len);
+            }
+        };
+        for entry in entries {
+            match (which, entry.home, slots) {
+                (Which::Commons, ..) => self.release(self.in_commons(entry.offset), entry.len),
+                (Which::Symmetric, Some(home), _) => in_stride(entry, home),
+                (_, None, Some(slots)) => slots.iter().for_each(|slot| in_stride(entry, *slot)),
+                (_, None, None) => {
+                    (0..self.size() as u16).for_each(|slot| in_stride(entry, Slot(slot)));
                 }
-                last
-            };
-            heap.free_if(self, within, deadline, last).map(drop)
+            }
+        }
+        self.with_heap(which, |heap, until| {
+            heap.locked(self, until, |table| entries.iter().for_each(|entry| table.remove(entry)))
         })
+    }
+
+    /// Takes a block of `len` bytes of the commons that lasts as long as the job; its pages read as
+    /// zeros.
+    pub(crate) fn alloc_for_job(&self, len: u64) -> Result<Offset> {
+        Ok(self.in_commons(self.take(Which::Commons, len, Owner::Job, None)?.offset))
+    }
+
+    /// Takes a block of `len` bytes of the commons that belongs to another one, and goes with it if
+    /// it is not [freed](Node::free_part) before.
+    pub(crate) fn alloc_part(&self, of: &Holding, len: u64) -> Result<Offset> {
+        let entry = self.take(Which::Commons, len, Owner::Block(of.id()), None)?;
+        Ok(self.in_commons(entry.offset))
+    }
+
+    /// Frees what [`Node::alloc_part`] returned.
+    pub(crate) fn free_part(&self, at: Offset) -> Result<()> {
+        let within = Offset(at.0.saturating_sub(self.areas().commons().0.0));
+        let mine = self.commons(|heap, until| {
+            heap.locked(self, until, |table| {
+                let entry = table.containing(within)?;
+                table.hand(&entry, Owner::Freeing(self.slot()));
+                Ok(entry)
+            })
+        })??;
+        self.finish(Which::Commons, &[mine], None)
+    }
+
+    /// Takes an address range of `len` bytes in every slot's symmetric memory, or, with `home`, of
+    /// that slot's alone, which goes with the block `of`. Returns its offset within a stride.
+    pub(crate) fn alloc_symmetric(
+        &self,
+        of: &Holding,
+        len: u64,
+        home: Option<Slot>,
+    ) -> Result<u64> {
+        let entry = self.take(Which::Symmetric, len, Owner::Block(of.id()), home)?;
+        Ok(entry.offset.0)
+    }
+
+    /// As [`Node::alloc_symmetric`], in this process's own stride, and as long as it says and lives,
+    /// and longer as long as windows use it.
+    pub(crate) fn alloc_own(&self, len: u64) -> Result<u64> {
+        let me = self.slot();
+        Ok(self.take(Which::Symmetric, len, Owner::Process(me), Some(me))?.offset.0)
+    }
+
+    /// Ends this process's ownership of what [`Node::alloc_own`] returned: it stays as long as
+    /// windows use it.
+    pub(crate) fn disown(&self, at: u64) -> Result<()> {
+        let me = Owner::Process(self.slot());
+        let unused = self.with_heap(Which::Symmetric, |heap, until| {
+            heap.locked(self, until, |table| {
+                let range = table.containing(Offset(at))?;
+                let used = table.is_used(&range);
+                if range.owner != me {
+                    return Ok(None);
+                }
+                let next = if used { Owner::Nobody } else { Owner::Freeing(self.slot()) };
+                table.hand(&range, next);
+                Ok((!used).then_some(range))
+            })
+        })??;
+        self.finish(Which::Symmetric, unused.as_slice(), None)
+    }
+
+    /// Counts one more use, by the window whose block is `by`, of the range that `at` lies in. Uses
+    /// end one by one or with the block.
+    ///
+    /// # Errors
+    /// [`Error::Exhausted`] if there is no room to record the first one by this window.
+    pub(crate) fn add_use(&self, at: u64, by: &Holding) -> Result<()> {
+        self.with_heap(Which::Symmetric, |heap, until| {
+            heap.locked(self, until, |table| table.add_use(&table.containing(Offset(at))?, by.id()))
+        })?
+    }
+
+    /// Ends one use that [`Node::add_use`] counted, and frees the range if that was the last and
+    /// nobody alive owns it.
+    pub(crate) fn end_use(&self, at: u64, by: &Holding) -> Result<()> {
+        let unused = self.with_heap(Which::Symmetric, |heap, until| {
+            heap.locked(self, until, |table| {
+                let range = table.containing(Offset(at))?;
+                table.end_use(&range, by.id());
+                Ok(self.claim_unused(table, &range).then_some(range))
+            })
+        })??;
+        self.finish(Which::Symmetric, unused.as_slice(), None)
     }
 
     /// Bytes of address space allocated in each slot's symmetric memory.
     pub fn symmetric_in_use(&self) -> Result<u64> {
-        self.sweep(Which::Symmetric)?;
-        self.with_heap(Which::Symmetric, |heap| Ok(heap.usage().0))
+        self.sweep()?;
+        self.with_heap(Which::Symmetric, |heap, _| Ok(heap.usage().0))
     }
 
     /// Bytes of the commons that are allocated.
     pub fn commons_in_use(&self) -> Result<u64> {
-        self.sweep(Which::Commons)?;
-        self.with_heap(Which::Commons, |heap| Ok(heap.usage().0))
+        self.sweep()?;
+        self.commons(|heap, _| Ok(heap.usage().0))
     }
 }

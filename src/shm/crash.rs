@@ -8,6 +8,13 @@
 #[inline(always)]
 pub(crate) fn point() {}
 
+/// Whether the calling thread is being killed: destructors that run all the same do nothing.
+#[cfg(all(not(test), not(loom)))]
+#[inline(always)]
+pub(crate) fn struck() -> bool {
+    false
+}
+
 #[cfg(test)]
 pub(crate) use armed::*;
 
@@ -19,10 +26,12 @@ mod armed {
     #[cfg(not(loom))]
     thread_local! {
         static LEFT: Cell<u32> = const { Cell::new(0) };
+        static STRUCK: Cell<bool> = const { Cell::new(false) };
     }
     #[cfg(loom)]
     loom::thread_local! {
         static LEFT: Cell<u32> = Cell::new(0);
+        static STRUCK: Cell<bool> = Cell::new(false);
     }
 
     struct Killed;
@@ -33,9 +42,16 @@ mod armed {
             let n = left.get();
             left.set(n.saturating_sub(1));
             if n == 1 {
+                STRUCK.with(|struck| struck.set(true));
                 resume_unwind(Box::new(Killed));
             }
         });
+    }
+
+    /// See above.
+    #[cfg(not(loom))]
+    pub(crate) fn struck() -> bool {
+        STRUCK.with(Cell::get)
     }
 
     #[cfg(not(loom))]
@@ -52,6 +68,7 @@ mod armed {
         LEFT.with(|left| left.set(n));
         let result = catch_unwind(AssertUnwindSafe(f));
         LEFT.with(|left| left.set(0));
+        STRUCK.with(|struck| struck.set(false));
         match result {
             Ok(value) => Some(value),
             Err(cause) if cause.is::<Killed>() => None,

@@ -11,6 +11,8 @@ mod crash;
 #[cfg(not(loom))]
 pub(crate) mod heap;
 #[cfg(not(loom))]
+pub(crate) mod holding;
+#[cfg(not(loom))]
 pub(crate) mod liveness;
 pub mod lock;
 #[cfg(not(loom))]
@@ -24,10 +26,14 @@ pub(crate) mod park;
 #[cfg(not(loom))]
 pub mod region;
 pub mod ring;
+#[cfg(not(loom))]
+pub(crate) mod roll;
 #[cfg_attr(loom, allow(dead_code))]
 pub(crate) mod section;
 #[cfg(not(loom))]
 pub mod segment;
 pub(crate) mod seq;
+#[cfg(not(loom))]
+mod sweep;
 #[cfg(not(loom))]
 pub(crate) mod wiring;

@@ -24,9 +24,13 @@ const PROBES: usize = 64;
 pub(super) struct Attachments {
     all: Mutex<Vec<Arc<dyn Any + Send + Sync>>>,
     help: OnceLock<Help>,
+    last_rites: OnceLock<LastRites>,
 }
 
 type Help = Box<dyn Fn(&Node) + Send + Sync>;
+
+/// Gets the kind of a block, where it lies, and how many members it had.
+type LastRites = fn(&Node, u32, Offset, u32);
 
 impl std::fmt::Debug for Attachments {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -273,6 +277,18 @@ impl Node {
     /// that make progress in their calls only. It may not block; the first one stays.
     pub(crate) fn help_while_waiting(&self, help: impl Fn(&Node) + Send + Sync + 'static) {
         let _ = self.attachments.help.set(Box::new(help));
+    }
+
+    /// Has `run` called for each block that this process frees, whoever was the last to hold it,
+    /// while the block is still there; the first one stays. It may not use the commons.
+    pub(crate) fn last_rites(&self, run: LastRites) {
+        let _ = self.attachments.last_rites.set(run);
+    }
+
+    pub(super) fn perform_last_rites(&self, kind: u32, at: Offset, size: u32) {
+        if let Some(run) = self.attachments.last_rites.get() {
+            run(self, kind, at, size);
+        }
     }
 
     /// Says that the end of this attachment is meant: peers that wait for this process then get

@@ -8,7 +8,7 @@
 //! ```
 
 use super::builder::too_large;
-use super::life::{Range, Ticket};
+use super::life::Range;
 use super::{Attachments, Flavour, Parts};
 use crate::base::{Error, Offset, Rank, Result};
 use crate::coll::Team;
@@ -97,9 +97,7 @@ impl Wish<'_> {
             let directory = Directory::create(team, |rank| block.entry(rank));
             directory.and_then(|d| self.finish(&block, &sizes, own, Parts::Table(d)))
         };
-        let core = team.agree(during, made)?;
-        core.block.completed();
-        Ok(core)
+        team.agree(during, made)
     }
 
     /// This member's side of the window. It can be used once all members have theirs.
@@ -235,16 +233,11 @@ impl Wish<'_> {
         };
         // Dropped with an error, the block goes: nobody else has joined it.
         let made = team.agree(during, made)?;
-        let ticket = made.as_ref().map_or([0; 2], |block| {
-            let Ticket { at, nonce } = block.ticket();
-            [at.0, nonce]
-        });
-        let mut ticket = [ticket];
+        let mut ticket = [made.as_ref().map_or(0, WindowBlock::ticket)];
         team.broadcast(Rank(0), &mut ticket)?;
-        let [at, nonce] = ticket[0];
         let joined = match made {
             Some(block) => Ok(block),
-            None => WindowBlock::join(team, Ticket { at: Offset(at), nonce }, bytes),
+            None => WindowBlock::join(team, ticket[0], bytes),
         };
         // Nobody goes on before all have joined: from here on whoever is missing is dead.
         team.agree(during, joined)
@@ -268,7 +261,7 @@ impl Wish<'_> {
             Source::Brought(region) => {
                 let offset = region.offset_in(node)?;
                 if let (Some(offset), true) = (offset, bytes > 0) {
-                    node.use_symmetric(stride_of(node, offset)?.0)?;
+                    node.add_use(stride_of(node, offset)?, &block.holding)?;
                 }
                 (region.first.as_ptr(), offset)
             }

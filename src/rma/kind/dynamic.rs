@@ -211,13 +211,12 @@ impl Attachments {
             return Err(Error::Misuse { what: WHAT, why });
         }
         if let Some(offset) = offset {
-            node.use_symmetric(stride_of(node, offset)?.0)?;
+            node.add_use(stride_of(node, offset)?, &block.holding)?;
         }
         let entry = Entry { address, bytes, mapped: offset.is_some() };
-        if let Err(error) = insert(node, block.info(block.team.rank().0), &mut held, entry) {
+        if let Err(error) = insert(block, &mut held, entry) {
             if let Some(offset) = offset {
-                let (at, slot) = stride_of(node, offset)?;
-                node.unuse_symmetric(at, slot)?;
+                node.end_use(stride_of(node, offset)?, &block.holding)?;
             }
             return Err(error);
         }
@@ -240,10 +239,7 @@ impl Attachments {
         let Some(region) = held.regions.remove(&attached.address) else { return Ok(()) };
         match region.offset_in(node)? {
             None => Ok(()),
-            Some(offset) => {
-                let (at, slot) = stride_of(node, offset)?;
-                node.unuse_symmetric(at, slot)
-            }
+            Some(offset) => node.end_use(stride_of(node, offset)?, &block.holding),
         }
     }
 }
@@ -269,34 +265,33 @@ fn room_for(count: u64) -> u64 {
 }
 
 /// Puts `entry` into this process's own table, of which `held` tells.
-fn insert(node: &Node, info: &PartInfo, held: &mut Held, entry: Entry) -> Result<()> {
+fn insert(block: &WindowBlock, held: &mut Held, entry: Entry) -> Result<()> {
+    let (node, info) = (block.team.node(), block.info(block.me));
     let count = held.regions.len() as u64;
     let shared = |table, count| rows(node, table, count).ok_or_else(damaged);
     if count >= held.room {
         let table = held.table;
         let length = room_for(count + 1) * ROW;
-        let fresh = node.claim_commons(length)?;
+        // It belongs to the window, whose others may read it when this process is gone.
+        let fresh = node.alloc_part(&block.holding, length)?;
         let filled = node.reserve(fresh, length, "a table of attachments").and_then(|()| {
             let (from, to) = (shared(table, count)?, shared(fresh.0, count)?);
             from.iter().zip(to).for_each(|(from, to)| to.fill(from.read()));
-            // From here on it is freed with the window, not with this process.
-            node.join_commons(fresh, || true)
+            Ok(())
         });
         if let Err(error) = filled {
-            let _ = node.free_commons(fresh);
+            let _ = node.free_part(fresh);
             return Err(error);
         }
         info.attached.write(|| info.table.store(fresh.0, Ordering::Relaxed));
         (held.table, held.room) = (fresh.0, length / ROW);
         if table != 0 {
-            node.free_commons(Offset(table))?;
+            node.free_part(Offset(table))?;
         }
     }
     let rows = shared(held.table, count + 1)?;
     let at = position(&rows[..count as usize], entry.address);
     info.attached.write(|| {
-        // The number first: should this process die in the midst of it, whoever takes the window
-        // apart sees all rows, one of them twice.
         info.count.store(count + 1, Ordering::Relaxed);
         for i in (at..count as usize).rev() {
             rows[i + 1].fill(rows[i].read());
@@ -326,23 +321,6 @@ fn remove(node: &Node, info: &PartInfo, held: &Held, address: u64) {
         rows[rows.len() - 1].fill(Entry { address: 0, bytes: 0, mapped: false });
         info.count.store(count - 1, Ordering::Relaxed);
     });
-}
-
-/// Calls `end` with the offset of everything shared that a member's table still names: nobody uses
-/// the window any more. Returns where the table lies, which is to be freed.
-pub(super) fn dismantle(node: &Node, info: &PartInfo, end: impl Fn(u64)) -> Option<Offset> {
-    let table = info.table.load(Ordering::Relaxed);
-    let count = info.count.load(Ordering::Relaxed);
-    let base = node.mapping().base().addr().get() as u64;
-    let mut last = 0;
-    for entry in rows(node, table, count).unwrap_or(&[]).iter().map(Row::read) {
-        // A row is there twice, or empty, where its owner died in the midst of a change.
-        if entry.mapped && entry.bytes > 0 && entry.address > last {
-            end(entry.address.wrapping_sub(base));
-        }
-        last = last.max(entry.address);
-    }
-    (table != 0).then_some(Offset(table))
 }
 
 impl<T: Datum> Window<T> {

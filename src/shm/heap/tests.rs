@@ -1,25 +1,34 @@
+use super::table::Entry;
 use super::*;
-use crate::base::Slot;
+use crate::base::sync::{AtomicU64, Ordering};
+use crate::base::{Offset, Slot};
 use crate::shm::crash::kill_at;
 use crate::shm::lock::model::Env;
 use proptest::prelude::*;
 
 impl Heap<'_> {
-    /// Takes memory that nobody answers for.
-    fn alloc<E: LockEnv>(&self, env: &E, len: u64, align: u64, limit: Deadline) -> Result<Offset> {
-        self.alloc_held(env, len, align, Holders::default(), limit)
+    fn take<E: LockEnv>(&self, env: &E, len: u64, align: u64, owner: Owner) -> Result<Entry> {
+        let wanted = Wanted { len, align, owner, home: None };
+        self.locked(env, Deadline::NEVER, |table| table.take(wanted))?
+    }
+
+    fn alloc<E: LockEnv>(&self, env: &E, len: u64, align: u64) -> Result<Offset> {
+        self.take(env, len, align, Owner::Nobody).map(|entry| entry.offset)
+    }
+
+    /// Ends what begins at an offset, and returns its length.
+    fn free<E: LockEnv>(&self, env: &E, at: Offset) -> Result<u64> {
+        self.locked(env, Deadline::NEVER, |table| {
+            let entry = table.containing(at)?;
+            assert_eq!(entry.offset, at);
+            table.remove(&entry);
+            Ok(entry.len)
+        })?
     }
 }
 
 fn table() -> Box<ExtentTable> {
-    Box::new(ExtentTable {
-        lock: QueueLock::default(),
-        _pad: Default::default(),
-        extents: std::array::from_fn(|_| Extent {
-            offset: AtomicU64::new(0),
-            len: AtomicU64::new(0),
-        }),
-    })
+    ExtentTable::empty()
 }
 
 fn one() -> Env {
@@ -30,12 +39,12 @@ fn one() -> Env {
 fn lengths_round_up_and_the_lowest_gap_is_taken() {
     let (table, env) = (table(), one());
     let heap = Heap::new(&table, 1 << 20, "a test");
-    let alloc = |len, align| heap.alloc(&env, len, align, Deadline::NEVER).unwrap().0;
+    let alloc = |len, align| heap.alloc(&env, len, align).unwrap().0;
     assert_eq!(alloc(0, 1), 0);
     assert_eq!(alloc(65, 1), 64);
     assert_eq!(alloc(1, 4096), 4096);
     assert_eq!(alloc(64, 64), 192);
-    assert_eq!(heap.free(&env, Offset(64), Deadline::NEVER).unwrap(), 128);
+    assert_eq!(heap.free(&env, Offset(64)).unwrap(), 128);
     assert_eq!(alloc(129, 1), 256, "the gap of 128 is too small");
     assert_eq!(alloc(128, 1), 64);
     assert_eq!(heap.usage(), (64 + 128 + 64 + 64 + 192, 5));
@@ -45,7 +54,7 @@ fn lengths_round_up_and_the_lowest_gap_is_taken() {
 fn what_cannot_be_is_refused_with_the_reason() {
     let (table, env) = (table(), one());
     let heap = Heap::new(&table, 4096, "a test");
-    let alloc = |len, align| heap.alloc(&env, len, align, Deadline::NEVER);
+    let alloc = |len, align| heap.alloc(&env, len, align);
     assert!(matches!(alloc(1, 3), Err(Error::InvalidArgument { .. })));
     assert!(matches!(alloc(1, 0), Err(Error::InvalidArgument { .. })));
     alloc(1024, 64).unwrap();
@@ -57,7 +66,7 @@ fn what_cannot_be_is_refused_with_the_reason() {
         );
     }
     assert!(matches!(alloc(1, 1 << 63), Err(Error::OutOfMemory { .. })));
-    assert!(matches!(heap.free(&env, Offset(64), Deadline::NEVER), Err(Error::Misuse { .. })));
+    assert!(matches!(heap.free(&env, Offset(1024)), Err(Error::Misuse { .. })));
     alloc(3072, 64).unwrap();
     assert!(matches!(alloc(0, 1), Err(Error::OutOfMemory { available: 0, .. })));
 }
@@ -66,31 +75,92 @@ fn what_cannot_be_is_refused_with_the_reason() {
 fn a_full_table_is_an_error_and_recovers() {
     let (table, env) = (table(), one());
     let heap = Heap::new(&table, 1 << 30, "a test");
-    for extent in &table.extents[..MAX_EXTENTS - 1] {
-        let at = (extent as *const Extent).addr() - table.extents.as_ptr().addr();
-        extent.offset.store(at as u64 * 4, Ordering::Relaxed);
-        extent.len.store(64, Ordering::Relaxed);
+    for index in 0..MAX_EXTENTS - 1 {
+        let offset = Offset(index as u64 * 128);
+        let (owner, home, is_use, tag) = (Owner::Nobody, None, false, 0);
+        table.insert(Entry { index, offset, len: 64, owner, home, is_use, tag });
     }
-    let last = heap.alloc(&env, 1, 1, Deadline::NEVER).unwrap();
-    let err = heap.alloc(&env, 1, 1, Deadline::NEVER).unwrap_err();
+    let last = heap.alloc(&env, 1, 1).unwrap();
+    let err = heap.alloc(&env, 1, 1).unwrap_err();
     assert!(matches!(err, Error::Exhausted { limit: 4095, .. }), "{err}");
-    heap.free(&env, Offset(128), Deadline::NEVER).unwrap();
-    assert_eq!(heap.alloc(&env, 1, 1, Deadline::NEVER).unwrap(), Offset(128));
+    heap.free(&env, Offset(128)).unwrap();
+    assert_eq!(heap.alloc(&env, 1, 1).unwrap(), Offset(128));
     assert_ne!(last, Offset(128));
 }
 
 #[test]
 fn a_table_with_nonsense_in_it_is_refused() {
     let env = one();
-    for (offset, len) in [(0, 8192), (u64::MAX - 8, 64), (4032, 128), (64, 64)] {
+    for (offset, len) in [(0, 8192), ((1 << 48) - 8, 64), (4032, 128), (64, 64)] {
         let table = table();
         let heap = Heap::new(&table, 4096, "a test");
-        heap.alloc(&env, 128, 1, Deadline::NEVER).unwrap();
-        table.extents[7].offset.store(offset, Ordering::Relaxed);
-        table.extents[7].len.store(len, Ordering::Relaxed);
-        let err = heap.alloc(&env, 64, 1, Deadline::NEVER).unwrap_err();
+        heap.alloc(&env, 128, 1).unwrap();
+        heap.alloc(&env, 64, 1).unwrap();
+        table.extents[1].offset.store(offset, Ordering::Relaxed);
+        table.extents[1].len.store(len, Ordering::Relaxed);
+        let err = heap.alloc(&env, 64, 1).unwrap_err();
         assert!(matches!(err, Error::Incompatible { .. }), "{err}");
     }
+}
+
+#[test]
+fn owners_are_what_they_were_stored_as() {
+    let (table, env) = (table(), one());
+    let heap = Heap::new(&table, 1 << 20, "a test");
+    let id = heap.take(&env, 64, 64, Owner::Members).unwrap().id();
+    let of = |owner| heap.take(&env, 64, 64, owner).unwrap().id();
+    let slot = Slot(4095);
+    let owners = [
+        Owner::Nobody,
+        Owner::Process(slot),
+        Owner::Freeing(slot),
+        Owner::Members,
+        Owner::Block(id),
+        Owner::Job,
+    ];
+    for owner in owners {
+        let id = of(owner);
+        assert_eq!(table.find(id).map(|entry| entry.owner), Some(owner));
+        assert_eq!(Id::from_raw(id.raw()), id);
+    }
+    let count = heap.usage().1;
+    assert_eq!(count, owners.len(), "what is being freed does not count");
+}
+
+#[test]
+fn an_id_is_never_used_again() {
+    let (table, env) = (table(), one());
+    let heap = Heap::new(&table, 4096, "a test");
+    let mut before: Vec<Id> = Vec::new();
+    for _ in 0..20 {
+        let entry = heap.take(&env, 64, 64, Owner::Nobody).unwrap();
+        assert!(heap.has(entry.id()) && entry.id().raw() != 0);
+        assert!(before.iter().all(|id| *id != entry.id() && !heap.has(*id)));
+        before.push(entry.id());
+        heap.free(&env, entry.offset).unwrap();
+    }
+    assert!(!heap.has(Id::from_raw(u64::MAX)) && !heap.has(Id::from_raw(0)));
+}
+
+#[test]
+fn uses_are_counted_by_block() {
+    let (table, env) = (table(), one());
+    let heap = Heap::new(&table, 1 << 20, "a test");
+    let [a, b] = [1 << 12, 2 << 12].map(Id::from_raw);
+    let range = heap.take(&env, 128, 64, Owner::Process(Slot(0))).unwrap();
+    let used = heap.locked(&env, Deadline::NEVER, |table| {
+        for block in [a, b, a] {
+            table.add_use(&range, block).unwrap();
+        }
+        let mut used = Vec::new();
+        for block in [b, a, a, a] {
+            table.end_use(&range, block);
+            used.push(table.is_used(&range));
+        }
+        used
+    });
+    assert_eq!(used.unwrap(), [true, true, false, false]);
+    assert_eq!(heap.usage(), (128, 1));
 }
 
 /// Slot 0 is killed at every point of an allocation and a free. Slot 1 goes on, and whatever
@@ -102,65 +172,19 @@ fn a_kill_at_any_point_leaves_a_consistent_table() {
         let (mortal, other) = (&envs[0], &envs[1]);
         let table = table();
         let heap = Heap::new(&table, 1024, "a test");
-        let first = heap.alloc(other, 128, 64, Deadline::NEVER).unwrap();
+        let first = heap.alloc(other, 128, 64).unwrap();
         let lived = kill_at(n, || {
-            let mine = heap.alloc(mortal, 256, 64, Deadline::NEVER).unwrap();
-            heap.free(mortal, mine, Deadline::NEVER).unwrap();
+            let mine = heap.alloc(mortal, 256, 64).unwrap();
+            heap.free(mortal, mine).unwrap();
         });
         mortal.die();
         assert!(matches!(heap.usage(), (128, 1) | (384, 2)), "killed at {n}");
         let left = 1024 - heap.usage().0;
-        let rest = heap.alloc(other, left, 64, Deadline::NEVER).unwrap();
-        heap.free(other, rest, Deadline::NEVER).unwrap();
-        heap.free(other, first, Deadline::NEVER).unwrap();
+        let rest = heap.alloc(other, left, 64).unwrap();
+        heap.free(other, rest).unwrap();
+        heap.free(other, first).unwrap();
         if lived.is_some() {
             assert_eq!(heap.usage(), (0, 0));
-            break;
-        }
-    }
-}
-
-/// Slot 0 is killed at every point of taking, claiming, using and giving up an allocation. What is
-/// left of it afterwards is given back by a sweep, but for what slot 1 uses.
-#[test]
-fn claims_of_the_dead_are_given_back_unless_in_use() {
-    for n in 1.. {
-        let envs = Env::new(2, 8);
-        let (mortal, other) = (&envs[0], &envs[1]);
-        let table = table();
-        let heap = Heap::new(&table, 1 << 20, "a test");
-        let claimed = |env: &Env| Holders { claim: Some(env.slot()), uses: 0 };
-        let mine = heap.alloc_held(other, 64, 64, claimed(other), Deadline::NEVER).unwrap();
-        let lent = heap.alloc_held(mortal, 128, 64, claimed(mortal), Deadline::NEVER).unwrap();
-        let using = |_, _, holders: &mut Holders| {
-            holders.uses += 1;
-            (Fate::Keep, holders.claim)
-        };
-        let within = Offset(lent.0 + 100);
-        let owner = heap.visit(other, within, Deadline::NEVER, using).unwrap();
-        assert_eq!(owner, Some(mortal.slot()));
-        let lived = kill_at(n, || {
-            let at = heap.alloc_held(mortal, 256, 64, claimed(mortal), Deadline::NEVER).unwrap();
-            let disown = |_, _, holders: &mut Holders| {
-                holders.claim = None;
-                (if holders.uses == 0 { Fate::Free } else { Fate::Keep }, ())
-            };
-            heap.visit(mortal, at, Deadline::NEVER, disown).unwrap();
-        });
-        mortal.die();
-        let mut reclaimed = 0;
-        heap.sweep(other, Deadline::NEVER, |_, len| reclaimed += len).unwrap();
-        assert!(reclaimed == 0 || (lived.is_none() && reclaimed == 256), "killed at {n}");
-        assert_eq!(heap.usage(), (64 + 128, 2), "killed at {n}");
-        let last = |_, _, holders: &mut Holders| {
-            holders.uses -= 1;
-            let unused = holders.uses == 0 && holders.claim.is_none();
-            (if unused { Fate::Free } else { Fate::Keep }, ())
-        };
-        heap.visit(other, lent, Deadline::NEVER, last).unwrap();
-        assert_eq!(heap.usage(), (64, 1), "killed at {n}");
-        assert_eq!(heap.free(other, mine, Deadline::NEVER).unwrap(), 64);
-        if lived.is_some() {
             break;
         }
     }
@@ -180,7 +204,7 @@ fn slots_that_allocate_at_once_get_memory_of_their_own() {
                 let Slot(slot) = env.slot();
                 for round in 0..ROUNDS {
                     let len = 64 * (1 + round as u64 % 5);
-                    let at = heap.alloc(env, len, 64, Deadline::NEVER).unwrap();
+                    let at = heap.alloc(env, len, 64).unwrap();
                     let mine = &area[at.0 as usize / 64..(at.0 + len) as usize / 64];
                     for cell in mine {
                         assert_eq!(cell.swap(u64::from(slot) + 1, Ordering::Relaxed), 0);
@@ -188,7 +212,7 @@ fn slots_that_allocate_at_once_get_memory_of_their_own() {
                     for cell in mine {
                         assert_eq!(cell.swap(0, Ordering::Relaxed), u64::from(slot) + 1);
                     }
-                    assert_eq!(heap.free(env, at, Deadline::NEVER).unwrap(), len);
+                    assert_eq!(heap.free(env, at).unwrap(), len);
                 }
             });
         }
@@ -242,7 +266,7 @@ proptest! {
         for step in steps {
             match step {
                 Step::Alloc { len, align } => {
-                    let got = heap.alloc(&env, len, align, Deadline::NEVER);
+                    let got = heap.alloc(&env, len, align);
                     match oracle(&now, len, align) {
                         Some(at) => {
                             prop_assert_eq!(got.unwrap().0, at);
@@ -258,7 +282,7 @@ proptest! {
                 }
                 Step::Free { which } if !live.is_empty() => {
                     let (at, len) = live.swap_remove(which % live.len());
-                    let freed = heap.free(&env, Offset(at), Deadline::NEVER).unwrap();
+                    let freed = heap.free(&env, Offset(at)).unwrap();
                     prop_assert_eq!(freed, len);
                     now = mark(at, len, false);
                 }
