@@ -23,6 +23,7 @@
 //! the first one of a form costs a walk over what is there, and programs without wildcards pay for
 //! none. In steady state nothing is allocated; memory stays as large as it has been needed.
 
+mod contexts;
 mod pattern;
 mod queue;
 mod table;
@@ -33,6 +34,7 @@ mod tests;
 pub use pattern::{Envelope, Pattern};
 
 use crate::base::Slot;
+use contexts::Contexts;
 use pattern::{Form, Name};
 use queue::{First, Label, Queue};
 use table::{Seed, Table};
@@ -62,15 +64,6 @@ pub enum Arrive<R> {
     Matched(Key, R),
     /// Nothing takes it; [`Matching::insert`] keeps it.
     Unexpected,
-}
-
-/// What is known of a context in which something was posted or looked for by a wildcard.
-#[derive(Clone, Copy, Default, Debug)]
-struct Context {
-    /// Posted receives by their form.
-    posted: [u32; 4],
-    /// Bit `i`: its unexpected messages are in lists of form `i`.
-    indexed: u8,
 }
 
 impl Label for Pattern {
@@ -105,7 +98,7 @@ pub struct Matching<R, U> {
     seed: Seed,
     /// Number of the latest entry.
     number: u64,
-    contexts: Table<Context>,
+    contexts: Contexts,
     posted: Queue<Pattern, R, 1>,
     unexpected: Queue<Envelope, U, 4>,
     /// Receives of the exact form by context and source; kept once it was needed.
@@ -128,7 +121,7 @@ impl<R, U> Matching<R, U> {
         Matching {
             seed,
             number: 0,
-            contexts: Table::new(seed),
+            contexts: Contexts::new(seed),
             posted: Queue::new(seed),
             unexpected: Queue::new(seed),
             by_source: None,
@@ -161,11 +154,12 @@ impl<R, U> Matching<R, U> {
             return Post::Matched(receive, envelope, message);
         }
         let form = pattern.form();
-        self.contexts.entry(&Name::context(pattern.context)).posted[form.index()] += 1;
+        self.contexts.entry(pattern.context).posted[form.index()] += 1;
         if let (Form::Exact, Some(source), Some(counts)) =
             (form, pattern.source, &mut self.by_source)
         {
-            *counts.entry(&Name::source(pattern.context, source)) += 1;
+            let place = counts.entry(&Name::source(pattern.context, source));
+            *counts.at_mut(place) += 1;
         }
         let number = self.next_number();
         let index = self.posted.push(number, pattern, receive, EXACT);
@@ -176,12 +170,12 @@ impl<R, U> Matching<R, U> {
     /// One search for its context, one for each form that receives are posted in there.
     #[inline]
     pub fn arrive(&mut self, envelope: &Envelope) -> Arrive<R> {
-        let Some(context) = self.contexts.get(&Name::context(envelope.context)) else {
+        let Some(context) = self.contexts.get(envelope.context) else {
             return Arrive::Unexpected;
         };
         let mut earliest: Option<First> = None;
         for form in Form::EACH {
-            if context.posted[form.index()] == 0 {
+            if !context.has_posted(form) {
                 continue;
             }
             if let Some(first) = self.posted.first(0, &Name::of(form, envelope))
@@ -200,7 +194,7 @@ impl<R, U> Matching<R, U> {
     #[inline]
     fn uncount(&mut self, pattern: &Pattern) {
         let form = pattern.form();
-        if let Some(context) = self.contexts.get_mut(&Name::context(pattern.context)) {
+        if let Some(context) = self.contexts.get(pattern.context) {
             context.posted[form.index()] -= 1;
         }
         if let (Form::Exact, Some(source), Some(counts)) =
@@ -218,7 +212,7 @@ impl<R, U> Matching<R, U> {
     /// its context and one for each form of list that its context has.
     #[inline]
     pub fn insert(&mut self, envelope: Envelope, message: U) -> Key {
-        let context = self.contexts.get(&Name::context(envelope.context));
+        let context = self.contexts.get(envelope.context);
         let lists = context.map_or(0, |context| context.indexed) | EXACT;
         let number = self.next_number();
         let index = self.unexpected.push(number, envelope, message, lists);
@@ -233,7 +227,7 @@ impl<R, U> Matching<R, U> {
         }
         let form = pattern.form();
         if form != Form::Exact {
-            let context = self.contexts.entry(&Name::context(pattern.context));
+            let context = self.contexts.entry(pattern.context);
             if context.indexed >> form.index() & 1 == 0 {
                 context.indexed |= 1 << form.index();
                 self.unexpected.build(form.index(), pattern.context);
@@ -299,10 +293,11 @@ impl<R, U> Matching<R, U> {
     /// for others. At most four searches if the pattern names a source; the first such question
     /// with any tag walks over the posted receives, and each with one tag of any source does.
     pub fn has_rival(&mut self, pattern: &Pattern) -> bool {
-        let Some(context) = self.contexts.get(&Name::context(pattern.context)) else {
+        let Some(context) = self.contexts.get(pattern.context) else {
             return false;
         };
-        let posted = |form: Form| context.posted[form.index()] > 0;
+        let context = *context;
+        let posted = |form: Form| context.has_posted(form);
         let listed = |form: Form, source: Slot, tag: u32| {
             let envelope = Envelope { context: pattern.context, source, tag };
             posted(form) && self.posted.has(&Name::of(form, &envelope))
@@ -332,7 +327,8 @@ impl<R, U> Matching<R, U> {
             let mut counts = Table::new(self.seed);
             for (_, _, pattern, _) in self.posted.iter() {
                 if let (Some(source), Some(_)) = (pattern.source, pattern.tag) {
-                    *counts.entry(&Name::source(pattern.context, source)) += 1;
+                    let place = counts.entry(&Name::source(pattern.context, source));
+                    *counts.at_mut(place) += 1;
                 }
             }
             counts
@@ -350,9 +346,7 @@ impl<R, U> Matching<R, U> {
     /// all there is.
     pub fn remove_context(&mut self, context: u32) -> Removed<R, U> {
         let removed = self.remove_where(|p| p.context == context, |e| e.context == context);
-        if let Some(place) = self.contexts.find(&Name::context(context)) {
-            self.contexts.remove(place);
-        }
+        self.contexts.remove(context);
         removed
     }
 

@@ -141,7 +141,8 @@ impl<L: Label, V, const N: usize> Queue<L, V, N> {
     #[inline]
     fn link(&mut self, index: u32, list: usize) {
         let name = self.entries[index as usize].label.name(list);
-        let ends = self.lists.entry(&name);
+        let place = self.lists.entry(&name);
+        let ends = self.lists.at_mut(place);
         let before = std::mem::replace(&mut ends.last, index);
         match self.entries.get_mut(before as usize) {
             Some(entry) => entry.links[list].behind = index,

@@ -119,16 +119,6 @@ impl<V: Copy + Default> Table<V> {
     }
 
     #[inline]
-    pub fn get(&self, name: &Name) -> Option<&V> {
-        self.find(name).map(|place| &self.entries[place.0].value)
-    }
-
-    #[inline]
-    pub fn get_mut(&mut self, name: &Name) -> Option<&mut V> {
-        self.find(name).map(|place| &mut self.entries[place.0].value)
-    }
-
-    #[inline]
     pub fn at(&self, place: Place) -> &V {
         &self.entries[place.0].value
     }
@@ -138,9 +128,9 @@ impl<V: Copy + Default> Table<V> {
         &mut self.entries[place.0].value
     }
 
-    /// The value of `name`, the default one if it was not there.
+    /// Where `name` is, with the default value if it was not there.
     #[inline]
-    pub fn entry(&mut self, name: &Name) -> &mut V {
+    pub fn entry(&mut self, name: &Name) -> Place {
         let (mut place, there) = self.search(name);
         if !there {
             if (self.used + 1) * 2 > self.entries.len() {
@@ -150,7 +140,7 @@ impl<V: Copy + Default> Table<V> {
             self.used += 1;
             self.entries[place.0] = Entry { name: *name, value: V::default() };
         }
-        &mut self.entries[place.0].value
+        place
     }
 
     #[cold]
