@@ -9,7 +9,10 @@
 //!
 //! | module | owns |
 //! |---|---|
+//! | [`adapt`] | eager thresholds that adapt by direction, and memory that goes back; no input, no output |
 //! | [`matching`] | posted receives and unexpected messages of one process; no input, no output |
 
+#[doc(hidden)]
+pub mod adapt;
 #[doc(hidden)]
 pub mod matching;
