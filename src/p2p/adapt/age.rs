@@ -26,7 +26,7 @@ pub const REGRET: u64 = 4;
 /// The age is at most so many times the one that was set.
 pub const MOST_WEIGHT: u64 = 64;
 
-/// See the [module](self). Times are nanoseconds since any one time.
+/// See the module. Times are nanoseconds since any one time.
 #[derive(Clone, Debug)]
 pub struct Age {
     /// As it was set.

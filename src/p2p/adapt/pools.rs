@@ -68,7 +68,7 @@ struct Kept {
     told: Option<u64>,
 }
 
-/// See the [module](self). Times are nanoseconds since any one time.
+/// See the module. Times are nanoseconds since any one time.
 #[derive(Clone, Debug)]
 pub struct Pools {
     limits: Limits,

@@ -129,7 +129,7 @@ enum State {
     },
 }
 
-/// One side of a connection to a peer. See the [module](self).
+/// One side of a connection to a peer. See the module.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Handshake {
     ways: Ways,
