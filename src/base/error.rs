@@ -127,6 +127,14 @@ pub enum Error {
         /// Why not now, and what to do first.
         why: String,
     },
+    /// This process was forked off from a rank, and is no rank itself.
+    #[error(
+        "{what}: this process was forked from a rank of a job and is no rank itself; leave the call to the rank, or execute a program in the child (exec, or start ranks with a Launcher)"
+    )]
+    Forked {
+        /// The call.
+        what: &'static str,
+    },
     /// Two ranks disagree about something all must agree on.
     #[error("{what} differs between ranks: rank {a} has {a_has}, rank {b} has {b_has}")]
     Mismatch {

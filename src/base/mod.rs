@@ -2,6 +2,8 @@
 //! the one place atomics come from.
 
 pub mod error;
+#[cfg_attr(loom, allow(dead_code))]
+pub(crate) mod forked;
 pub mod ids;
 #[cfg_attr(loom, allow(dead_code))]
 pub(crate) mod reentry;

@@ -1,7 +1,10 @@
 //! Handlers of active messages may not communicate: a lock is held while they run, so a handler
-//! that waited for another could wait for itself. This marks the threads that are inside one.
+//! that waited for another could wait for itself. This marks the threads that are inside one, and
+//! for good the thread of a process that was forked off from a rank (see `forked`): both are
+//! refused what communicates, at the price of one look.
 
 use super::error::{Error, Result};
+use super::forked;
 use std::cell::Cell;
 
 thread_local! {
@@ -27,6 +30,13 @@ impl Drop for Inside {
     }
 }
 
+/// Marks this thread for good. (A handler that forks and returns in the child takes the mark away
+/// again; waits and system calls still look at `forked`.)
+#[cfg(not(loom))]
+pub(super) fn never_again() {
+    INSIDE.set(true);
+}
+
 /// Whether this thread is inside a handler. Cost: one load of a thread-local.
 #[inline(always)]
 pub fn is_inside() -> bool {
@@ -41,6 +51,9 @@ pub fn refuse_inside(what: &'static str) -> Result<()> {
 
 #[cold]
 fn refused(what: &'static str) -> Error {
+    if forked::is_forked() {
+        return forked::error(what);
+    }
     Error::Misuse {
         what,
         why: "an active message's handler may not communicate; return what is needed in its \

@@ -29,7 +29,7 @@ mod tests;
 
 pub use crate::shm::ring::{MAX_MESSAGE, Push};
 
-use crate::base::{Deadline, Error, Rank, Result, Slot, reentry, settings};
+use crate::base::{Deadline, Error, Rank, Result, Slot, forked, reentry, settings};
 use crate::shm::node::Node;
 use crate::shm::ring::Label;
 use biased::Biased;
@@ -232,7 +232,7 @@ impl Link {
 
     /// Whether messages to `peer` go through a lane now.
     pub fn is_hot(&self, peer: Slot) -> bool {
-        self.table.get(peer).is_some_and(|vc| vc.lock().is_hot())
+        !forked::is_forked() && self.table.get(peer).is_some_and(|vc| vc.lock().is_hot())
     }
 
     /// Receives what has arrived, at most a few hundred messages, and calls `f` for each. Returns
@@ -290,9 +290,13 @@ impl Link {
         }
     }
 
-    /// What has been done so far. Takes every connection's lock for a moment.
+    /// What has been done so far. Takes every connection's lock for a moment. Zeros in a process
+    /// that was forked off from a rank.
     pub fn counters(&self) -> Counters {
         let mut counters = Counters::default();
+        if forked::is_forked() {
+            return counters;
+        }
         self.table.for_each(|vc| {
             let sending = vc.lock();
             counters.connections += 1;
@@ -311,6 +315,10 @@ impl Link {
 
 impl Drop for Link {
     fn drop(&mut self) {
+        // A child that a rank has forked off gives none of its connections up.
+        if forked::is_forked() {
+            return;
+        }
         self.table.for_each(|vc| vc.lock().close(self));
     }
 }

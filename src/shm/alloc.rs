@@ -16,7 +16,7 @@ use super::node::Node;
 use super::region::SharedRef;
 use super::segment::HUGE_PAGE;
 use crate::base::sync::Ordering;
-use crate::base::{Deadline, Error, Offset, Result, Slot};
+use crate::base::{Deadline, Error, Offset, Result, Slot, forked};
 use std::time::Duration;
 
 /// Longest wait for a heap's lock. It is held for microseconds; whoever dies with it is noticed.
@@ -38,6 +38,8 @@ impl Node {
         which: Which,
         run: impl FnOnce(Heap<'_>, Deadline) -> Result<R>,
     ) -> Result<R> {
+        // Also from destructors in a child, whose copy of the table says nothing about the job.
+        forked::refuse_forked("allocating or freeing shared memory")?;
         let table: SharedRef<ExtentTable> =
             SharedRef::new(self.mapping(), self.areas().extents(which as usize))?;
         let heap = match which {

@@ -10,8 +10,9 @@
 //!    |                  |                  |
 //!    +---- launcher ----+---- probe or launcher ----> DEAD   (deaths += 1)
 //! ```
-//! A process forked without exec by a rank inherits the descriptor and keeps the lock; the
-//! library opens it close-on-exec, so ordinary child processes do not.
+//! The lock has a description of its own, which is closed at exec, and given up by a child that a
+//! rank forks off without one (see `forked`): a rank lives as long as its process, whoever else
+//! there is.
 
 use super::segment::{NodeHeader, RankSlot, STATE_DEAD, STATE_JOINING, STATE_LEFT, STATE_READY};
 use crate::base::sync::Ordering;

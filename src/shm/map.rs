@@ -5,8 +5,8 @@
 //! SIGBUS because a peer truncated it; and [`reserve`] allocates pages before anyone touches
 //! them, so running out of memory is an error with numbers instead of a signal.
 
-use crate::base::{Error, Result};
-use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use crate::base::{Error, Result, forked};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
 use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 use std::ffi::c_void;
@@ -63,6 +63,7 @@ pub fn reserve(fd: BorrowedFd<'_>, offset: u64, length: u64, what: &str) -> Resu
     if length == 0 {
         return Ok(());
     }
+    forked::refuse_forked("reserving shared memory")?;
     let (available, limit) = available_memory();
     let oom = |available: u64, limit: &str| Error::OutOfMemory {
         what: what.to_owned(),
@@ -89,9 +90,10 @@ pub fn reserve(fd: BorrowedFd<'_>, offset: u64, length: u64, what: &str) -> Resu
     }
 }
 
-/// Gives the pages of a range back. The range reads as zeros afterwards.
+/// Gives the pages of a range back. The range reads as zeros afterwards. Nothing happens in a
+/// process that was forked off from a rank: the file is not its own.
 pub fn release(fd: BorrowedFd<'_>, offset: u64, length: u64) {
-    if length > 0 {
+    if length > 0 && !forked::is_forked() {
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         // Failure leaves pages allocated until the job ends; nothing else depends on it.
         let _ = rustix::fs::fallocate(fd, flags, offset, length);
@@ -162,6 +164,31 @@ fn cgroup_files(proc_self_cgroup: &str) -> Vec<(String, String)> {
         }
     }
     files
+}
+
+/// Puts a private view of the file `fd` in the place of a shared mapping of it at `base`: what is
+/// read is what the others see, until it is written; what is written stays in this process. Returns
+/// whether it can be written; where the system grants no private memory of that size it can only be
+/// read, or not even that. Async-signal-safe.
+///
+/// # Safety
+/// The range is a [`Mapping`] of `fd` from its start, and no other thread of this process uses it.
+pub unsafe fn make_private(fd: RawFd, base: *mut u8, length: u64) -> bool {
+    const BOTH: libc::c_int = libc::PROT_READ | libc::PROT_WRITE;
+    let flags = libc::MAP_PRIVATE | libc::MAP_FIXED | libc::MAP_NORESERVE;
+    for protection in [BOTH, libc::PROT_READ] {
+        // SAFETY: replaces the caller's mapping, by one as long.
+        unsafe {
+            let there = libc::mmap(base.cast(), length as usize, protection, flags, fd, 0);
+            if there != libc::MAP_FAILED {
+                libc::madvise(there, length as usize, libc::MADV_DONTDUMP);
+                return protection == BOTH;
+            }
+        }
+    }
+    // SAFETY: the caller's mapping; whoever touches it then ends, rather than harm others.
+    unsafe { libc::mprotect(base.cast(), length as usize, libc::PROT_NONE) };
+    false
 }
 
 /// One mapping of a memory file, unmapped on drop.

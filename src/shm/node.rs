@@ -1,6 +1,7 @@
 //! One process's attachment to its node's segment: how it reaches the memory, and whom it takes
 //! for alive. How it comes about is in `wiring`.
 
+use super::forked::Presence;
 use super::liveness::{self, may_act};
 use super::lock::LocalNodes;
 use super::map::{self, Mapping, PAGE};
@@ -10,7 +11,7 @@ use super::section::Words;
 use super::segment::{self, Areas, HUGE_PAGE, NodeHeader, RankSlot, STATE_DEAD, STATE_LEFT};
 use super::wiring::{Wiring, open_head, random};
 use crate::base::sync::{AtomicBool, AtomicU32, Ordering};
-use crate::base::{Deadline, Error, Offset, Rank, Result, Slot};
+use crate::base::{Deadline, Error, Offset, Rank, Result, Slot, forked};
 use rustix::fd::{AsFd, OwnedFd};
 use std::any::Any;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -41,6 +42,8 @@ impl std::fmt::Debug for Attachments {
 /// An attachment. Dropping it without having called [`Node::leave`] counts as dying.
 #[derive(Debug)]
 pub struct Node {
+    /// First, so that it goes before the memory that it tells children about.
+    pub(super) _presence: Presence,
     pub(super) map: Arc<Mapping>,
     pub(super) areas: Areas,
     pub(super) fd: OwnedFd,
@@ -76,7 +79,7 @@ impl Node {
     pub fn attach(fd: OwnedFd, slot: Slot, deadline: Deadline) -> Result<Arc<Node>> {
         let (fd, head, areas, size) = open_head(fd)?;
         let header: SharedRef<NodeHeader> = SharedRef::new(&head, Offset(0))?;
-        let wiring = Wiring { fd, head, header, areas, size, slot };
+        let mut wiring = Wiring { presence: None, fd, head, header, areas, size, slot };
         wiring.enter()?;
         let mapping = wiring.agree(deadline)?;
         wiring.into_node(Arc::new(mapping))
@@ -93,7 +96,7 @@ impl Node {
             });
         }
         let header: SharedRef<NodeHeader> = SharedRef::new(&head, Offset(0))?;
-        let wiring = Wiring { fd, head, header, areas, size, slot };
+        let mut wiring = Wiring { presence: None, fd, head, header, areas, size, slot };
         wiring.enter()?;
         wiring.into_node(mapping)
     }
@@ -208,6 +211,7 @@ impl Node {
         slots: impl Iterator<Item = Slot> + Clone,
         during: &'static str,
     ) -> Result<()> {
+        forked::refuse_forked(during)?;
         if let Some(help) = self.attachments.help.get() {
             help(self);
         }
@@ -242,6 +246,9 @@ impl Node {
     /// most likely left because of that: then the error names the dead.
     #[cold]
     pub fn died(&self, slot: Slot, during: &'static str) -> Error {
+        if forked::is_forked() {
+            return forked::error(during);
+        }
         let state = |slot: &Slot| self.rank_slot(*slot).state.load(Ordering::Acquire);
         let slot = if state(&slot) == STATE_LEFT {
             let mut all = (0..self.size as u16).map(Slot);

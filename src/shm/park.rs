@@ -20,7 +20,7 @@
 use crate::base::sync::{
     AtomicU32, Ordering, futex_wait, futex_wake, heavy_fence, light_fence, spin_hint, yield_now,
 };
-use crate::base::{Deadline, Error, Result};
+use crate::base::{Deadline, Error, Result, forked};
 use std::time::Duration;
 
 /// How long to spin and yield before sleeping, and for how long to sleep at a time.
@@ -128,7 +128,7 @@ impl WaitCell {
             if let Some(value) = poll() {
                 return Ok(value);
             }
-            if let Err(gone) = check() {
+            if let Err(gone) = forked::refuse_forked(during).and_then(|()| check()) {
                 // What is waited for may have come between the poll and the end of the peer.
                 return poll().ok_or(gone);
             }

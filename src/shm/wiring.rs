@@ -11,6 +11,7 @@
 //!   else: unmap, next candidate, up to ROUNDS times; then agreed = 2 and everyone fails
 //! ```
 
+use super::forked::Presence;
 use super::liveness::{self, may_act};
 use super::lock::LocalNodes;
 use super::map::{self, Mapping, PAGE};
@@ -73,6 +74,8 @@ pub(super) struct Wiring {
     pub areas: Areas,
     pub size: u32,
     pub slot: Slot,
+    /// Once this process has entered.
+    pub presence: Option<Presence>,
 }
 
 impl Wiring {
@@ -84,11 +87,11 @@ impl Wiring {
         (0..self.size as u16).map(Slot)
     }
 
-    pub fn enter(&self) -> Result<()> {
+    pub fn enter(&mut self) -> Result<()> {
         if u32::from(self.slot.0) >= self.size {
             return Err(Error::boot(format!("slot {} in a job of {}", self.slot, self.size)));
         }
-        liveness::hold(self.fd.as_fd(), self.slot)?;
+        self.presence = Some(Presence::take(self.fd.as_fd(), self.slot)?);
         let block = self.block(self.slot)?;
         let entered = block.state.compare_exchange(
             STATE_EMPTY,
@@ -224,8 +227,12 @@ impl Wiring {
 
     pub fn into_node(self, map: Arc<Mapping>) -> Result<Arc<Node>> {
         let header: SharedRef<NodeHeader> = SharedRef::new(&map, Offset(0))?;
+        // Before there is anybody who could use the mapping.
+        let presence = self.presence.ok_or_else(|| Error::boot("this process has not entered"))?;
+        presence.mapped(&map)?;
         let pace = choose_pace(self.size, header.cpus.load(Ordering::Relaxed))?;
         let node = Node {
+            _presence: presence,
             map,
             areas: self.areas,
             fd: self.fd,

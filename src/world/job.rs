@@ -1,10 +1,11 @@
 //! A job: the processes that communicate, seen from one of them.
 
 use crate::base::sync::Ordering;
-use crate::base::{Deadline, Error, Rank, Result, Slot, settings};
+use crate::base::{Deadline, Error, Rank, Result, Slot, forked, settings};
 use crate::boot::{self, Bootstrap};
 use crate::coll::Team;
 use crate::link::Link;
+use crate::shm::forked::FORKED;
 use crate::shm::map::Mapping;
 use crate::shm::node::Node;
 use rustix::fd::{AsFd, OwnedFd};
@@ -17,6 +18,11 @@ use std::time::Duration;
 /// this rank, also in a collective that it has completed, get an error that says so.
 /// [`Job::finish`] waits for everybody first. A process that ends without either (killed, or
 /// unwinding from a panic) counts as dead.
+///
+/// A child that a rank forks off without executing a program is no rank: it may read what its
+/// parent could read and drop what it has a copy of, which means nothing to the job; what it writes
+/// to windows stays in it, and what communicates fails with [`Error::Forked`]. It keeps neither its
+/// parent's rank alive nor anybody waiting.
 #[derive(Debug)]
 pub struct Job {
     team: Team,
@@ -61,8 +67,10 @@ impl Builder {
     /// Joins the job.
     ///
     /// # Errors
-    /// [`Error::TimedOut`] or [`Error::RankDied`] name the ranks that are missing.
+    /// [`Error::TimedOut`] or [`Error::RankDied`] name the ranks that are missing;
+    /// [`Error::Forked`] in a child that a rank has forked off.
     pub fn init(self) -> Result<Job> {
+        forked::refuse_forked("joining a job")?;
         let limit = match self.wire_limit {
             Some(limit) => Some(limit),
             None => settings::WIRE_TIMEOUT.seconds()?,
@@ -111,6 +119,7 @@ impl Job {
     /// A thread that panics counts as a dead rank for the others, and the panic goes on in the
     /// caller once all have ended.
     pub fn threads<R: Send>(ranks: u32, body: impl Fn(Job) -> R + Send + Sync) -> Result<Vec<R>> {
+        forked::refuse_forked("joining a job")?;
         let heap = settings::HEAP_SIZE.bytes()?;
         let limit = settings::WIRE_TIMEOUT.seconds()?;
         let fd = Node::create_memory(ranks, heap)?;
@@ -186,7 +195,7 @@ impl Job {
 
     /// Whether this rank knows of any death in the job.
     pub fn deaths(&self) -> u32 {
-        self.node().header().deaths.load(Ordering::Acquire)
+        self.node().header().deaths.load(Ordering::Acquire) & !FORKED
     }
 
     /// Short messages to single peers: what two-sided communication is built on.

@@ -125,6 +125,8 @@ impl Shared {
 pub struct Running {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<Outcome>>,
+    /// A child that was forked off has the structure but not the thread.
+    process: u32,
 }
 
 /// Starts a job; returns once all its ranks have been started, or none is left.
@@ -142,7 +144,7 @@ pub fn start(plan: Plan, watcher: Box<dyn Watcher>) -> Result<Running> {
         .name("hither-launch".into())
         .spawn(move || control::run(plan, watcher, for_thread, &started))
         .map_err(|e| Error::os("starting the launcher's thread", e))?;
-    let running = Running { shared, thread: Some(thread) };
+    let running = Running { shared, thread: Some(thread), process: std::process::id() };
     match report.recv() {
         Ok(Ok(())) => Ok(running),
         Ok(Err(e)) => Err(e),
@@ -174,6 +176,11 @@ impl Running {
 
     fn join(&mut self) -> Result<Outcome> {
         let thread = self.thread.take();
+        if self.process != std::process::id() {
+            return Err(Error::boot(
+                "the job belongs to the process that this one was forked from",
+            ));
+        }
         thread.and_then(|t| t.join().ok()).ok_or_else(|| {
             Error::boot("the launcher's thread panicked; this is a defect of hither")
         })
@@ -182,7 +189,7 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        if self.thread.is_some() {
+        if self.thread.is_some() && self.process == std::process::id() {
             self.shared.stop.store(true, Ordering::Release);
             let _ = rustix::io::write(&self.shared.wake, &1u64.to_ne_bytes());
             let _ = self.join();

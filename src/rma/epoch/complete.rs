@@ -5,7 +5,7 @@ use super::super::core::Core;
 use super::super::remote::Remote;
 use super::state::{START, misuse};
 use crate::base::sync::{Ordering, full_fence};
-use crate::base::{Rank, Result, reentry};
+use crate::base::{Rank, Result, forked, reentry};
 use crate::shm::segment::STATE_DEAD;
 
 /// Operations of others are waited for: not inside a handler.
@@ -58,6 +58,8 @@ impl Core {
 
     #[cold]
     fn look_for(&self, target: Rank, during: &'static str) -> Result<()> {
+        // In a child that a rank has forked off the count says this.
+        forked::refuse_forked(during)?;
         let team = &self.block.team;
         let slot = team.slot_of(target)?;
         // One that left in good order has only stopped looking at its memory.

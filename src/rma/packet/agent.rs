@@ -13,7 +13,7 @@ use super::state::State;
 use super::thread::Thread;
 use super::world::{Around, Site};
 use crate::base::sync::{AtomicU32, Ordering};
-use crate::base::{Error, Rank, Result, settings};
+use crate::base::{Error, Rank, Result, forked, settings};
 use crate::link::service::doorbell;
 use crate::rma::foreign::Foreign;
 use crate::rma::runtime::WindowId;
@@ -81,6 +81,8 @@ impl Agent {
     /// # Errors
     /// What has broken the packet path of this process.
     pub fn enter(&self) -> Result<Entered<'_>> {
+        // A child's copy of the lock may be held by a thread that it does not have.
+        forked::refuse_forked("an operation by packets")?;
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.intact()?;
         Ok(Entered(Some(state)))
@@ -88,6 +90,9 @@ impl Agent {
 
     /// Takes the lock if nobody has it.
     pub fn try_enter(&self) -> Option<Entered<'_>> {
+        if forked::is_forked() {
+            return None;
+        }
         match self.state.try_lock() {
             Ok(state) => Some(Entered(Some(state))),
             Err(TryLockError::Poisoned(poisoned)) => Some(Entered(Some(poisoned.into_inner()))),
@@ -125,6 +130,7 @@ impl Agent {
 
     /// Takes a window in; the first one starts the thread.
     pub fn add(self: &Arc<Agent>, node: &Arc<Node>, id: WindowId, site: Site) -> Result<()> {
+        forked::refuse_forked("making a window")?;
         let mut thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
         if thread.is_none() && self.threaded {
             *thread = Some(Thread::start(self.clone(), node.clone())?);
@@ -139,6 +145,9 @@ impl Agent {
 
     /// Lets a window go; the last one ends the thread. Whoever waits for its data is told.
     pub fn remove(&self, node: &Node, id: WindowId) {
+        if forked::is_forked() {
+            return;
+        }
         self.dismiss(id);
         let mut thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
         let mut state = Entered(Some(self.state.lock().unwrap_or_else(PoisonError::into_inner)));
@@ -159,6 +168,9 @@ impl Agent {
 
     /// Takes in who performs a window's other operations.
     pub fn attach(&self, id: WindowId, foreign: Arc<dyn Foreign>) {
+        if forked::is_forked() {
+            return;
+        }
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let world = &mut state.world;
         let Some(site) = world.sites.get_mut(&id) else { return };
@@ -194,6 +206,9 @@ impl Agent {
 
     /// Counters of engine and transport, and the bytes they hold.
     pub fn counters(&self) -> Vec<(&'static str, u64)> {
+        if forked::is_forked() {
+            return Vec::new();
+        }
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let mut all = state.engine.counters().each();
         let (claims, gathered) = state.world.held();
@@ -219,6 +234,9 @@ impl Agent {
 
     /// Ends the packet path of this process: calls fail from now on.
     pub fn damage(&self, node: &Node, why: String) {
+        if forked::is_forked() {
+            return;
+        }
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.broken.get_or_insert(why);
         drop(state);

@@ -79,10 +79,12 @@ pub use node::{LocalNodes, LockNode};
 use super::crash;
 use super::park::Pace;
 use crate::base::sync::{AtomicU64, Ordering, futex_wait, spin_hint, yield_now};
-use crate::base::{Deadline, Error, Rank, Result, Slot};
+use crate::base::{Deadline, Error, Rank, Result, Slot, forked};
 use node::{FREE, HINT, PARKED, WAITING};
 use queue::own;
 use word::{Id, Word};
+
+const DURING: &str = "waiting for a lock";
 
 /// Nodes per slot: how many threads of a process can wait for locks at one time, plus one.
 pub const NODES: usize = 64;
@@ -422,6 +424,7 @@ impl QueueLock {
             if deadline.passed() {
                 return Err(timed_out(env, deadline, self.holder()));
             }
+            forked::refuse_forked(DURING)?;
             tries += 1;
             if tries < pace.yields {
                 yield_now();
@@ -466,6 +469,7 @@ impl QueueLock {
             if deadline.passed() {
                 return Ok(None);
             }
+            forked::refuse_forked(DURING)?;
             if parked & HINT == 0 {
                 futex_wait(&node.state, parked, deadline.clamp(slice));
                 slice = (slice * 2).min(Pace::LONGEST);
@@ -497,7 +501,7 @@ impl QueueLock {
 #[cold]
 fn timed_out<E: LockEnv>(env: &E, deadline: Deadline, holder: Option<Slot>) -> Error {
     Error::TimedOut {
-        during: "waiting for a lock",
+        during: DURING,
         waited: deadline.waited(),
         missing: holder.map(|slot| env.rank(slot)).into_iter().collect(),
     }
