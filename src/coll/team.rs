@@ -8,7 +8,7 @@
 
 use super::block::Block;
 use crate::base::sync::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use crate::base::{Deadline, Error, Rank, Result, Slot, reentry};
+use crate::base::{Deadline, Error, Rank, Result, Slot, forked, reentry};
 use crate::shm::holding::Holding;
 use crate::shm::node::Node;
 use crate::shm::roll::READY;
@@ -148,6 +148,8 @@ impl Team {
         run: impl FnOnce(&Member, Deadline) -> Result<R>,
     ) -> Result<R> {
         reentry::refuse_inside(during)?;
+        // A new thread of a forked child could find everybody there already.
+        forked::refuse_forked(during)?;
         let member = &*self.member;
         if member.busy.swap(true, Ordering::Acquire) {
             return Err(Error::Misuse {
