@@ -77,9 +77,11 @@ fn mortal() -> Result<()> {
     let node = Node::attach(fd, Slot(1), limit())?;
     node.await_all(limit())?;
     let child = fork();
-    while child == 0 {
-        // SAFETY: no preconditions.
-        unsafe { libc::pause() };
+    if child == 0 {
+        loop {
+            // SAFETY: no preconditions.
+            unsafe { libc::pause() };
+        }
     }
     println!("\nchild {child}");
     let own = rustix::process::getpid();
