@@ -28,7 +28,10 @@ fn pages_in_use() -> u64 {
             link.to_string_lossy().starts_with("/memfd:")
         })
         .filter_map(|entry| std::fs::metadata(entry.path()).ok())
-        .map(|memory| memory.blocks() * 512)
+        // A file once, however many descriptors there are of it.
+        .map(|memory| (memory.ino(), memory.blocks() * 512))
+        .collect::<std::collections::BTreeMap<u64, u64>>()
+        .values()
         .sum()
 }
 
