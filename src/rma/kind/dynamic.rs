@@ -332,7 +332,8 @@ impl<T: Datum> Window<T> {
     ///
     /// # Errors
     /// [`Error::Misuse`] if the window is not dynamic, or the memory overlaps what is attached;
-    /// [`Error::InvalidArgument`] for no bytes; [`Error::OutOfMemory`].
+    /// [`Error::InvalidArgument`] for no bytes; [`Error::OutOfMemory`]; [`Error::Exhausted`] if the node
+    /// has thousands of allocations and uses of shared memory by windows already.
     pub fn attach<U: Datum>(&self, memory: &Memory<U>) -> Result<Attached> {
         let region = memory.region();
         self.attachments("Window::attach")?.attach(&self.core().block, region)
