@@ -22,7 +22,9 @@ mod origin;
 mod pack;
 mod place;
 pub(crate) mod plan;
+mod queue;
 mod raw;
+mod room;
 pub(crate) mod turn;
 
 #[cfg(test)]

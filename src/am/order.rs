@@ -91,6 +91,14 @@ impl<K: Copy + Eq> Lineup<K> {
         .map(|(_, (_, key))| *key)
     }
 
+    /// Whether `key` is one of those of [`Lineup::ready`]. Costs a comparison for each before it.
+    pub fn is_ready(&self, key: K) -> bool {
+        let mut near = self.entries.iter().take(LOOK_AHEAD);
+        let Some(at) = near.position(|(_, k)| *k == key) else { return false };
+        let mark = &self.entries[at].0;
+        self.entries.iter().take(at).all(|(before, _)| !must_follow(self.wanted, mark, before))
+    }
+
     /// Whether none is left.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
@@ -142,7 +150,8 @@ mod tests {
             let want: Vec<usize> = (0..marks.len())
                 .filter(|&i| (0..i).all(|j| !oracle(wanted, &marks[i], &marks[j])))
                 .collect();
-            prop_assert_eq!(line.ready().collect::<Vec<_>>(), want);
+            prop_assert_eq!(line.ready().collect::<Vec<_>>(), &want[..]);
+            prop_assert!((0..marks.len()).all(|key| line.is_ready(key) == want.contains(&key)));
         }
 
         #[test]

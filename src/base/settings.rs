@@ -76,6 +76,11 @@ settings! {
     /// Active messages by packets: room at each target that every origin has without asking, while
     /// it has messages there. The same at all ranks.
     AM_SYSTEM_BUFFER = "HITHER_AM_SYSTEM_BUFFER", "32K", "bytes";
+    /// Active messages by packets: memory for what origins have without asking, of one window at one
+    /// target. Where a system buffer for each member would be more, each has as much as fits into
+    /// half of this, and the other half (one system buffer at least) they share in turns. The same
+    /// at all ranks.
+    AM_SYSTEM_TOTAL = "HITHER_AM_SYSTEM_TOTAL", "64M", "bytes";
     /// Active messages by packets: input or output, whichever is more, that is sent as one unit of
     /// work, in whole segments; 0 means as much as a packet holds.
     AM_UNIT = "HITHER_AM_UNIT", "0", "bytes";

@@ -141,7 +141,11 @@ impl Core {
     /// Forgets what is kept under `index`.
     pub fn detach_handler(&self, index: u32) {
         if let Some(handlers) = self.handlers.get() {
-            handlers.0.write().unwrap_or_else(PoisonError::into_inner).remove(&index);
+            let mut map = handlers.0.write().unwrap_or_else(PoisonError::into_inner);
+            let gone = map.remove(&index);
+            // Its closure may look for others when it goes.
+            drop(map);
+            drop(gone);
         }
     }
 }

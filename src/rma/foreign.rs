@@ -28,6 +28,9 @@ pub(crate) const FIRST: u8 = 2;
 /// Code of the fault that says that the target has dropped the window.
 pub(crate) const CLOSED: u16 = 2;
 
+/// Code of the fault that says that the target has nobody who performs such operations (yet).
+pub(crate) const NOBODY: u16 = 7;
+
 /// What the room above does for one window. See the [module](self).
 pub(crate) trait Foreign: Any + Debug + Send + Sync {
     /// An operation of `origin` has arrived, in the order in which it was issued. Nothing in
@@ -95,4 +98,8 @@ pub(crate) trait Outgoing {
 
     /// Has this woken once the engine's lock is released.
     fn wake(&mut self, waker: Waker);
+
+    /// Has this dropped once the engine's lock is released: that may run code of the program's,
+    /// which calls this library.
+    fn later(&mut self, spent: Box<dyn Any + Send>);
 }

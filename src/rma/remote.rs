@@ -187,9 +187,9 @@ pub(crate) trait Remote: Debug + Send + Sync {
     /// Waits until all origins have completed; whether they have, if not to wait.
     fn exposure_over(&self, wait: bool) -> Result<bool>;
 
-    /// Takes in who performs operations that are not one-sided ones: once per window, by every
-    /// member before any of them issues one.
-    fn attach(&self, foreign: Arc<dyn Foreign>);
+    /// Takes in who performs operations that are not one-sided ones: by every member before any of
+    /// them issues one. Several threads may do so; the first one's stays, and is returned to all.
+    fn attach(&self, foreign: Arc<dyn Foreign>) -> Arc<dyn Foreign>;
 
     /// Makes progress until `step`, which is asked after every look at what has arrived, is done;
     /// sleeps when that does not pay.

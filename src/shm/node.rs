@@ -26,6 +26,8 @@ pub(super) struct Attachments {
     all: Mutex<Vec<Arc<dyn Any + Send + Sync>>>,
     help: OnceLock<Help>,
     last_rites: OnceLock<LastRites>,
+    /// Somebody may want that help.
+    needed: AtomicBool,
 }
 
 type Help = Box<dyn Fn(&Node) + Send + Sync>;
@@ -163,6 +165,11 @@ impl Node {
 
     /// How this process waits.
     pub fn pace(&self) -> Pace {
+        if self.attachments.needed.load(Ordering::Relaxed) && self.attachments.help.get().is_some()
+        {
+            // What others want of this process rings another bell than what it waits for.
+            return Pace { slice: Pace::HELPING, longest: Pace::HELPING, ..self.pace };
+        }
         self.pace
     }
 
@@ -298,6 +305,12 @@ impl Node {
         }
     }
 
+    /// Whether somebody may want the help of [`Node::help_while_waiting`] at present: sleeps are
+    /// short as long as that is so.
+    pub(crate) fn help_is_needed(&self, needed: bool) {
+        self.attachments.needed.store(needed, Ordering::Relaxed);
+    }
+
     /// Says that the end of this attachment is meant: peers that wait for this process then get
     /// an error that says that it left, and it does not count as a death.
     ///
@@ -343,6 +356,19 @@ mod tests {
                 other => panic!("{other}"),
             }
         }
+    }
+
+    #[test]
+    fn sleeps_are_short_while_others_want_help_of_a_process() {
+        let fd = Node::create_memory(1, 1 << 21).unwrap();
+        let node = Node::attach(fd, Slot(0), Deadline::NEVER).unwrap();
+        let longest = || node.pace().longest;
+        node.help_is_needed(true);
+        assert_eq!(longest(), Pace::LONGEST, "there is a thread that helps");
+        node.help_while_waiting(|_| {});
+        assert_eq!(longest(), Pace::HELPING);
+        node.help_is_needed(false);
+        assert_eq!(longest(), Pace::LONGEST, "nobody wants any");
     }
 
     #[test]

@@ -1,9 +1,9 @@
 //! A unit on its way in: checked when everything but its input is known, then put where it belongs,
-//! byte by byte as packets bring it.
+//! byte by byte as packets bring it; or nowhere, if something is wrong with it.
 
 use super::describe::{Described, Staging};
 use super::memory::scatter;
-use super::{OUT_OF_BOUNDS, UNUSABLE};
+use super::why::{NO_ROOM, OUT_OF_BOUNDS, UNUSABLE};
 use crate::am::body::{Status, Unit, Work};
 use crate::am::entry::Entry;
 use crate::am::plan;
@@ -21,17 +21,26 @@ pub(super) struct Told {
 #[derive(Debug)]
 pub(super) struct Arriving {
     pub head: Unit<'static>,
-    pub first: *mut u8,
+    /// Its place; nothing if there is no memory for it.
+    pub memory: Option<*mut u8>,
     pub description: Vec<u8>,
     pub told: Option<Arc<Told>>,
     pub staging: Staging,
     pub received: u64,
+    /// Bytes of its stream.
+    pub total: u64,
+    /// It has been checked.
+    pub begun: bool,
     /// Why it will not be run.
     pub wrong: Option<Status>,
 }
 
 impl Arriving {
-    /// Checks a unit, of which everything but the input is known.
+    /// There is no memory for it.
+    pub const NO_ROOM: Status = Status::Failed { why: NO_ROOM };
+
+    /// Checks a unit, of which everything but the input is known. Costs what the layouts do, and
+    /// zeroing its place.
     pub fn begin(&mut self, handlers: &Handlers) -> std::result::Result<(), Status> {
         let head = self.head;
         let unusable = || Status::Failed { why: UNUSABLE };
@@ -41,7 +50,11 @@ impl Arriving {
             let bytes = head.span.checked_add(8).ok_or_else(unusable)?;
             let fits = head.input.max(head.output) == bytes && bytes <= room as u64;
             self.staging.bytes = room;
-            return if fits { Ok(()) } else { Err(unusable()) };
+            return match self.memory {
+                _ if !fits => Err(unusable()),
+                Some(_) => Ok(()),
+                None => Err(Arriving::NO_ROOM),
+            };
         }
         if head.described > 0 {
             let described = Described::decode(&self.description).map_err(|_| unusable())?;
@@ -74,20 +87,19 @@ impl Arriving {
             return Err(Status::Failed { why: OUT_OF_BOUNDS });
         }
         self.staging = staging;
+        let first = self.memory.ok_or(Arriving::NO_ROOM)?;
         // SAFETY: the unit's place, which is as large and belongs to nobody else.
-        unsafe { std::ptr::write_bytes(self.first, 0, staging.bytes) };
+        unsafe { std::ptr::write_bytes(first, 0, staging.bytes) };
         Ok(())
     }
 
     /// Puts bytes of the input where they belong.
     pub fn put(&mut self, position: usize, bytes: &[u8]) {
-        if bytes.is_empty() {
-            return;
-        }
+        let Some(first) = self.memory.filter(|_| !bytes.is_empty()) else { return };
         match (self.head.work, &self.told) {
             (Work::Run, Some(told)) => {
                 let shape = told.described.input.times(self.head.segments as usize);
-                let zero = self.first.wrapping_add(self.staging.input);
+                let zero = first.wrapping_add(self.staging.input);
                 // SAFETY: `begin` found that all of the shape lies in the unit's place; `feed`
                 // that the bytes are no more than those of the input. Bounds were looked at too.
                 let put = unsafe { scatter(zero, shape, position, bytes) };
@@ -95,7 +107,7 @@ impl Arriving {
             }
             // SAFETY: `begin` found that the whole input fits into the place.
             _ => unsafe {
-                let to = self.first.wrapping_add(position);
+                let to = first.wrapping_add(position);
                 std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len());
             },
         }

@@ -13,7 +13,8 @@
 //! each target with something under way, a message for each that is not done.
 
 use super::message::{Message, Waiting};
-use super::{GONE, failed};
+use super::spent::{Spends, Spent};
+use super::why::{GONE, UNPREPARED, failed};
 use crate::am::body::{MORE_HEAD, Note, Place, Request, UNIT_HEAD, Unit, Work};
 use crate::am::credit::{Credit, Need, Next};
 use crate::am::order::Lineup;
@@ -74,7 +75,14 @@ pub(super) struct Client {
     next: u64,
     woken: Vec<Waker>,
     ready: Vec<u64>,
+    spent: Spent,
     pub done: Done,
+}
+
+impl Spends for Client {
+    fn spent(&mut self) -> &mut Spent {
+        &mut self.spent
+    }
 }
 
 impl Client {
@@ -89,6 +97,7 @@ impl Client {
             next: 0,
             woken: Vec::new(),
             ready: Vec::new(),
+            spent: Spent::default(),
             done: Done::default(),
         }
     }
@@ -149,14 +158,13 @@ impl Client {
     pub fn cut_off(&mut self, id: u64) {
         let Some(message) = self.messages.get_mut(&id) else { return };
         if message.done {
-            self.messages.remove(&id);
-            return;
+            return self.drop(id);
         }
         if matches!(message.waiting, Waiting::Given) {
             return;
         }
         let target = message.target;
-        message.cut_short();
+        self.spent.waiting(message.cut_short());
         if let Some(peer) = self.peers.get_mut(&target.0) {
             peer.outstanding -= 1;
             peer.work = true;
@@ -168,12 +176,19 @@ impl Client {
     pub fn forget(&mut self, id: u64) {
         let Some(message) = self.messages.get_mut(&id) else { return };
         if message.done {
-            self.messages.remove(&id);
-            return;
+            return self.drop(id);
         }
         message.forgotten = true;
-        if let Waiting::Request { waker, .. } = &mut message.waiting {
-            *waker = None;
+        if let Waiting::Request { waker, .. } = &mut message.waiting
+            && let Some(waker) = waker.take()
+        {
+            self.spent.keep(waker);
+        }
+    }
+
+    fn drop(&mut self, id: u64) {
+        if let Some(message) = self.messages.remove(&id) {
+            self.spent.message(message);
         }
     }
 
@@ -204,11 +219,12 @@ impl Client {
             Waiting::Nobody => false,
             Waiting::Given => false,
         };
-        if !keep && let Some(message) = self.messages.remove(&id) {
+        if !keep && let Some(mut message) = self.messages.remove(&id) {
             let told = matches!(message.waiting, Waiting::Given);
-            if let (Some(error), false) = (message.failure, told) {
+            if let (Some(error), false) = (message.failure.take(), told) {
                 peer.trouble.get_or_insert(error);
             }
+            self.spent.message(message);
         }
     }
 
@@ -241,6 +257,11 @@ impl Client {
     pub fn refused(&mut self, target: Rank, why: u64) {
         let error = || failed(target, u32::MAX, if why == 0 { GONE } else { why as u32 + 1000 });
         self.fail_all(target, &error);
+    }
+
+    /// The target has nobody there to take messages: see [`crate::rma::foreign::NOBODY`].
+    pub fn unprepared(&mut self, target: Rank) {
+        self.fail_all(target, &|| failed(target, u32::MAX, UNPREPARED));
     }
 
     /// A note has come.
@@ -283,7 +304,8 @@ impl Client {
 
     /// Whether there may be something to send or to tell.
     pub fn is_busy(&self) -> bool {
-        !self.woken.is_empty() || self.peers.values().any(|peer| peer.work && !peer.dormant)
+        let told = self.woken.is_empty() && self.spent.is_empty();
+        !told || self.peers.values().any(|peer| peer.work && !peer.dormant)
     }
 
     /// Sends what can be sent; whether anything.

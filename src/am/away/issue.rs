@@ -191,7 +191,7 @@ struct UnderWay<'a> {
 impl Drop for UnderWay<'_> {
     fn drop(&mut self) {
         if !self.over {
-            self.away.client().cut_off(self.id);
+            self.away.client_alone().cut_off(self.id);
             self.away.stir();
         }
     }
@@ -222,15 +222,20 @@ struct Asked {
 }
 
 impl Asked {
-    fn result(&mut self) -> Option<Result<Parcel>> {
+    /// The message, if it is done. The engine's lock may be held: nothing is dropped.
+    fn done(&mut self) -> Option<Message> {
         let message = self.away.client().take(self.id)?;
         self.over = true;
-        let result = match (message.failure, message.waiting) {
-            (None, Waiting::Request { parcel, .. }) => Ok(parcel),
-            (Some(error), _) => Err(error),
-            (None, _) => Err(super::message::bad("its request is gone".into())),
-        };
-        Some(result)
+        Some(message)
+    }
+}
+
+/// What a request's message has come to.
+fn result(message: Message) -> Result<Parcel> {
+    match (message.failure, message.waiting) {
+        (None, Waiting::Request { parcel, .. }) => Ok(parcel),
+        (Some(error), _) => Err(error),
+        (None, _) => Err(super::message::bad("its request is gone".into())),
     }
 }
 
@@ -240,14 +245,17 @@ impl Pending for Asked {
             Ok(threaded) => threaded,
             Err(error) => return Some(Err(error)),
         };
-        if let Some(waker) = waker
-            && let Some(message) = self.away.client().get(self.id)
-            && let Waiting::Request { waker: there, .. } = &mut message.waiting
-        {
-            *there = Some(waker.clone());
+        if let Some(waker) = waker {
+            // Cloned and dropped without locks: it is the program's.
+            let mut waker = Some(waker.clone());
+            if let Some(message) = self.away.client_alone().get(self.id)
+                && let Waiting::Request { waker: there, .. } = &mut message.waiting
+            {
+                std::mem::swap(there, &mut waker);
+            }
         }
         // Asked after the waker is there, or nobody might wake it.
-        let result = self.result();
+        let result = self.done().map(result);
         if let (None, Some(waker), false) = (&result, waker, threaded) {
             waker.wake_by_ref();
         }
@@ -256,19 +264,19 @@ impl Pending for Asked {
 
     fn wait(mut self: Box<Self>) -> Result<Parcel> {
         let remote = self.remote.clone();
-        let mut result = None;
+        let mut done = None;
         remote.drive("Request::wait", &mut || {
-            result = self.result();
-            result.is_some().then_some(Ok(()))
+            done = self.done();
+            done.is_some().then_some(Ok(()))
         })?;
-        result.unwrap_or_else(|| Err(super::message::bad("it was forgotten".into())))
+        done.map_or_else(|| Err(super::message::bad("it was forgotten".into())), result)
     }
 }
 
 impl Drop for Asked {
     fn drop(&mut self) {
         if !self.over {
-            self.away.client().forget(self.id);
+            self.away.client_alone().forget(self.id);
         }
     }
 }

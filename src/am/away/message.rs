@@ -241,12 +241,12 @@ impl Message {
         }
     }
 
-    /// The caller's memory goes: nothing more is begun, nothing more lands.
-    pub fn cut_short(&mut self) {
+    /// The caller's memory goes: nothing more is begun, nothing more lands. Who waited for it.
+    pub fn cut_short(&mut self) -> Waiting {
         self.segments = self.next;
         self.read_input();
         self.landing = None;
-        self.waiting = Waiting::Given;
+        std::mem::replace(&mut self.waiting, Waiting::Given)
     }
 
     /// It has failed: nothing more is begun.
@@ -453,11 +453,11 @@ impl Message {
                 why: format!("rank {target} has no handler {index} (any more); register it again"),
             },
             Status::Stale | Status::Done => bad("a status that does not belong to it".into()),
-            Status::Failed { why } if data.is_empty() => super::failed(target, index, why),
+            Status::Failed { why } if data.is_empty() => super::why::failed(target, index, why),
             Status::Failed { why } => {
                 let text = String::from_utf8_lossy(data).into_owned();
                 match why {
-                    super::TOO_MANY => Error::Misuse { what: WHAT, why: text },
+                    super::why::TOO_MANY => Error::Misuse { what: WHAT, why: text },
                     _ => Error::invalid(WHAT, text),
                 }
             }

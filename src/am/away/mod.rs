@@ -12,10 +12,13 @@
 //! | `client`, `message` | the origin's side: lines, credit, streams; one message |
 //! | `server` | the target's side: places, jobs, results |
 //! | `arriving`, `run`, `reply` | a unit coming in, being run on the own part, its result going out |
-//! | `executor` | the thread that runs handlers |
+//! | `executor` | the threads that run handlers |
+//! | `port` | what the room below calls |
+//! | `spent` | what is let go of: dropped with no lock held |
 //! | `describe` | how everything lies: what travels besides the units' heads |
 //! | `attach` | buffers that the program attaches |
 //! | `issue`, `place` | the calls: waiting, requests; running a message at its origin |
+//! | `settings`, `why` | what the settings say; why a target could not do something |
 //!
 //! Units travel as operations of the one-sided engine, so epochs hold for them as for any other
 //! ([`crate::rma::foreign`] is the seam); what they bring about comes back in notes.
@@ -29,90 +32,37 @@ mod issue;
 mod memory;
 mod message;
 mod place;
+mod port;
 mod reply;
 mod run;
 mod server;
+mod settings;
+mod spent;
 #[cfg(test)]
 mod tests;
+mod why;
 
 pub use attach::UserBuffer;
 pub(crate) use issue::{Issued, Mode, Parcel, Pending, issue};
 
 use super::place::Costs;
+use super::queue::Turn;
 use crate::base::sync::{AtomicBool, Ordering};
-use crate::base::{Error, Rank, Result, settings};
+use crate::base::{Error, Rank, Result};
 use crate::coll::Team;
 use crate::rma::block::WindowBlock;
 use crate::rma::core::Core;
-use crate::rma::foreign::{CLOSED, Foreign, Outgoing};
-use crate::rma::remote::{Remote, gone};
-use crate::rma::runtime::Fault;
+use crate::rma::remote::gone;
 use client::Client;
-use executor::Executor;
+use executor::{Executor, Runs};
+use run::{Job, Outcome};
 use server::Server;
-use std::any::Any;
+use settings::Settings;
+use spent::{Held, Spends};
 use std::collections::HashMap;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
 
 const WHAT: &str = "an active message";
-
-/// Code of faults by which a target refuses a request that makes no sense.
-const REFUSED: u16 = 100;
-
-/// Why a target could not run a unit.
-const UNUSABLE: u32 = 1;
-const OUT_OF_BOUNDS: u32 = 2;
-const TOO_MANY: u32 = 3;
-const LOCKED: u32 = 4;
-const NO_ROOM: u32 = 5;
-/// It has dropped the window.
-const GONE: u32 = 6;
-
-/// The answer to a request that makes no sense; `why` tells the places in the code apart.
-fn fault(why: u64) -> Fault {
-    Fault { code: REFUSED, details: [why, 0, 0] }
-}
-
-/// The error that a target's number stands for.
-#[cold]
-fn failed(target: Rank, index: u32, why: u32) -> Error {
-    match why {
-        UNUSABLE => Error::invalid(
-            WHAT,
-            format!(
-                "handler {index} at rank {target} cannot be called with these layouts; register \
-                 equivalent handlers at all ranks"
-            ),
-        ),
-        OUT_OF_BOUNDS => Error::invalid(
-            WHAT,
-            format!(
-                "the persistent range does not lie in rank {target}'s part (any more), or not all \
-                 of the elements that handler {index} can reach"
-            ),
-        ),
-        TOO_MANY => Error::Misuse {
-            what: WHAT,
-            why: format!(
-                "handler {index} counted more entries of output in a segment than it has room for; \
-                 count what was written"
-            ),
-        },
-        LOCKED => Error::invalid(
-            WHAT,
-            format!("rank {target} did not get the turn on its part before its deadline"),
-        ),
-        NO_ROOM => Error::invalid(WHAT, format!("rank {target} has no memory to stage it")),
-        GONE => gone(WHAT, target),
-        other => Error::Incompatible {
-            what: "a packet of an active message",
-            why: format!(
-                "rank {target} refused it ({other}); are HITHER_AM_SYSTEM_BUFFER and the window's \
-                 hints the same at all ranks?"
-            ),
-        },
-    }
-}
 
 /// One window's messages that go by packets, both as origin and as target.
 #[derive(Debug)]
@@ -129,7 +79,7 @@ pub(super) struct Away {
     busy: AtomicBool,
     /// There are units to run.
     due: AtomicBool,
-    executor: Arc<Executor>,
+    executor: Arc<Executor<Away>>,
     /// Has the results sent; nothing where the program's calls run handlers.
     kick: Kick,
     /// By handler: what messages cost here and there, and whether it updates elements atomically.
@@ -147,31 +97,6 @@ impl std::fmt::Debug for Kick {
     }
 }
 
-/// What the settings say.
-#[derive(Clone, Copy, Debug)]
-struct Settings {
-    system: u64,
-    unit: u64,
-    pack: f64,
-}
-
-impl Settings {
-    fn read() -> Result<Settings> {
-        let system = settings::AM_SYSTEM_BUFFER.bytes()?;
-        let limit = 1 << 40;
-        if system == 0 || system > limit {
-            let why = format!("{system} bytes; want 1 to {limit}");
-            return Err(Error::invalid(settings::AM_SYSTEM_BUFFER.name, why));
-        }
-        let text = settings::AM_PACK.text();
-        let pack = text.parse().ok().filter(|share| (0.0..=1.0).contains(share));
-        let pack = pack.ok_or_else(|| {
-            Error::invalid(settings::AM_PACK.name, format!("\"{text}\" is no number from 0 to 1"))
-        })?;
-        Ok(Settings { system, unit: settings::AM_UNIT.bytes()?, pack })
-    }
-}
-
 /// Makes this process ready to run what packets bring for a window that has handlers now. Again
 /// for every further handler.
 ///
@@ -184,7 +109,7 @@ pub(crate) fn attach(core: &Arc<Core>) -> Result<()> {
 /// The window's messages by packets, made ready if they were not; nothing if all parts are mapped.
 fn attached(core: &Arc<Core>) -> Result<Option<Arc<Away>>> {
     let Some(remote) = core.remote() else { return Ok(None) };
-    if let Some(away) = found(&**remote) {
+    if let Some(away) = port::found(&**remote) {
         return Ok(Some(away));
     }
     let settings = Settings::read()?;
@@ -192,16 +117,16 @@ fn attached(core: &Arc<Core>) -> Result<Option<Arc<Away>>> {
     let node = team.node().clone();
     let executor = node.attachment(Executor::new)?;
     let wanted = info.am_ordering;
-    let me = team.rank();
+    let (me, room) = (team.rank(), settings.room(team.size()));
     let promised = info.am_user_buffers.get(me);
     let handlers = core.handlers().clone();
     let client = Client::new(
-        settings.system,
+        room.own,
         info.am_user_buffers.clone(),
         wanted,
         info.am_buf_interleave_am_detach,
     );
-    let server = Server::new(handlers, settings.system, promised, wanted, settings.pack);
+    let server = Server::new(handlers, room, promised, wanted, settings.pack);
     let away = Arc::new(Away {
         core: Arc::downgrade(core),
         team,
@@ -219,31 +144,33 @@ fn attached(core: &Arc<Core>) -> Result<Option<Arc<Away>>> {
         settings,
     });
     executor.add(&away)?;
-    remote.attach(Arc::new(Port(away.clone())));
     // Another thread of the program may have been first.
-    let first = found(&**remote);
+    let first = port::attach(&**remote, &away);
     if first.as_ref().is_none_or(|first| !Arc::ptr_eq(first, &away)) {
         executor.remove(&away);
     }
     Ok(first)
 }
 
-/// What hangs on the seam: the window's side of it ends when the seam's does.
-#[derive(Debug)]
-struct Port(Arc<Away>);
-
-fn found(remote: &dyn Remote) -> Option<Arc<Away>> {
-    let foreign: &dyn Any = &**remote.attached()?;
-    foreign.downcast_ref::<Port>().map(|port| port.0.clone())
-}
-
 impl Away {
-    fn client(&self) -> MutexGuard<'_, Client> {
-        self.client.lock().unwrap_or_else(PoisonError::into_inner)
+    /// The origin's side. The engine's lock may be held, other locks not.
+    fn client(&self) -> Held<'_, Client> {
+        Held::within(&self.client)
     }
 
-    fn server(&self) -> MutexGuard<'_, Server> {
-        self.server.lock().unwrap_or_else(PoisonError::into_inner)
+    /// As [`Away::client`], where no lock is held: what is let go of is dropped at once.
+    fn client_alone(&self) -> Held<'_, Client> {
+        Held::alone(&self.client)
+    }
+
+    /// The target's side. The engine's lock may be held, other locks not.
+    fn server(&self) -> Held<'_, Server> {
+        Held::within(&self.server)
+    }
+
+    /// As [`Away::server`], where no lock is held.
+    fn server_alone(&self) -> Held<'_, Server> {
+        Held::alone(&self.server)
     }
 
     fn costs<R>(&self, with: impl FnOnce(&mut HashMap<u32, (Costs, bool)>) -> R) -> R {
@@ -270,167 +197,68 @@ impl Away {
         }
     }
 
-    /// Runs one unit, if one may be run now.
-    fn run_one(&self) -> bool {
-        // The window stays until the unit is over.
+    /// Runs one unit by `run`, if one may be run now.
+    fn run_by(&self, run: impl FnOnce(&Core, &Job) -> Outcome) -> bool {
+        // The window stays until the unit is over. It may be the last to know the window; then that
+        // goes here, after all else.
         let Some(core) = self.core.upgrade() else { return false };
-        let mut server = self.server();
-        let job = server.take();
+        let mut server = self.server_alone();
+        let taken = server.take();
         self.due.store(server.waits(), Ordering::Release);
+        // Who takes one wakes the next, as long as one may run beside those that do.
+        let more = taken.is_some() && server.may_run();
         drop(server);
-        let Some(job) = job else { return false };
-        let outcome = run::run(&core, self.me, &job);
-        self.server().finish(job, outcome);
-        self.ended.notify_all();
-        self.stir();
-        if let Kick(Some(kick)) = &self.kick {
-            kick();
+        let Some((turn, job)) = taken else { return false };
+        if more {
+            self.executor.wake();
         }
-        // It may be the last to know the window; then it goes here.
+        let mut running = Running { away: self, taken: Some((turn, job)) };
+        if let Some((_, job)) = &running.taken {
+            let outcome = run(&core, job);
+            running.over(outcome);
+        }
         drop(core);
         true
     }
 }
 
-impl Foreign for Port {
-    fn arrived(&self, origin: Rank, body: &[u8]) -> Result<(), Fault> {
-        let away = &self.0;
+impl Runs for Away {
+    fn is_due(&self) -> bool {
+        self.due.load(Ordering::Acquire)
+    }
+
+    fn run_one(&self) -> bool {
+        self.run_by(|core, job| run::run(core, self.me, job))
+    }
+}
+
+/// A unit that is being run. However that ends, the unit is over then, and its origin is told.
+struct Running<'a> {
+    away: &'a Away,
+    taken: Option<(Turn, Job)>,
+}
+
+impl Running<'_> {
+    fn over(&mut self, outcome: Outcome) {
+        let Some((turn, job)) = self.taken.take() else { return };
+        let away = self.away;
         let mut server = away.server();
-        let ready = server.arrived(origin, body);
-        let notes = server.has_notes();
-        if let Ok(true) = ready {
-            away.due.store(true, Ordering::Release);
-        }
+        server.finish(turn, job, outcome);
+        let spent = std::mem::take(server.spent());
         drop(server);
-        if notes {
-            away.stir();
+        away.ended.notify_all();
+        away.stir();
+        if let Kick(Some(kick)) = &away.kick {
+            kick();
         }
-        if ready? {
-            away.executor.wake();
-        }
-        Ok(())
+        // When everybody has been told: what is dropped may wait for them.
+        drop(spent);
     }
+}
 
-    fn noted(&self, from: Rank, body: &[u8]) {
-        self.0.client().noted(from, body);
-        self.0.stir();
-    }
-
-    fn refused(&self, target: Rank, fault: Fault) {
-        match fault.code {
-            CLOSED => self.0.client().refused(target, 0),
-            REFUSED => self.0.client().refused(target, fault.details[0].max(1)),
-            // A one-sided operation's.
-            _ => return,
-        }
-        self.0.stir();
-    }
-
-    fn died(&self, rank: Rank) {
-        self.0.client().died(rank, &|| self.0.death_of(rank));
-        self.0.server().died(rank);
-        self.0.ended.notify_all();
-        self.0.stir();
-    }
-
-    fn busy(&self) -> bool {
-        self.0.busy.load(Ordering::Acquire)
-    }
-
-    fn pump(&self, out: &mut dyn Outgoing) -> bool {
-        let away = &self.0;
-        away.busy.store(false, Ordering::Release);
-        let mut server = away.server();
-        let mut sent = server.has_notes() && server.pump(out, away.most);
-        let mut left = server.has_notes();
-        drop(server);
-        let mut client = away.client();
-        if client.is_busy() {
-            sent |= client.pump(out, away.most);
-            left |= client.is_busy();
-        }
-        drop(client);
-        if left {
-            away.stir();
-        }
-        sent
-    }
-
-    fn idle(&self, target: Option<Rank>, ends: bool) -> Result<bool> {
-        let idle = self.0.client().idle(target, ends);
-        if let Ok(false) = idle {
-            self.0.stir();
-        }
-        idle
-    }
-
-    fn give_up(&self, target: Option<Rank>) {
-        self.0.client().give_up(target);
-        self.0.stir();
-    }
-
-    fn due(&self) -> bool {
-        self.0.kick.0.is_none() && self.0.due.load(Ordering::Acquire)
-    }
-
-    fn run_due(&self) -> bool {
-        let mut ran = false;
-        while self.0.run_one() {
-            ran = true;
-        }
-        ran
-    }
-
-    fn close(&self) {
-        let away = &self.0;
-        away.executor.remove(away);
-        let mut server = away.server();
-        let mut over = server.close();
-        away.due.store(false, Ordering::Release);
-        // A handler on this thread cannot be waited for: it has let the window go.
-        // Nor one that a forked child does not have.
-        while !over && !executor::inside() && away.executor.is_here() {
-            server = away.ended.wait(server).unwrap_or_else(PoisonError::into_inner);
-            over = server.close();
-        }
-    }
-
-    fn counters(&self) -> Vec<(&'static str, u64)> {
-        let client = self.0.client();
-        let (origin, (peers, messages)) = (client.done, client.held());
-        drop(client);
-        let chosen = self.0.costs(|all| {
-            let runs = all.values().map(|(costs, _)| costs.runs());
-            runs.fold([0; 2], |sum, runs| [sum[0] + runs[0], sum[1] + runs[1]])
-        });
-        let server = self.0.server();
-        let (target, (origins, waiting, running)) = (server.done, server.held());
-        vec![
-            ("am_messages", origin.messages),
-            ("am_units_sent", origin.units),
-            ("am_units_without_asking", origin.unasked),
-            ("am_reservations", origin.asked),
-            ("am_input_bytes", origin.bytes),
-            ("am_run_at_origin", origin.at_origin),
-            ("am_chosen_target", chosen[0]),
-            ("am_chosen_origin", chosen[1]),
-            ("am_notes_unknown", origin.strays),
-            ("am_peers", peers),
-            ("am_messages_under_way", messages),
-            ("am_units_run", target.units),
-            ("am_fetched", target.fetched),
-            ("am_stored", target.stored),
-            ("am_stale", target.stale),
-            ("am_packed", target.packed),
-            ("am_whole", target.whole),
-            ("am_staged_bytes", target.bytes_in),
-            ("am_output_bytes", target.bytes_out),
-            ("am_granted", target.granted),
-            ("am_refused", target.refused),
-            ("am_stood_in", target.stood_in),
-            ("am_origins", origins),
-            ("am_units_waiting", waiting),
-            ("am_handlers_running", running),
-        ]
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        // Only a panic of this library comes here with it.
+        self.over(Outcome::broken());
     }
 }

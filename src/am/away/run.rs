@@ -2,7 +2,7 @@
 
 use super::arriving::Told;
 use super::describe::Staging;
-use super::{LOCKED, NO_ROOM, OUT_OF_BOUNDS, TOO_MANY, UNUSABLE};
+use super::why::{BROKEN, LOCKED, NO_ROOM, OUT_OF_BOUNDS, TOO_MANY, UNUSABLE};
 use crate::am::body::{Status, Unit, Work};
 use crate::am::call::RawCall;
 use crate::am::entry::Failure;
@@ -21,7 +21,6 @@ const TEXT: usize = 1024;
 /// A unit to run.
 #[derive(Debug)]
 pub(super) struct Job {
-    pub id: u64,
     pub origin: Rank,
     pub head: Unit<'static>,
     /// Its place.
@@ -46,6 +45,11 @@ pub(super) struct Outcome {
 impl Outcome {
     pub fn failed(status: Status) -> Outcome {
         Outcome { status, counts: None, text: String::new() }
+    }
+
+    /// Of a unit that nobody knows how far it came.
+    pub fn broken() -> Outcome {
+        Outcome::failed(Status::Failed { why: BROKEN })
     }
 }
 

@@ -47,7 +47,7 @@ impl Agent {
                 {
                     // Damage stays, and is reported by the next call.
                     let found = state.look(node).unwrap_or(true);
-                    let ran = agent.leave(state);
+                    let ran = agent.leave(node, state);
                     if (found || ran) && agent.drivers() > 0 {
                         doorbell(node, node.slot()).notify();
                     }
@@ -116,16 +116,21 @@ impl Agent {
         self.threaded
     }
 
-    /// Releases the lock and, where no thread does it, runs what is due: whether anything was. It
-    /// has something to send then.
-    pub fn leave(&self, state: Entered<'_>) -> bool {
+    /// Releases the lock and, where no thread does it, runs some of what is due and sends what came
+    /// of it: whether anything was run. There may be more then.
+    pub fn leave(&self, node: &Node, state: Entered<'_>) -> bool {
         if self.threaded || !state.world.foreigners.iter().any(|(_, foreign)| foreign.due()) {
             return false;
         }
         let due = state.world.foreigners.iter().filter(|(_, foreign)| foreign.due());
         let due: Vec<Arc<dyn Foreign>> = due.map(|(_, foreign)| foreign.clone()).collect();
         drop(state);
-        due.iter().filter(|foreign| foreign.run_due()).count() > 0
+        let ran = due.iter().filter(|foreign| foreign.run_due()).count() > 0;
+        if ran {
+            // The caller may not look again for long.
+            self.kick(node);
+        }
+        ran
     }
 
     /// Takes a window in; the first one starts the thread.
@@ -139,7 +144,11 @@ impl Agent {
         let mut state = self.enter()?;
         state.world.sites.insert(id, site);
         state.engine.add_window(id, me, size);
+        node.help_is_needed(true);
         state.suspicious |= !state.world.distrust.is_empty();
+        // What the lock's release lets go of may let other windows go, which takes the other one.
+        drop(thread);
+        drop(state);
         Ok(())
     }
 
@@ -154,7 +163,9 @@ impl Agent {
         let here = &mut *state;
         here.engine.remove_window(&mut Around { node, world: &mut here.world }, id);
         let site = state.world.sites.remove(&id);
-        let ended = if state.world.sites.is_empty() { thread.take() } else { None };
+        let last = state.world.sites.is_empty();
+        node.help_is_needed(!last);
+        let ended = if last { thread.take() } else { None };
         // Futures that are woken now, and those that the thread wakes while it is waited for, may
         // let other windows go.
         drop(thread);
@@ -166,19 +177,23 @@ impl Agent {
         }
     }
 
-    /// Takes in who performs a window's other operations.
-    pub fn attach(&self, id: WindowId, foreign: Arc<dyn Foreign>) {
+    /// Takes in who performs a window's other operations, unless somebody does; who does then.
+    pub fn attach(&self, id: WindowId, foreign: Arc<dyn Foreign>) -> Arc<dyn Foreign> {
         if forked::is_forked() {
-            return;
+            return foreign;
         }
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let world = &mut state.world;
-        let Some(site) = world.sites.get_mut(&id) else { return };
+        let Some(site) = world.sites.get_mut(&id) else { return foreign };
+        if let Some(there) = &site.foreign {
+            return there.clone();
+        }
         for rank in &site.buried {
             foreign.died(Rank(*rank));
         }
         site.foreign = Some(foreign.clone());
-        world.foreigners.push((id, foreign));
+        world.foreigners.push((id, foreign.clone()));
+        foreign
     }
 
     /// Lets go who performs a window's other operations: nothing is run when it returns.
@@ -262,7 +277,7 @@ impl Agent {
     }
 }
 
-/// The lock, held. Futures are woken after it is released.
+/// The lock, held. Futures are woken, and what is spent is dropped, after it is released.
 #[derive(Debug)]
 pub(super) struct Entered<'a>(Option<MutexGuard<'a, State>>);
 
@@ -283,11 +298,15 @@ impl Drop for Entered<'_> {
     fn drop(&mut self) {
         if let Some(mut state) = self.0.take() {
             let wake = std::mem::take(&mut state.world.wake);
+            let spent = std::mem::take(&mut state.world.spent);
             drop(state);
+            // A panic of one, which is the program's, is reported by its hook, and keeps neither
+            // the others from being woken nor the packets from being taken.
             for waker in wake {
-                // A panic of one, which is the program's, is reported by its hook, and keeps
-                // neither the others from being woken nor the packets from being taken.
                 let _ = catch_unwind(AssertUnwindSafe(|| waker.wake()));
+            }
+            for it in spent {
+                let _ = catch_unwind(AssertUnwindSafe(|| drop(it)));
             }
         }
     }

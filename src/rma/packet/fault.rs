@@ -3,7 +3,7 @@
 use super::distrust::Distrust;
 use crate::base::{Error, Rank};
 use crate::rma::block::WindowBlock;
-use crate::rma::foreign::CLOSED;
+use crate::rma::foreign::{CLOSED, NOBODY};
 pub(super) use crate::rma::remote::gone;
 use crate::rma::runtime::{Fault, Trouble};
 use crate::shm::node::Node;
@@ -23,6 +23,11 @@ pub(super) fn out_of_bounds(start: u64, end: u64, len: u64, element: u32) -> Fau
 /// The target has dropped the window.
 pub(super) fn closed() -> Fault {
     Fault { code: CLOSED, details: [0; 3] }
+}
+
+/// The target has nobody for operations that are not one-sided.
+pub(super) fn nobody() -> Fault {
+    Fault { code: NOBODY, details: [0; 3] }
 }
 
 /// The packet made no sense; `why` tells the places in the code apart.
@@ -56,6 +61,13 @@ pub(super) fn error(what: &'static str, target: Rank, fault: Fault) -> Error {
     match fault.code {
         OUT_OF_BOUNDS => Error::OutOfBounds { what, rank: target, start: a, end: b, len: c },
         CLOSED => gone(what, target),
+        NOBODY => Error::Misuse {
+            what,
+            why: format!(
+                "rank {target} is not prepared for active messages on this window; register \
+                 handlers at all ranks, and wait until that has returned"
+            ),
+        },
         MISALIGNED => Error::invalid(
             what,
             "the target's elements are not aligned to their size; accumulates update whole, \

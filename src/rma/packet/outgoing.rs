@@ -5,6 +5,7 @@ use super::world::Around;
 use crate::base::{Rank, Result};
 use crate::rma::foreign::Outgoing;
 use crate::rma::runtime::{Engine, Sent, WindowId};
+use std::any::Any;
 use std::task::{Poll, Waker};
 
 /// What [`Foreign::pump`](crate::rma::foreign::Foreign::pump) sends through.
@@ -50,5 +51,9 @@ impl Outgoing for Out<'_> {
 
     fn wake(&mut self, waker: Waker) {
         self.around.world.wake.push(waker);
+    }
+
+    fn later(&mut self, spent: Box<dyn Any + Send>) {
+        self.around.world.spent.push(spent);
     }
 }

@@ -116,10 +116,11 @@ impl Packets {
                 };
                 let done = step(&mut state);
                 let again = state.retry;
-                self.leave(state, found, 1);
+                let ran = self.leave(state, found, 1);
                 match done {
                     Poll::Ready(done) => Some(done.map(Some)),
-                    Poll::Pending if again && !retry => Some(Ok(None)),
+                    // There may be more to run: it is not to be slept over.
+                    Poll::Pending if ran || again && !retry => Some(Ok(None)),
                     Poll::Pending => None,
                 }
             };
@@ -138,13 +139,13 @@ impl Packets {
     }
 
     /// Releases the lock, and tells other waiting calls if something had arrived: it may be what
-    /// they wait for. `mine`: the caller is so many of those that wait.
-    fn leave(&self, state: Entered<'_>, found: bool, mine: u32) {
-        // What was run here has something to send: the caller is to look again.
-        let ran = self.agent.leave(state);
-        if ran || found && self.agent.drivers() > mine {
+    /// they wait for. `mine`: the caller is so many of those that wait. Whether handlers were run.
+    fn leave(&self, state: Entered<'_>, found: bool, mine: u32) -> bool {
+        let ran = self.agent.leave(&self.node, state);
+        if (ran || found) && self.agent.drivers() > mine {
             doorbell(&self.node, self.node.slot()).notify();
         }
+        ran
     }
 
     /// Waits until what is performed elsewhere is done at `target` (everywhere for `None`): what
@@ -438,10 +439,10 @@ impl Remote for Packets {
         }
     }
 
-    fn attach(&self, foreign: Arc<dyn Foreign>) {
-        if self.foreign.set(foreign.clone()).is_ok() {
-            self.agent.attach(self.id, foreign);
-        }
+    fn attach(&self, foreign: Arc<dyn Foreign>) -> Arc<dyn Foreign> {
+        // Told to callers after the agent knows: what they issue then is performed.
+        let first = self.agent.attach(self.id, foreign);
+        self.foreign.get_or_init(|| first).clone()
     }
 
     fn drive(

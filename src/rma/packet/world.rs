@@ -13,6 +13,7 @@ use crate::rma::foreign::{FIRST, Foreign};
 use crate::rma::remote::OwnPart;
 use crate::rma::runtime::{Class, Fault, Host, Message, Sent, Trouble, WindowId};
 use crate::shm::node::Node;
+use std::any::Any;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::task::Waker;
@@ -73,6 +74,8 @@ pub(super) struct World {
     packet: Vec<u8>,
     /// Futures to wake once the lock is released.
     pub wake: Vec<Waker>,
+    /// What is dropped then.
+    pub spent: Vec<Box<dyn Any + Send>>,
     /// Damage found where it could not be reported.
     pub damage: Option<Error>,
 }
@@ -90,6 +93,7 @@ impl World {
             next: 0,
             packet: Vec::new(),
             wake: Vec::new(),
+            spent: Vec::new(),
             damage: None,
         }
     }
@@ -262,7 +266,7 @@ impl Host for Around<'_> {
     ) -> Result<(), Fault> {
         let Some(site) = self.world.sites.get(&window) else { return Err(fault::closed()) };
         if body.first() == Some(&FIRST) {
-            let Some(foreign) = &site.foreign else { return Err(fault::malformed(14)) };
+            let Some(foreign) = &site.foreign else { return Err(fault::nobody()) };
             return foreign.arrived(Rank(origin), body);
         }
         let me = site.team.rank();

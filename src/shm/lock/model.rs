@@ -31,10 +31,11 @@ pub(crate) struct Env {
 impl Env {
     /// One view per slot, with `nodes` nodes to wait with each.
     pub(crate) fn new(slots: usize, nodes: usize) -> Vec<Env> {
+        const QUICK: Duration = Duration::from_millis(1);
         let pace = if cfg!(loom) || cfg!(miri) {
-            Pace { spins: 0, yields: 1, slice: Duration::from_millis(1) }
+            Pace { spins: 0, yields: 1, slice: QUICK, longest: QUICK }
         } else {
-            Pace { spins: 20, yields: 4, slice: Duration::from_millis(1) }
+            Pace { spins: 20, yields: 4, slice: QUICK, longest: QUICK }
         };
         let shared = Arc::new(Shared {
             nodes: (0..slots)
