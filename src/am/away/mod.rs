@@ -39,6 +39,8 @@ mod server;
 mod settings;
 mod spent;
 #[cfg(test)]
+mod target_tests;
+#[cfg(test)]
 mod tests;
 mod why;
 

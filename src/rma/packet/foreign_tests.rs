@@ -3,7 +3,7 @@
 
 use crate::base::sync::{AtomicBool, Ordering};
 use crate::base::{Rank, Result};
-use crate::rma::foreign::{FIRST, Foreign, Outgoing};
+use crate::rma::foreign::{FIRST, Foreign, NOBODY, Outgoing};
 use crate::rma::runtime::{Fault, Sent};
 use crate::rma::{Info, LockKind, Medium, Window};
 use std::collections::{HashMap, VecDeque};
@@ -63,7 +63,7 @@ impl Foreign for Echo {
     }
 
     fn refused(&self, _target: Rank, fault: Fault) {
-        assert_eq!(fault.code, 99);
+        assert!([99, NOBODY].contains(&fault.code), "{fault:?}");
         let mut state = self.state.lock().unwrap();
         state.refused += 1;
         state.issued -= 1;
@@ -221,6 +221,54 @@ fn what_the_target_refuses_is_told_at_once_and_by_the_flush() {
         epoch.unlock_all().unwrap();
         // Where nobody performs them they are refused, too.
         job.team().barrier().unwrap();
+        window.free().unwrap();
+    })
+    .unwrap();
+}
+
+#[test]
+fn where_nobody_performs_them_they_are_refused_and_that_is_heard() {
+    crate::Job::threads(2, |job| {
+        let window = window(job.team());
+        let echo = Arc::new(Echo::default());
+        if job.rank() == Rank(0) {
+            window.core().remote().unwrap().attach(echo.clone());
+        }
+        job.team().barrier().unwrap();
+        let epoch = window.lock_all().unwrap();
+        if job.rank() == Rank(0) {
+            echo.issue(Rank(1), 1, 0);
+            let told = epoch.flush(Rank(1));
+            assert!(matches!(told, Err(crate::Error::Misuse { .. })), "{told:?}");
+            assert_eq!(echo.state.lock().unwrap().refused, 1);
+        }
+        epoch.unlock_all().unwrap();
+        job.team().barrier().unwrap();
+        window.free().unwrap();
+    })
+    .unwrap();
+}
+
+/// A thread that finds somebody on the seam may let others send: the agent must know by then.
+#[test]
+fn nobody_is_found_on_the_seam_before_the_agent_knows() {
+    crate::Job::threads(1, |job| {
+        let window = window(job.team());
+        let remote = window.core().remote().unwrap().clone();
+        let agent = super::agent::Agent::of(job.team().node()).unwrap();
+        let entered = agent.enter().unwrap();
+        std::thread::scope(|scope| {
+            let attaches: Vec<_> =
+                (0..2).map(|_| scope.spawn(|| remote.attach(Arc::new(Echo::default())))).collect();
+            for _ in 0..100 {
+                assert!(remote.attached().is_none(), "the agent cannot know: its lock is held");
+                std::thread::sleep(std::time::Duration::from_millis(1));
+            }
+            drop(entered);
+            let found: Vec<_> = attaches.into_iter().map(|thread| thread.join().unwrap()).collect();
+            let there = remote.attached().unwrap();
+            assert!(found.iter().all(|one| Arc::ptr_eq(one, there)), "one for all");
+        });
         window.free().unwrap();
     })
     .unwrap();
