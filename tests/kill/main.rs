@@ -8,6 +8,7 @@
 
 mod campaign;
 mod fuse;
+mod messages;
 #[path = "../support/mod.rs"]
 mod support;
 mod windows;

@@ -1,6 +1,7 @@
 //! Workloads on windows, with points at which a rank holds something or is inside something.
 
 use super::fuse::at;
+use super::messages;
 use hither::{Compare, LockKind, Op, Rank, Result, SignalOp, Team, Window};
 
 /// A workload on windows.
@@ -21,6 +22,7 @@ pub const WORKS: &[Work] = &[
         run: fence,
     },
     Work { name: "active", points: &["inside a handler"], mapped: true, run: active },
+    Work { name: "handlers", points: messages::POINTS, mapped: false, run: messages::messages },
     Work {
         name: "windows",
         points: &["before creating", "with a window"],

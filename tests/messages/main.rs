@@ -26,8 +26,10 @@ use support::ranks;
 const RANK: &str = "--rank-of-messages";
 const WAYS: [&str; 2] = ["direct", "packets"];
 /// Settings that rounds by packets are played with in turn.
-const SETTINGS: [&[(&str, &str)]; 4] = [
+const SETTINGS: [&[(&str, &str)]; 6] = [
     &[],
+    &[("HITHER_AM_THREADS", "3")],
+    &[("HITHER_AM_SYSTEM_TOTAL", "4K"), ("HITHER_AM_THREADS", "3")],
     &[("HITHER_AM_UNIT", "64"), ("HITHER_AM_THREADS", "3")],
     &[("HITHER_PROGRESS", "calls")],
     &[("HITHER_AM_SYSTEM_BUFFER", "8192"), ("HITHER_AM_THREADS", "2")],

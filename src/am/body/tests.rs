@@ -1,4 +1,6 @@
 use super::*;
+use crate::am::buffers::GRAIN;
+use crate::am::pack::Form;
 use proptest::prelude::*;
 use proptest::sample::Index;
 

@@ -1,4 +1,5 @@
 use super::*;
+use crate::am::body::Place;
 use proptest::prelude::*;
 use proptest::sample::Index;
 

@@ -171,17 +171,27 @@ impl World {
         };
         if gathering.missing > 0 && gathering.trouble.is_none() {
             if let Some(waker) = waker {
-                gathering.waker = Some(waker.clone());
+                let before = gathering.waker.replace(waker.clone());
+                self.let_go(before);
             }
             return None;
         }
-        let gathering = self.gatherings.remove(&ticket)?;
+        let mut gathering = self.gatherings.remove(&ticket)?;
+        self.let_go(gathering.waker.take());
         Some(gathering.trouble.map_or(Ok(gathering.bytes), Err))
     }
 
     /// Forgets a ticket.
     pub fn abandon(&mut self, ticket: u64) {
-        self.gatherings.remove(&ticket);
+        let gathering = self.gatherings.remove(&ticket);
+        self.let_go(gathering.and_then(|gathering| gathering.waker));
+    }
+
+    /// Drops a waker once the lock is released: it may own other requests.
+    fn let_go(&mut self, waker: Option<Waker>) {
+        if let Some(waker) = waker {
+            self.spent.push(Box::new(waker));
+        }
     }
 
     /// Units that are awaited, and bytes set aside for results of requests.
