@@ -118,25 +118,32 @@ fn beside(job: &Job) -> Result<()> {
         INSIDE.fetch_sub(1, Ordering::AcqRel);
     })?;
     job.team().barrier()?;
-    if job.rank() == Rank(1) {
-        // Not by calls, which would be of help.
-        eventually("all have come", || Ok(counter(&window, "am_units_waiting") == 3))?;
-        OPEN.store(1, Ordering::Release);
-        eventually("all have run", || Ok(flags.part(Rank(0))?.get(0)? == 1))?;
-        assert_eq!(TOGETHER.load(Ordering::Acquire), 3, "they did not run at the same time");
-    } else {
-        let epoch = window.lock_all()?;
-        let message = epoch.message(&alone, Rank(1)).persistent(0..1).input(&[1]);
-        message.placement(Placement::Target).post()?;
-        drop(epoch);
-        let asserted = Assertions { concurrent_am: true, ..Assertions::default() };
-        let epoch = window.lock_all_with(asserted)?;
-        for at in 1..4 {
-            let message = epoch.message(&together, Rank(1)).persistent(at..at + 1).input(&[1]);
-            message.placement(Placement::Target).post()?;
+    match job.rank().0 {
+        0 => {
+            let epoch = window.lock_all()?;
+            let message = epoch.message(&alone, Rank(1)).persistent(0..1).input(&[1]);
+            message.placement(Placement::Target).run()?;
+            epoch.unlock_all()?;
         }
-        epoch.unlock_all()?;
-        flags.local().set(0, 1)?;
+        1 => {
+            eventually("the first one runs", || Ok(counter(&window, "am_handlers_running") == 1))?;
+            flags.local().set(0, 1)?;
+            eventually("the others wait", || Ok(counter(&window, "am_units_waiting") == 3))?;
+            OPEN.store(1, Ordering::Release);
+            eventually("all have run", || Ok(flags.part(Rank(2))?.get(0)? == 1))?;
+            assert_eq!(TOGETHER.load(Ordering::Acquire), 3, "they did not run at the same time");
+        }
+        _ => {
+            eventually("the first one runs", || Ok(flags.part(Rank(1))?.get(0)? == 1))?;
+            let asserted = Assertions { concurrent_am: true, ..Assertions::default() };
+            let epoch = window.lock_all_with(asserted)?;
+            for at in 1..4 {
+                let message = epoch.message(&together, Rank(1)).persistent(at..at + 1).input(&[1]);
+                message.placement(Placement::Target).post()?;
+            }
+            epoch.unlock_all()?;
+            flags.local().set(0, 1)?;
+        }
     }
     job.team().barrier()?;
     window.free()
@@ -144,7 +151,7 @@ fn beside(job: &Job) -> Result<()> {
 
 #[test]
 fn threads_that_slept_run_what_may_run_beside_others() {
-    start("beside", 2, &[("HITHER_AM_THREADS", "3")]);
+    start("beside", 3, &[("HITHER_AM_THREADS", "3")]);
 }
 
 /// Every rank floods rank 0, whose one attached buffer has room for one segment.
@@ -319,38 +326,45 @@ fn calls(job: &Job) -> Result<()> {
         call.output.fill(call.input[0]);
     })?;
     let epoch = window.lock_all()?;
-    let there = |rank, at| flags.part(Rank(rank))?.get(at);
+    // Told and heard without packets.
+    let tell = |word| flags.local().set(0, word);
+    let hear = |what, word| {
+        let other = Rank(1 - job.rank().0);
+        eventually(what, || Ok(flags.part(other)?.get(0)? >= word))
+    };
     if job.rank() == Rank(0) {
         ask(&epoch, &handler, Rank(1))?;
+        tell(1)?;
+        hear("the other one makes no calls", 1)?;
         let message = |input: &[u64; 1]| {
             let message = epoch.message(&handler, Rank(1)).persistent(0..1);
             message.input(input).placement(Placement::Target).request(1)
         };
         let mut one = message(&[5])?;
-        flags.local().set(0, 1)?;
+        tell(2)?;
         eventually("the result of the only call", || one.test())?;
         assert_eq!(one.wait()?, [5]);
-        flags.local().set(0, 2)?;
-        eventually("the other waits", || Ok(there(1, 0)? == 2))?;
+        tell(3)?;
+        hear("the other one makes no calls", 2)?;
         let many = (0..POSTED).map(|i| message(&[i])).collect::<Result<Vec<_>>>()?;
-        flags.local().set(0, 3)?;
+        tell(4)?;
         for (i, request) in many.into_iter().enumerate() {
             assert_eq!(request.wait()?, [i as u64]);
         }
     } else {
-        // The first one while this rank waits for something else.
         eventually("the first one", || {
             epoch.flush_all()?;
-            Ok(there(0, 0)? == 1)
+            Ok(flags.part(Rank(0))?.get(0)? == 1)
         })?;
+        tell(1)?;
+        hear("one is sent", 2)?;
         assert_eq!(RUN.load(Ordering::Acquire), 1);
         epoch.flush_all()?;
-        eventually("the result is there", || Ok(there(0, 0)? == 2))?;
         assert_eq!(RUN.load(Ordering::Acquire), 2);
-        flags.local().set(0, 2)?;
-        eventually("many", || Ok(there(0, 0)? == 3))?;
-        let mut run = 2;
-        let mut most = 0;
+        hear("its result", 3)?;
+        tell(2)?;
+        hear("many are sent", 4)?;
+        let (mut run, mut most) = (2, 0);
         while run < POSTED + 2 {
             epoch.flush_all()?;
             let now = RUN.load(Ordering::Acquire);

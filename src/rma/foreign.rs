@@ -71,7 +71,8 @@ pub(crate) trait Foreign: Any + Debug + Send + Sync {
     /// Whether something waits to be run by the program's calls. One load.
     fn due(&self) -> bool;
 
-    /// Runs it, if nobody else does at the moment. Whether anything was run.
+    /// Runs some of it, no more than a call may be kept from returning by, if nobody else does at
+    /// the moment. Whether anything was run.
     fn run_due(&self) -> bool;
 
     /// The window goes: returns once nothing is run on this process's part any more.

@@ -57,8 +57,8 @@ impl Arriving {
             };
         }
         if head.described > 0 {
-            let described = Described::decode(&self.description).map_err(|_| unusable())?;
-            self.description = Vec::new();
+            let description = std::mem::take(&mut self.description);
+            let described = Described::decode(&description).map_err(|_| unusable())?;
             let entry = Entry::find_in(handlers, head.handler).ok_or(Status::Unknown)?;
             self.told = Some(Arc::new(Told { entry, described }));
         }

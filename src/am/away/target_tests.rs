@@ -281,3 +281,21 @@ fn threads_may_make_a_window_ready_at_once() {
         }
     });
 }
+
+/// The tests of this room between ranks, again in processes with other settings.
+#[test]
+fn all_holds_with_more_threads_by_calls_and_in_shared_room() {
+    let settings: [&[(&str, &str)]; 3] = [
+        &[("HITHER_AM_THREADS", "3")],
+        &[("HITHER_PROGRESS", "calls")],
+        &[("HITHER_AM_SYSTEM_TOTAL", "4K"), ("HITHER_AM_THREADS", "2")],
+    ];
+    for settings in settings {
+        let mut tests = std::process::Command::new(std::env::current_exe().unwrap());
+        tests.args(["am::away::tests::", "--test-threads", "2"]);
+        let ended = tests.envs(settings.iter().copied()).output().unwrap();
+        let said = String::from_utf8_lossy(&ended.stdout);
+        assert!(said.contains("a_buffer_of_one_segment_serves_everybody"), "{said}");
+        assert!(ended.status.success(), "{settings:?}: {said}");
+    }
+}

@@ -39,6 +39,10 @@ impl Server {
         {
             return Err(fault(40));
         }
+        // An origin sends one stream at a time, so one description is enough to keep.
+        if unit.described > 0 && own.arriving.values().any(|unit| !unit.begun) {
+            return Err(fault(42));
+        }
         let there = self.buffers.enter(origin.0, unit.place, unit.release);
         let there = there.map_err(|refusal| fault(10 + refusal as u64))?;
         let memory = self.memory(origin, there);
