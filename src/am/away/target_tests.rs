@@ -65,7 +65,8 @@ impl Drop for Caller {
 #[test]
 fn a_handler_may_call_its_window_when_it_goes() {
     in_time(|| {
-        let gates: [(Mutex<Sender<()>>, Mutex<Receiver<()>>); 2] = std::array::from_fn(|_| {
+        type Gate = (Mutex<Sender<()>>, Mutex<Receiver<()>>);
+        let gates: [Gate; 2] = std::array::from_fn(|_| {
             let (open, gate) = channel();
             (Mutex::new(open), Mutex::new(gate))
         });
