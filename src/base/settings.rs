@@ -54,7 +54,8 @@ settings! {
     RMA_EAGER_BYTES = "HITHER_RMA_EAGER_BYTES", "16K", "bytes";
     /// Packet windows: targets with operations under way, over all windows of a process.
     RMA_TARGETS = "HITHER_RMA_TARGETS", "256", "objects";
-    /// Packet windows: lock queries of others that wait at one process.
+    /// Packet windows: lock queries of others that wait at one process in order of arrival; more
+    /// are served in turn of ranks behind them.
     RMA_ORIGINS = "HITHER_RMA_ORIGINS", "128", "objects";
     /// Packet windows: operations kept before they are sent, over all windows of a process.
     RMA_OPERATIONS = "HITHER_RMA_OPERATIONS", "1024", "objects";

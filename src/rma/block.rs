@@ -78,7 +78,8 @@ pub(crate) struct PartInfo {
     pub(super) table: AtomicU64,
     /// Attachments in it.
     pub(super) count: AtomicU64,
-    _pad1: [AtomicU64; 1],
+    /// Fence epochs by packets that the member had ended when it dropped the window.
+    fences: AtomicU64,
 }
 
 /// A part that every process of the node has mapped.
@@ -295,6 +296,16 @@ impl WindowBlock {
             let first: &AtomicWord = self.record(rank, SETS);
             Bits::new(NonNull::from(&first.0), self.plan.words as usize)
         }
+    }
+
+    /// Notes how many fence epochs by packets this member has ended, before it drops the window.
+    pub fn leave_fences(&self, number: u64) {
+        self.info(self.me).fences.store(number, Ordering::Release);
+    }
+
+    /// How many a member had ended that has dropped the window.
+    pub fn left_fences(&self, member: u32) -> u64 {
+        self.info(member).fences.load(Ordering::Acquire)
     }
 
     /// Whose death was the cause when a member last gave up or lost an epoch.

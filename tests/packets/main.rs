@@ -44,7 +44,28 @@ const CASES: &[Case] = &[
     Case { name: "large_both_ways", ranks: 4, settings: &[CALLS], killed: &[] },
     Case { name: "many_threads", ranks: 2, settings: &[], killed: &[] },
     Case { name: "window_dropped_under_fire", ranks: 3, settings: &[], killed: &[] },
+    // Less than a member that dropped its window is borne with if nobody waits for it.
+    Case {
+        name: "who_dropped_the_window_is_named",
+        ranks: 3,
+        settings: &[("HITHER_WAIT_TIMEOUT", "2")],
+        killed: &[],
+    },
+    Case {
+        name: "who_dropped_the_window_is_named",
+        ranks: 3,
+        settings: &[("HITHER_WAIT_TIMEOUT", "2"), CALLS],
+        killed: &[],
+    },
     Case { name: "target_dies_under_fire", ranks: 4, settings: &[], killed: &[1] },
+    Case { name: "a_shrunk_team_goes_on", ranks: 4, settings: &[], killed: &[1] },
+    Case { name: "a_shrunk_team_goes_on", ranks: 4, settings: &[CALLS], killed: &[1] },
+    Case {
+        name: "a_shrunk_team_goes_on",
+        ranks: 4,
+        settings: &[("HITHER_RMA_MEDIUM", "auto")],
+        killed: &[1],
+    },
     Case { name: "futures_let_windows_go", ranks: 2, settings: &[], killed: &[] },
     Case { name: "windows_come_and_go", ranks: 3, settings: &[], killed: &[] },
     Case { name: "settings_differ", ranks: 3, settings: &[], killed: &[] },

@@ -1,7 +1,7 @@
 //! What the ranks of the cases do.
 
 use hither::rma::{Assertions, Request};
-use hither::{Error, Job, Op, Rank, Result, Window};
+use hither::{Error, Job, LockKind, Op, Rank, Result, Window};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -21,7 +21,9 @@ pub fn rank(name: &str) {
         "large_both_ways" => large_both_ways(&job),
         "many_threads" => many_threads(&job),
         "window_dropped_under_fire" => window_dropped_under_fire(&job),
+        "who_dropped_the_window_is_named" => who_dropped_the_window_is_named(&job),
         "target_dies_under_fire" => target_dies_under_fire(&job),
+        "a_shrunk_team_goes_on" => a_shrunk_team_goes_on(&job),
         "futures_let_windows_go" => futures_let_windows_go(&job),
         "windows_come_and_go" => windows_come_and_go(&job),
         "settings_differ" => settings_differ(&job),
@@ -29,7 +31,7 @@ pub fn rank(name: &str) {
         other => panic!("no case {other}"),
     };
     done.unwrap_or_else(|e| panic!("{name}, rank {me}: {e}"));
-    if name != "target_dies_under_fire" {
+    if !["target_dies_under_fire", "a_shrunk_team_goes_on"].contains(&name) {
         job.finish().expect("leaving the job");
     }
     println!("well");
@@ -153,6 +155,89 @@ fn window_dropped_under_fire(job: &Job) -> Result<()> {
     epoch.end()?;
     assert!(job.rank() != Rank(1) || stays.local().get(0)? == 3);
     stays.free()
+}
+
+/// Rank 1 drops windows in which the others wait for it, and has no other by which to answer them.
+fn who_dropped_the_window_is_named(job: &Job) -> Result<()> {
+    type Wait = fn(&Window<u64>) -> Result<()>;
+    let waits: [(&str, Wait); 6] = [
+        ("post", |window| window.post(&[Rank(1)])?.wait()),
+        ("start", |window| window.start(&[Rank(1)])?.complete()),
+        ("fence", |window| window.fence()?.end()),
+        ("operations in a fence", |window| {
+            let epoch = window.fence()?;
+            epoch.accumulate(Rank(1), 0, Op::Sum, &[1; 16])?;
+            epoch.end()
+        }),
+        ("lock", |window| {
+            let epoch = window.lock(Rank(1), LockKind::Exclusive)?;
+            epoch.put(Rank(1), 0, &[7])?;
+            epoch.unlock()
+        }),
+        ("lock_all", |window| {
+            let epoch = window.lock_all()?;
+            epoch.get(Rank(1), 0, &mut [0])?;
+            epoch.unlock_all()
+        }),
+    ];
+    for (what, wait) in waits {
+        let window = Window::<u64>::allocate(job.team(), 16)?;
+        if job.rank() == Rank(1) {
+            drop(window);
+        } else {
+            let error = wait(&window).expect_err(what);
+            let text = error.to_string();
+            assert!(matches!(error, Error::Misuse { .. }), "{what}: {text}");
+            assert!(text.contains("rank 1 has dropped the window"), "{what}: {text}");
+            assert!(text.contains("Window::free"), "{what}: {text}");
+        }
+        job.team().barrier()?;
+    }
+    Ok(())
+}
+
+/// After a death in the middle of epochs the survivors make a window of theirs, and use it while the
+/// old one is still there.
+fn a_shrunk_team_goes_on(job: &Job) -> Result<()> {
+    let me = job.rank();
+    let old = Window::<u64>::allocate(job.team(), 16)?;
+    let fence = old.fence()?;
+    fence.accumulate(Rank(1), 0, Op::Sum, &[1])?;
+    if me == Rank(1) {
+        // SAFETY: ends this process.
+        unsafe { libc::raise(libc::SIGKILL) };
+    }
+    let error = fence.end().expect_err("a member has died");
+    assert!(error.is_death(), "{error}");
+    let team = job.team().shrink()?;
+    let (size, rank) = (team.size(), team.rank());
+    let new = Window::<u64>::allocate(&team, 16)?;
+    for round in 0..20 {
+        let epoch = new.fence()?;
+        for target in team.ranks() {
+            epoch.accumulate(target, 0, Op::Sum, &[1])?;
+        }
+        epoch.end()?;
+        let (to, from) = (Rank((rank.0 + 1) % size), Rank((rank.0 + size - 1) % size));
+        let exposure = new.post(&[from])?;
+        let access = new.start(&[to])?;
+        access.put(to, 1, &[round])?;
+        access.complete()?;
+        exposure.wait()?;
+        assert_eq!(new.local().get(1)?, round);
+        let lock = new.lock(to, LockKind::Exclusive)?;
+        lock.accumulate(to, 2, Op::Sum, &[1])?;
+        lock.unlock()?;
+        // In the old one locks go on.
+        let other = Rank([2, 1, 3, 0][me.index()]);
+        let lock = old.lock(other, LockKind::Exclusive)?;
+        lock.accumulate(other, 3, Op::Sum, &[1])?;
+        lock.unlock()?;
+    }
+    team.barrier()?;
+    let part = new.local();
+    assert_eq!([part.get(0)?, part.get(2)?, old.local().get(3)?], [20 * u64::from(size), 20, 20]);
+    team.barrier()
 }
 
 /// Rank 1 is killed while the others send to it.

@@ -34,7 +34,7 @@ use super::element::{self, Element, Run};
 use super::updates::{Near, Updates};
 use super::{kernel, pairs};
 use crate::base::sync::{AtomicI32, Ordering};
-use crate::base::{Error, Rank, Result};
+use crate::base::{Deadline, Error, Rank, Result};
 use crate::coll::Team;
 use crate::layout::{Comb, Kind, Located, Op};
 use crate::rma::block::{Stripe, Stripes, WindowBlock};
@@ -44,6 +44,7 @@ use crate::shm::lock::LockGuard;
 use crate::shm::node::Node;
 use crate::shm::section;
 use std::ptr::NonNull;
+use std::time::Duration;
 
 /// Bytes of a part that one lock protects: worked through in about a µs, a hundred times what its
 /// lock costs.
@@ -79,6 +80,8 @@ pub(crate) struct Domain {
     /// overwrite each other's; it is an estimate.
     balance: AtomicI32,
     turn_after: i32,
+    /// How long to wait for the lock of a stripe; none: as long as the team waits.
+    patience: Option<Duration>,
 }
 
 // SAFETY: what its pointers lead to are atomics of the window's block, which lives as long as it.
@@ -137,7 +140,16 @@ impl Domain {
             team: block.team.clone(),
             balance: AtomicI32::new(0),
             turn_after: node.turn_after() as i32,
+            patience: None,
         }
+    }
+
+    /// One for a caller that keeps others waiting: for the lock of a stripe it waits so long only,
+    /// then [`Domain::update_some`] stops and [`Domain::update_if_equal`] fails with
+    /// [`Error::TimedOut`].
+    pub fn with_patience(mut self, patience: Duration) -> Domain {
+        self.patience = Some(patience);
+        self
     }
 
     /// What updates look at first, to be kept where they begin.
@@ -172,6 +184,61 @@ impl Domain {
         check_kind_aligned(kind, at)?;
         // SAFETY: the caller's.
         unsafe { self.run(part, &kinds(kind), Run { op, at, from, count, result }) }
+    }
+
+    /// As [`Domain::update`], in order, as far as the locks are to be had: returns how many elements
+    /// are updated. The rest is for another call.
+    ///
+    /// # Errors
+    /// As for [`Domain::update`].
+    ///
+    /// # Safety
+    /// As for [`Domain::update`].
+    #[expect(clippy::too_many_arguments, reason = "an operation has that many operands")]
+    pub unsafe fn update_some(
+        &self,
+        part: Rank,
+        kind: Kind,
+        op: Op,
+        at: *mut u8,
+        count: usize,
+        from: *const u8,
+        result: Option<*mut u8>,
+    ) -> Result<usize> {
+        check_kind_aligned(kind, at)?;
+        let (kinds, run) = (kinds(kind), Run { op, at, from, count, result });
+        // SAFETY: the caller's.
+        if unsafe { self.at_once(&kinds, run) } {
+            return Ok(count);
+        }
+        let mut done = 0;
+        while done < count {
+            let stripe = (self.offset(at.addr()) + done * kinds.size) / STRIPE;
+            let end = ((stripe + 1) * STRIPE - self.offset(at.addr())).div_ceil(kinds.size);
+            let end = end.min(count);
+            // SAFETY: done < end <= count.
+            let here = unsafe { run.slice(kinds.size, done, end - done) };
+            // SAFETY: the caller's.
+            let rest = unsafe { self.natively_first(&kinds, here) };
+            done = end - rest.count;
+            if rest.count == 0 {
+                continue;
+            }
+            let stripe = self.stripe(part, rest.at.addr());
+            let guard = match self.try_lock(stripe) {
+                Some(guard) => guard,
+                None => match self.lock(stripe, kinds.native.is_some()) {
+                    Ok(guard) => guard,
+                    Err(Error::TimedOut { .. }) => return Ok(done),
+                    Err(error) => return Err(error),
+                },
+            };
+            // SAFETY: the caller's; the lock is held.
+            unsafe { self.locked(&kinds, rest) };
+            drop(guard);
+            done = end;
+        }
+        Ok(done)
     }
 
     /// As [`Domain::update`] without a result, of several runs at equal distances, the first of
@@ -346,7 +413,8 @@ impl Domain {
     #[cold]
     fn lock<'a>(&'a self, stripe: &'a Stripe, native: bool) -> Result<LockGuard<'a, Node>> {
         let node = &**self.team.node();
-        let guard = stripe.lock.lock(node, self.team.deadline())?;
+        let deadline = self.patience.map_or_else(|| self.team.deadline(), Deadline::after);
+        let guard = stripe.lock.lock(node, deadline)?;
         match guard.previous_holder_died() {
             Some(slot) if !native && !pairs::WHOLE => {
                 Err(node.died(slot, "an accumulate on pairs, one of which may be torn"))
@@ -360,19 +428,35 @@ impl Domain {
     /// # Safety
     /// As for [`Domain::update`].
     pub(super) unsafe fn run(&self, part: Rank, kinds: &Kinds, run: Run) -> Result<()> {
-        if let Some(native) = kinds.native {
+        // SAFETY: the caller's.
+        if unsafe { self.at_once(kinds, run) } {
+            return Ok(());
+        }
+        if let (1, Some(native)) = (run.count, kinds.native) {
             // SAFETY: the caller's.
-            let update = || unsafe { native(run) };
-            if run.op == Op::NoOp || run.op == Op::Replace && self.replace_freely {
-                update();
-                return Ok(());
-            }
-            if run.count <= FEW && self.near.natively(self, update).is_some() {
-                return Ok(());
-            }
-            if run.count == 1 {
-                return self.under_lock(part, run.at.addr(), true, update);
-            }
+            return self.under_lock(part, run.at.addr(), true, || unsafe { native(run) });
+        }
+        // SAFETY: the caller's.
+        unsafe { self.each_stripe(part, kinds, run) }
+    }
+
+    /// Updates the elements of a run if they are few and there is a native way at present, or if
+    /// they need none; whether they are.
+    ///
+    /// # Safety
+    /// As for [`Domain::update`].
+    unsafe fn at_once(&self, kinds: &Kinds, run: Run) -> bool {
+        let Some(native) = kinds.native else { return false };
+        // SAFETY: the caller's.
+        let update = || unsafe { native(run) };
+        if run.op == Op::NoOp || run.op == Op::Replace && self.replace_freely {
+            update();
+            return true;
+        }
+        if run.count <= FEW && self.near.natively(self, update).is_some() {
+            return true;
+        }
+        if run.count > 1 {
             // What the native way costs more than the other one.
             let loss = match (run.op, run.result) {
                 (Op::Replace, None) => -cost::LOCK,
@@ -380,8 +464,7 @@ impl Domain {
             };
             self.weigh(loss);
         }
-        // SAFETY: the caller's.
-        unsafe { self.each_stripe(part, kinds, run) }
+        false
     }
 
     /// Updates the elements of a run stripe by stripe.
@@ -430,28 +513,10 @@ impl Domain {
     ///
     /// # Safety
     /// As for [`Domain::update`]; all elements begin in one stripe.
-    unsafe fn one_stripe(
-        &self,
-        part: Rank,
-        kinds: &Kinds,
-        mut run: Run,
-        wait: bool,
-    ) -> Result<bool> {
+    unsafe fn one_stripe(&self, part: Rank, kinds: &Kinds, run: Run, wait: bool) -> Result<bool> {
         let all = run.count;
-        if let Some(native) = kinds.native {
-            while run.count > 0 && self.near.bias().is_native() {
-                let now = run.count.min(SECTION);
-                // SAFETY: now <= run.count, twice.
-                let (part, rest) = unsafe {
-                    (run.slice(kinds.size, 0, now), run.slice(kinds.size, now, run.count - now))
-                };
-                // SAFETY: the caller's.
-                if self.near.natively(self, || unsafe { native(part) }).is_none() {
-                    break;
-                }
-                run = rest;
-            }
-        }
+        // SAFETY: the caller's.
+        let run = unsafe { self.natively_first(kinds, run) };
         if run.count == 0 {
             return Ok(true);
         }
@@ -466,6 +531,27 @@ impl Domain {
         unsafe { self.locked(kinds, run) };
         drop(guard);
         Ok(true)
+    }
+
+    /// Updates elements natively as long as that is the way; what is left.
+    ///
+    /// # Safety
+    /// As for [`Domain::update`].
+    unsafe fn natively_first(&self, kinds: &Kinds, mut run: Run) -> Run {
+        let Some(native) = kinds.native else { return run };
+        while run.count > 0 && self.near.bias().is_native() {
+            let now = run.count.min(SECTION);
+            // SAFETY: now <= run.count, twice.
+            let (part, rest) = unsafe {
+                (run.slice(kinds.size, 0, now), run.slice(kinds.size, now, run.count - now))
+            };
+            // SAFETY: the caller's.
+            if self.near.natively(self, || unsafe { native(part) }).is_none() {
+                break;
+            }
+            run = rest;
+        }
+        run
     }
 
     /// Updates elements of one stripe, whose lock is held.
@@ -513,6 +599,12 @@ impl Domain {
         if enough {
             self.near.bias().turn(to, || self.outwait());
         }
+    }
+
+    /// Holds the lock of the stripe at an address of a part, as who is at work there does.
+    #[cfg(test)]
+    pub fn hold(&self, part: Rank, at: *const u8) -> LockGuard<'_, Node> {
+        self.lock(self.stripe(part, at.addr()), true).unwrap()
     }
 
     #[cfg(test)]

@@ -161,6 +161,9 @@ impl Agent {
         let mut thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
         let mut state = Entered(Some(self.state.lock().unwrap_or_else(PoisonError::into_inner)));
         let here = &mut *state;
+        if let Some(site) = here.world.sites.get(&id) {
+            site.block.leave_fences(here.engine.fences(id));
+        }
         here.engine.remove_window(&mut Around { node, world: &mut here.world }, id);
         let site = state.world.sites.remove(&id);
         let last = state.world.sites.is_empty();

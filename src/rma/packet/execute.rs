@@ -4,6 +4,8 @@
 //!   packet (scratch of the inbox) --- data ---> elements of the part, by the window's domain
 //!   answer (one buffer)           <-- result --
 //! ```
+//! Nobody waits in here for the locks of the domain, but for a moment: the caller keeps the whole
+//! path waiting. What has been done by then is remembered as [`Progress`], and the unit is put back.
 //! What arrives is worked on where it was received; what was there goes into the buffer that is
 //! sent back. Both hold one unit, so a target needs constant room whatever is sent to it.
 
@@ -16,12 +18,24 @@ use crate::rma::ops::transfer::Action;
 use crate::rma::remote::OwnPart;
 use crate::rma::runtime::Fault;
 use crate::shm::copy::{copy_in, copy_out};
+use std::task::Poll;
 
 /// Largest layout taken, in bytes of data.
 const MOST_LAYOUT: usize = usize::MAX >> 3;
 
+/// How much of a unit has been carried out, where a lock of the window's atomic domain was not to
+/// be had: all that comes before a position.
+#[derive(Debug, Default)]
+pub(super) struct Progress {
+    /// Bytes of the unit.
+    done: usize,
+    /// The result so far, of a unit that has one.
+    result: Vec<u8>,
+}
+
 /// Carries out a unit on `own`, which is rank `me`'s part. What the origin is to get is appended
-/// to `answer`.
+/// to `answer`. Pending means that somebody else is at work on the same elements: another call,
+/// with what this one has left in `progress`, goes on where it stopped.
 ///
 /// # Errors
 /// What the origin is told. Elements before the one at fault may have been changed.
@@ -31,20 +45,49 @@ pub(super) fn perform(
     me: Rank,
     body: &[u8],
     answer: &mut Vec<u8>,
-) -> Result<(), Fault> {
-    let unit = Unit::decode(body).map_err(|_| fault::malformed(1))?;
+    progress: &mut Progress,
+) -> Poll<Result<(), Fault>> {
+    let Ok(unit) = Unit::decode(body) else { return Poll::Ready(Err(fault::malformed(1))) };
     let before = answer.len();
+    let bytes = unit.bytes as usize;
     let fetches =
         matches!(unit.action, Action::Get | Action::GetAccumulate(_) | Action::CompareSwap);
+    let begun = progress.done;
     if fetches {
-        answer.resize(before + unit.bytes as usize, 0);
+        answer.extend_from_slice(&progress.result);
+        answer.resize(before + bytes, 0);
     }
-    let mut work = Work { domain, me, unit: &unit, data: unit.data, result: &mut answer[before..] };
-    let done = work.run(own);
-    if done.is_err() {
-        answer.truncate(before);
+    let result = answer.get_mut(before + begun..).unwrap_or(&mut []);
+    let data = unit.data.get(begun..).unwrap_or(&[]);
+    let mut work = Work { domain, me, unit: &unit, data, result, begun, done: begun };
+    let stopped = work.run(own);
+    progress.done = work.done;
+    match stopped {
+        Ok(()) => Poll::Ready(Ok(())),
+        Err(Stop::Fault(fault)) => {
+            answer.truncate(before);
+            Poll::Ready(Err(fault))
+        }
+        Err(Stop::Busy) => {
+            let got = answer.get(before..before + progress.done).unwrap_or(&[]);
+            progress.result.clear();
+            progress.result.extend_from_slice(got);
+            answer.truncate(before);
+            Poll::Pending
+        }
     }
-    done
+}
+
+/// Why a unit is not carried out to its end.
+enum Stop {
+    Fault(Fault),
+    Busy,
+}
+
+impl From<Fault> for Stop {
+    fn from(fault: Fault) -> Stop {
+        Stop::Fault(fault)
+    }
 }
 
 /// A unit half-way.
@@ -55,24 +98,34 @@ struct Work<'w> {
     /// What of the data and of the result has not been used.
     data: &'w [u8],
     result: &'w mut [u8],
+    /// Bytes carried out before.
+    begun: usize,
+    /// And by now.
+    done: usize,
 }
 
 impl Work<'_> {
-    fn run(&mut self, own: &dyn OwnPart) -> Result<(), Fault> {
+    fn run(&mut self, own: &dyn OwnPart) -> Result<(), Stop> {
         let bytes = self.unit.bytes as usize;
         match self.unit.form {
             Form::Contiguous => {
-                self.span(own, 0, bytes as i64, |work, zero| work.piece(zero, bytes))
+                let begun = self.begun;
+                self.span(own, 0, bytes as i64, |work, zero| {
+                    work.piece(zero.wrapping_add(begun), bytes - begun)
+                })
             }
             Form::Layout { count, position, wire } => {
                 let layout = Layout::decode(wire, MOST_LAYOUT).map_err(|_| fault::malformed(2))?;
                 let count = usize::try_from(count).map_err(|_| fault::malformed(3))?;
                 let position = usize::try_from(position).map_err(|_| fault::malformed(4))?;
+                let position =
+                    position.checked_add(self.begun).ok_or_else(|| fault::malformed(4))?;
+                let bytes = bytes - self.begun;
                 let shape = layout.times(count);
                 let bounds = shape.true_bounds().map_err(|_| fault::malformed(5))?;
                 let mut cursor = Cursor::at(shape, position).map_err(|_| fault::malformed(6))?;
                 if cursor.remaining() < bytes {
-                    return Err(fault::malformed(7));
+                    return Err(fault::malformed(7).into());
                 }
                 self.span(own, bounds.0 as i64, bounds.1 as i64, |work, zero| {
                     let mut left = bytes;
@@ -94,11 +147,17 @@ impl Work<'_> {
                     high = high.max(offset + len as i64);
                 }
                 if sum != bytes || low > high {
-                    return Err(fault::malformed(9));
+                    return Err(fault::malformed(9).into());
                 }
                 self.span(own, low, high, |work, zero| {
+                    let mut before = work.begun;
                     for (offset, len) in PieceReader::new(pieces).flatten() {
-                        work.piece(zero.wrapping_offset(offset as isize), len)?;
+                        let skip = before.min(len);
+                        before -= skip;
+                        work.piece(
+                            zero.wrapping_offset(offset as isize + skip as isize),
+                            len - skip,
+                        )?;
                     }
                     Ok(())
                 })
@@ -113,8 +172,8 @@ impl Work<'_> {
         own: &dyn OwnPart,
         low: i64,
         high: i64,
-        mut work: impl FnMut(&mut Self, *mut u8) -> Result<(), Fault>,
-    ) -> Result<(), Fault> {
+        mut work: impl FnMut(&mut Self, *mut u8) -> Result<(), Stop>,
+    ) -> Result<(), Stop> {
         let unit = self.unit;
         let bytes = high.checked_sub(low).and_then(|n| u64::try_from(n).ok());
         let bytes = bytes.ok_or_else(|| fault::malformed(10))?;
@@ -122,7 +181,9 @@ impl Work<'_> {
             let start = unit.at.saturating_add_signed(low);
             fault::out_of_bounds(start, start.saturating_add(bytes), len, unit.element)
         };
-        let Some(start) = unit.at.checked_add_signed(low) else { return Err(out_of_bounds(0)) };
+        let Some(start) = unit.at.checked_add_signed(low) else {
+            return Err(out_of_bounds(0).into());
+        };
         let mut done = Ok(());
         let run = &mut |first: *mut u8| {
             done = work(self, first.wrapping_offset((low as isize).wrapping_neg()));
@@ -132,7 +193,7 @@ impl Work<'_> {
     }
 
     /// The next `len` bytes, which lie at `at`: inside the part.
-    fn piece(&mut self, at: *mut u8, len: usize) -> Result<(), Fault> {
+    fn piece(&mut self, at: *mut u8, len: usize) -> Result<(), Stop> {
         let data = self.data;
         let now = data.as_ptr();
         let (domain, me) = (self.domain, self.me);
@@ -140,9 +201,10 @@ impl Work<'_> {
         let wants_data = !self.unit.data.is_empty();
         let wants_result = !matches!(self.unit.action, Action::Put | Action::Accumulate(_));
         if wants_data && len > data.len() || wants_result && len > self.result.len() {
-            return Err(fault::malformed(11));
+            return Err(fault::malformed(11).into());
         }
         let result = self.result.as_mut_ptr();
+        let mut done = len;
         match (self.unit.action, self.unit.kind) {
             // SAFETY: `at` is memory of the part, `data` private; `len` bytes of each.
             (Action::Put, _) => unsafe { copy_in(at, now, len) },
@@ -151,7 +213,8 @@ impl Work<'_> {
             (Action::Accumulate(op), Some(kind)) => {
                 let count = whole(len, kind.size())?;
                 // SAFETY: as above; the unit's reader checked that `op` applies to `kind`.
-                unsafe { domain.update(me, kind, op, at, count, now, None) }.map_err(refused)?;
+                let some = unsafe { domain.update_some(me, kind, op, at, count, now, None) };
+                done = some.map_err(refused)? * kind.size();
             }
             (Action::GetAccumulate(op), Some(kind)) => {
                 let count = whole(len, kind.size())?;
@@ -159,16 +222,23 @@ impl Work<'_> {
                 let from =
                     if data.is_empty() && op == Op::NoOp { result.cast_const() } else { now };
                 // SAFETY: as above, for data and result.
-                unsafe { domain.update(me, kind, op, at, count, from, Some(result)) }
-                    .map_err(refused)?;
+                let some =
+                    unsafe { domain.update_some(me, kind, op, at, count, from, Some(result)) };
+                done = some.map_err(refused)? * kind.size();
             }
             (Action::CompareSwap, Some(kind)) => {
                 // SAFETY: as above; the data is twice as long, the expected value first.
-                unsafe { domain.update_if_equal(me, kind, at, now, now.add(len), result) }
-                    .map_err(refused)?;
-                return Ok(());
+                match unsafe { domain.update_if_equal(me, kind, at, now, now.add(len), result) } {
+                    Ok(()) => return Ok(()),
+                    Err(Error::TimedOut { .. }) => return Err(Stop::Busy),
+                    Err(error) => return Err(refused(error).into()),
+                }
             }
-            _ => return Err(fault::malformed(12)),
+            _ => return Err(fault::malformed(12).into()),
+        }
+        self.done += done;
+        if done < len {
+            return Err(Stop::Busy);
         }
         self.data = self.data.get(len..).unwrap_or(&[]);
         let rest = std::mem::take(&mut self.result);

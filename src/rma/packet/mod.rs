@@ -38,6 +38,8 @@ mod wire;
 mod world;
 
 #[cfg(test)]
+mod busy_tests;
+#[cfg(test)]
 pub(crate) mod dice;
 #[cfg(test)]
 mod foreign_tests;

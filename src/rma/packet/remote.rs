@@ -5,7 +5,7 @@ use super::cut::{Cutter, land};
 use super::distrust::Distrust;
 use super::state::State;
 use super::thread::RETRY;
-use super::world::{Around, Site, short};
+use super::world::{Around, PATIENCE, Site, short};
 use super::{MOST_BODY, fault};
 use crate::base::{Deadline, Error, Rank, Result};
 use crate::coll::Team;
@@ -61,9 +61,10 @@ pub(crate) fn open(
     let site = Site {
         team: team.clone(),
         block: block.clone(),
-        domain: Domain::new(block, info),
+        domain: Domain::new(block, info).with_patience(PATIENCE),
         own,
         foreign: None,
+        halves: Default::default(),
         buried: Default::default(),
         dropped: Default::default(),
     };
@@ -364,7 +365,14 @@ impl Remote for Packets {
     fn lock(&self, target: Rank, locking: Locking) -> Result<()> {
         let kind = if locking.exclusive { LockKind::Exclusive } else { LockKind::Shared };
         let no_check = locking.no_check;
-        self.ask("lock", |e, around, id| e.lock(around, id, target.0, kind, no_check))
+        let locked = self.ask("lock", |e, around, id| e.lock(around, id, target.0, kind, no_check));
+        locked.inspect_err(|_| {
+            if let Ok(mut state) = self.agent.enter() {
+                let here = &mut *state;
+                let around = &mut Around { node: &self.node, world: &mut here.world };
+                here.engine.give_lock_up(around, self.id, target.0);
+            }
+        })
     }
 
     fn recovered_from(&self, target: Rank) -> Result<Option<Rank>> {

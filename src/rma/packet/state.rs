@@ -19,7 +19,8 @@ const BATCH: usize = 256;
 /// No inbox holds more messages: each takes a cell of 64 bytes.
 const MOST_IN_INBOX: u64 = INBOX_BYTES / 64;
 
-/// How long after a member has dropped a window it counts as missing there.
+/// How long after a member has dropped a window it counts as missing there, if nobody waits for it
+/// in particular: who does notices at once.
 const PATIENCE: Duration = Duration::from_secs(3);
 
 /// See the [module](self).
@@ -216,6 +217,7 @@ impl State {
         let deaths = node.header().deaths.load(Ordering::Acquire);
         self.suspicious = false;
         let mut gone = Vec::new();
+        let mut left = false;
         for (id, site) in &mut self.world.sites {
             let me = site.team.rank();
             for rank in site.team.ranks().filter(|rank| *rank != me) {
@@ -232,17 +234,35 @@ impl State {
                 let limit = || Deadline::after(PATIENCE);
                 if is_dead || site.dropped.entry(rank.0).or_insert_with(limit).passed() {
                     gone.push((*id, rank.0));
+                } else {
+                    left |= self.engine.misses(*id, rank.0, site.block.left_fences(rank.0));
                 }
             }
         }
-        if !gone.is_empty() && !self.drain(node)? {
+        if (left || !gone.is_empty()) && !self.drain(node)? {
             self.suspicious = true;
             return Ok(false);
+        }
+        if left {
+            // All that they had sent is here, and it is not what is waited for.
+            for (id, site) in &self.world.sites {
+                let dropped = site.dropped.keys().filter(|rank| !site.buried.contains(rank));
+                gone.extend(
+                    dropped
+                        .filter_map(|&rank| {
+                            let missed =
+                                self.engine.misses(*id, rank, site.block.left_fences(rank));
+                            (missed && !gone.contains(&(*id, rank))).then_some((*id, rank))
+                        })
+                        .collect::<Vec<_>>(),
+                );
+            }
         }
         self.deaths = deaths;
         for &(id, rank) in &gone {
             let Some(site) = self.world.sites.get_mut(&id) else { continue };
             site.buried.insert(rank);
+            site.halves.remove(&rank);
             let foreign = site.foreign.clone();
             self.engine.peer_dead(&mut Around { node, world: &mut self.world }, id, rank);
             if let Some(foreign) = foreign {

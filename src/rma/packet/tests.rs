@@ -1,15 +1,17 @@
 //! The path from an operation to the target's memory and back, without a transport: cut into
 //! units, carried out, landed; held against a plain copy.
 
+use super::MOST_BODY;
 use super::cut::{Cutter, land};
 use super::dice::Dice;
-use super::{MOST_BODY, execute};
+use super::execute::{self, Progress};
 use crate::base::Rank;
 use crate::layout::{Cursor, Kind, Layout, Op};
 use crate::rma::accumulate::Domain;
 use crate::rma::info::Info;
 use crate::rma::ops::transfer::Action;
 use crate::rma::remote::{Landing, Memory, Operation, OwnPart};
+use std::task::Poll;
 
 /// A part in private memory.
 #[derive(Debug)]
@@ -33,6 +35,19 @@ impl OwnPart for Plain {
     }
 }
 
+/// Carries a unit out, without anybody in the way.
+fn perform(
+    own: &Plain,
+    domain: &Domain,
+    body: &[u8],
+    answer: &mut Vec<u8>,
+) -> Result<(), crate::rma::runtime::Fault> {
+    match execute::perform(own, domain, Rank(0), body, answer, &mut Progress::default()) {
+        Poll::Ready(done) => done,
+        Poll::Pending => panic!("nobody else is at work"),
+    }
+}
+
 /// Runs `body` with a domain, which belongs to a window.
 fn with_domain(body: impl Fn(&Domain) + Send + Sync) {
     crate::Job::threads(1, |job| {
@@ -52,7 +67,7 @@ fn run(part: &mut [u64], domain: &Domain, operation: &Operation<'_>) -> usize {
         done += cut.bytes;
         units += 1;
         answer.clear();
-        execute::perform(&own, domain, Rank(0), &body, &mut answer).unwrap();
+        perform(&own, domain, &body, &mut answer).unwrap();
         assert!(answer.len() <= MOST_BODY);
         if let Landing::Here(memory) = &operation.landing {
             assert_eq!(answer.len(), cut.bytes);
@@ -204,7 +219,7 @@ fn what_lies_outside_is_refused_and_nothing_happens() {
             op.shape = layout.map(|layout| layout.times(1));
             let mut body = Vec::new();
             Cutter::new(&op).unwrap().next(&mut body).unwrap();
-            execute::perform(&own, domain, Rank(0), &body, &mut answer)
+            perform(&own, domain, &body, &mut answer)
         };
         let wide = Layout::of::<u64>().vector(4, 1, 3).unwrap();
         let low = Layout::of::<u64>().indexed(&[(-1, 4)]).unwrap();
@@ -260,7 +275,7 @@ fn damaged_units_never_leave_the_part() {
             let first = memory[1024..2048].as_mut_ptr();
             let own = Plain { first: first.cast(), bytes: 8 << 10 };
             let mut answer = Vec::new();
-            done += u32::from(execute::perform(&own, domain, Rank(0), &body, &mut answer).is_ok());
+            done += u32::from(perform(&own, domain, &body, &mut answer).is_ok());
         }
         assert!(done > 1000, "{done}");
         assert!(memory[..1024].iter().chain(&memory[2048..]).all(|v| *v == 0));

@@ -11,7 +11,7 @@
 //! one trusts nothing in it; what is well-formed has exactly one form, so that damage shows.
 
 use crate::base::{Error, Result};
-use crate::rma::runtime::{Discarded, Fault, LockKind, Message, RequestId, Riders, WindowId};
+use crate::rma::runtime::{Fault, LockKind, Message, RequestId, Riders, WindowId};
 
 /// Bytes before the tail.
 pub(super) const HEADER: usize = 32;
@@ -116,10 +116,7 @@ impl Packet<'_> {
                 let seq = recovered.unwrap_or(0).into();
                 (GRANTED, Head { flags, seq, ..Head::default() }, &[])
             }
-            Message::Discarded(Discarded::Query) => (DISCARDED, Head::default(), &[]),
-            Message::Discarded(Discarded::From(seq)) => {
-                (DISCARDED, Head { flags: SOME, seq: *seq, ..Head::default() }, &[])
-            }
+            Message::Discarded { from } => (DISCARDED, Head { seq: *from, ..Head::default() }, &[]),
             Message::Barrier { instance, round: number } => {
                 round[0] = *number;
                 (
@@ -198,7 +195,7 @@ pub(super) fn decode(kind: u8, bytes: &[u8]) -> Result<Packet<'_>> {
         LOCK => (LOCK_MASK | SOME, false, false, false),
         ANSWER => (REQUEST | ACKED | FAULT, flags & FAULT != 0, true, true),
         GRANTED => (SOME, false, flags & SOME != 0, false),
-        DISCARDED => (SOME, false, flags & SOME != 0, false),
+        DISCARDED => (0, false, true, false),
         BARRIER => (0, false, true, true),
         REDUCE => (0, true, true, true),
         NOTE => (0, false, false, true),
@@ -237,8 +234,7 @@ pub(super) fn decode(kind: u8, bytes: &[u8]) -> Result<Packet<'_>> {
             Message::Granted { recovered: Some(seq.try_into().map_err(|_| unexpected())?) }
         }
         GRANTED => Message::Granted { recovered: None },
-        DISCARDED if flags & SOME != 0 => Message::Discarded(Discarded::From(seq)),
-        DISCARDED => Message::Discarded(Discarded::Query),
+        DISCARDED => Message::Discarded { from: seq },
         BARRIER => match *tail {
             [round] => Message::Barrier { instance: seq, round },
             _ => return Err(unexpected()),
@@ -287,8 +283,8 @@ mod tests {
             Message::Granted { recovered: None },
             Message::Granted { recovered: Some(0) },
             Message::Granted { recovered: Some(u32::MAX) },
-            Message::Discarded(Discarded::Query),
-            Message::Discarded(Discarded::From(0)),
+            Message::Discarded { from: 0 },
+            Message::Discarded { from: u64::MAX },
             Message::Barrier { instance: 1 << 40, round: 255 },
             Message::Reduce { instance: 3, round: 2, counts: &[1, 0, 0, 0] },
             Message::Note { body: b"said later" },

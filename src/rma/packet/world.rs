@@ -1,8 +1,9 @@
 //! What surrounds the engine in this process: outlets, windows, and data on its way.
 
 use super::distrust::Distrust;
+use super::execute::{self, Progress};
+use super::fault;
 use super::wire::Packet;
-use super::{execute, fault};
 use crate::base::{Deadline, Error, Rank, Result, Slot};
 use crate::coll::Team;
 use crate::link::Push;
@@ -16,7 +17,30 @@ use crate::shm::node::Node;
 use std::any::Any;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
-use std::task::Waker;
+use std::task::{Poll, Waker};
+use std::time::Duration;
+
+/// How long an operation that arrived waits for the lock of some elements while everything else
+/// here waits for it: longer than a line of others who are at work takes.
+pub(super) const PATIENCE: Duration = Duration::from_micros(100);
+/// Till it tries again.
+const PAUSE: Duration = Duration::from_micros(300);
+
+/// An operation that found elements locked, by somebody who does not run at present, or died.
+#[derive(Debug)]
+pub(super) struct Half {
+    progress: Progress,
+    /// To be tried again.
+    again: Deadline,
+    /// To be refused.
+    limit: Option<Deadline>,
+}
+
+impl Default for Half {
+    fn default() -> Half {
+        Half { progress: Progress::default(), again: Deadline::NEVER, limit: None }
+    }
+}
 
 /// A window that this process can be asked about.
 #[derive(Debug)]
@@ -27,6 +51,8 @@ pub(super) struct Site {
     pub own: Arc<dyn OwnPart>,
     /// Who performs operations that are not one-sided ones.
     pub foreign: Option<Arc<dyn Foreign>>,
+    /// What stopped half-way, by origin: its operations come one after the other.
+    pub halves: HashMap<u32, Half>,
     /// Members that are gone and that the engine knows to be.
     pub buried: HashSet<u32>,
     /// Members that have dropped the window, and until when they are borne with.
@@ -273,14 +299,36 @@ impl Host for Around<'_> {
         origin: u32,
         body: &[u8],
         answer: &mut Vec<u8>,
-    ) -> Result<(), Fault> {
-        let Some(site) = self.world.sites.get(&window) else { return Err(fault::closed()) };
+    ) -> Poll<Result<(), Fault>> {
+        let Some(site) = self.world.sites.get_mut(&window) else {
+            return Poll::Ready(Err(fault::closed()));
+        };
         if body.first() == Some(&FIRST) {
-            let Some(foreign) = &site.foreign else { return Err(fault::nobody()) };
-            return foreign.arrived(Rank(origin), body);
+            let Some(foreign) = &site.foreign else {
+                return Poll::Ready(Err(fault::nobody()));
+            };
+            return Poll::Ready(foreign.arrived(Rank(origin), body));
         }
         let me = site.team.rank();
-        let done = execute::perform(&*site.own, &site.domain, me, body, answer);
+        let mut half = match site.halves.remove(&origin) {
+            Some(half) if !half.again.passed() => {
+                site.halves.insert(origin, half);
+                return Poll::Pending;
+            }
+            Some(half) => half,
+            None => Half::default(),
+        };
+        let progress = &mut half.progress;
+        let done = execute::perform(&*site.own, &site.domain, me, body, answer, progress);
+        if done.is_pending() {
+            let limit = *half.limit.get_or_insert_with(|| site.team.deadline());
+            if limit.passed() {
+                return Poll::Ready(Err(fault::refused(0)));
+            }
+            half.again = Deadline::after(PAUSE);
+            site.halves.insert(origin, half);
+            return Poll::Pending;
+        }
         // Somebody may wait for a word of this part to change.
         site.block.active(me.0).signal.notify();
         done

@@ -36,12 +36,10 @@ counters! {
     clean_ups,
     /// Times that kept operations were sent early to make room.
     drains,
-    /// Lock queries discarded here for want of an origin object.
-    queries_discarded,
+    /// Lock queries that stand in line here without an origin object.
+    queries_crowded,
     /// Speculative operations discarded here.
     operations_discarded,
-    /// Lock queries sent again.
-    retries,
     /// Lock-all epochs that changed to the window-wide protocol.
     wide_switches,
     /// Messages that fit nothing here: of a window that is gone, or from a faulty peer.

@@ -2,12 +2,11 @@
 
 use super::counters::Counters;
 use super::fence::FenceFlags;
+use super::give::Given;
 use super::host::{Host, Sent};
-use super::issue::Given;
 use super::limits::Limits;
 use super::message::{Class, Message, WindowId};
-use super::passive::Room;
-use super::shared::Shared;
+use super::shared::{Open, Shared};
 use super::window::Window;
 use super::{Handled, LockKind, Trouble};
 use std::collections::{HashMap, VecDeque};
@@ -20,8 +19,9 @@ use std::task::Poll;
 /// window's team.
 ///
 /// Memory: the pools that [`Limits`] fixes, whatever the number of operations, peers and queries;
-/// per window a table of [`Limits::slots`] entries, up to nine bits per rank for those kinds of epochs
-/// that are used, and, for teams up to [`Limits::reduce_teams`], two numbers per rank.
+/// per window a table of [`Limits::slots`] entries, up to sixteen bits per rank for those kinds of
+/// epochs that are used, and, for teams up to [`Limits::reduce_teams`], two numbers per rank; per
+/// thread that waits for a lock, a few words. That the pools are enough, however small: `reserve`.
 #[derive(Debug)]
 pub struct Engine {
     pub(super) shared: Shared,
@@ -135,9 +135,10 @@ impl Engine {
         Poll::Pending
     }
 
-    /// Opens a lock epoch with `target`. Ready does not mean that the lock is granted, unless
-    /// the target is this rank; see [`Engine::locked`]. While other lock epochs are open, it
-    /// waits for their locks first: several are acquired in the order in which the program asks.
+    /// Opens a lock epoch with `target`. Ready does not mean that the lock is granted, unless the
+    /// target is this rank, or other lock epochs are open; see [`Engine::locked`]. Several are
+    /// acquired in the order in which the program asks. A call that is not made again is to be given
+    /// up by [`Engine::give_lock_up`].
     ///
     /// # Errors
     /// As [`Engine::operate`].
@@ -149,27 +150,26 @@ impl Engine {
         kind: LockKind,
         no_check: bool,
     ) -> Answer<()> {
-        for _ in 0..2 {
-            if !self.locks_settled(host, id) || self.is_ending(id) {
-                break;
+        let waits = !self.may_acquire(host, (id, Open::Lock(target))) || self.is_ending(id);
+        self.on(id, |window, shared| {
+            if waits && !window.dead.contains(target) {
+                return Poll::Pending;
             }
-            let Some(window) = self.windows.get_mut(&id) else {
-                return Poll::Ready(Err(NO_WINDOW));
-            };
-            let room = window.lock(&mut self.shared, host, target, kind, no_check);
-            if window.again {
-                self.activate(id);
+            match window.lock(shared, host, target, kind, no_check) {
+                Ok(true) => Poll::Ready(Ok(())),
+                Ok(false) => Poll::Pending,
+                Err(trouble) => Poll::Ready(Err(trouble)),
             }
-            match room {
-                Err(trouble) => return Poll::Ready(Err(trouble)),
-                Ok(Room::Done) => return Poll::Ready(Ok(())),
-                Ok(Room::Wait) => break,
-                Ok(Room::NoTarget) => self.make_target(host, id),
-            }
+        })
+    }
+
+    /// Gives up a call of [`Engine::lock`] that was not ready: the lock is given back as soon as it
+    /// is granted.
+    pub fn give_lock_up<H: Host>(&mut self, host: &mut H, id: WindowId, target: u32) {
+        if let Some(window) = self.windows.get_mut(&id) {
+            window.give_ask_up(&mut self.shared, host, target);
+            self.activate(id);
         }
-        self.shared.counters.blocked += 1;
-        self.activate(id);
-        Poll::Pending
     }
 
     /// Asks for the lock of an open lock epoch and waits for it. Tells which rank died with the
@@ -194,12 +194,14 @@ impl Engine {
         self.on(id, |window, shared| window.unlock(shared, host, target))
     }
 
-    /// Opens a lock-all epoch; ready when this rank has its own lock.
+    /// Opens a lock-all epoch; ready when this rank has its own lock, or, while other lock epochs of
+    /// the process are open, all locks.
     ///
     /// # Errors
     /// [`Trouble::Misuse`] for an unknown window.
     pub fn lock_all<H: Host>(&mut self, host: &mut H, id: WindowId, no_check: bool) -> Answer<()> {
-        self.on(id, |window, shared| match window.is_ending() {
+        let waits = !no_check && !self.may_acquire(host, (id, Open::All));
+        self.on(id, |window, shared| match waits || window.is_ending() {
             true => Poll::Pending,
             false => window.open_all(shared, host, no_check),
         })
@@ -382,6 +384,24 @@ impl Engine {
             self.shared.counters.strays += 1;
         }
         handled
+    }
+
+    /// Fence epochs of a window that have been ended.
+    pub fn fences(&self, id: WindowId) -> u64 {
+        self.windows.get(&id).map_or(0, |window| window.fence.ended())
+    }
+
+    /// Whether a window waits for what only `rank` could bring, and will not: it is out of the window,
+    /// after so many fence epochs, and all that it had sent has been handed in.
+    pub fn misses(&self, id: WindowId, rank: u32, fences: u64) -> bool {
+        self.windows.get(&id).is_some_and(|window| {
+            let known = window.dead.contains(rank);
+            let shared = &self.shared;
+            let misses = window.fence.misses(fences)
+                || window.misses_word(shared, rank)
+                || window.misses_answer(shared, rank);
+            !known && misses
+        })
     }
 
     /// A member of a window is dead.

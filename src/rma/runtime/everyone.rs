@@ -6,11 +6,11 @@
 //! an object may come and go without its lock, and an operation that finds none needs none: it
 //! is answered by itself. A flush waits for all of these, whatever their target.
 
+use super::give::Given;
 use super::host::{Host, Sent};
-use super::issue::Given;
 use super::message::{Message, Riders};
 use super::ranks::Ranks;
-use super::shared::Shared;
+use super::shared::{Open, Shared};
 use super::table::Closing;
 use super::window::Window;
 use super::{LockKind, Trouble};
@@ -30,7 +30,6 @@ pub(super) struct LockAll {
     everyone: bool,
     /// Those below have been asked, or, at the end, told.
     cursor: u32,
-    retry_at: u64,
     /// Operations sent without a target object and not answered.
     pub under_way: u64,
     closing: bool,
@@ -45,7 +44,6 @@ impl LockAll {
             wide: false,
             everyone: false,
             cursor: 0,
-            retry_at: 0,
             under_way: 0,
             closing: false,
         }
@@ -69,13 +67,19 @@ impl LockAll {
         self.asked.contains(rank) && self.granted.insert(rank)
     }
 
-    pub fn discarded(&mut self, rank: u32, retry_at: u64) -> bool {
-        let was = !self.granted.contains(rank) && self.asked.remove(rank);
-        if was {
-            self.cursor = self.cursor.min(rank);
-            self.retry_at = retry_at;
-        }
-        was
+    /// Whether it waits for the lock of `rank` without a target object.
+    pub fn asks(&self, rank: u32) -> bool {
+        self.asked.contains(rank) && !self.granted.contains(rank)
+    }
+
+    /// Whether it takes any lock.
+    pub fn locks(&self) -> bool {
+        !self.no_check
+    }
+
+    /// Whether it has all locks that it takes.
+    pub fn is_complete(&self) -> bool {
+        self.no_check || self.everyone
     }
 
     pub fn bury(&mut self, rank: u32) {
@@ -101,14 +105,20 @@ impl Window {
         self.each_target(shared, |_, shared, id| shared.pools.targets[id].evict = true);
     }
 
+    /// Sees to it that a lock-all epoch, if there is one, gets all its locks; whether it has, or is
+    /// over. One that is being closed wants no more.
+    pub fn complete_all<H: Host>(&mut self, shared: &mut Shared, host: &mut H) -> bool {
+        if self.all.as_ref().is_some_and(|all| !all.closing) {
+            self.switch_wide(shared);
+            self.advance_everyone(shared, host);
+        }
+        self.all.as_ref().is_none_or(LockAll::is_complete)
+    }
+
     /// Asks those for their lock that have to be asked.
     pub fn advance_everyone<H: Host>(&mut self, shared: &mut Shared, host: &mut H) {
         let Some(all) = &mut self.all else { return };
         if all.no_check || all.everyone || all.closing && !all.wide {
-            return;
-        }
-        if shared.tick < all.retry_at {
-            self.again = true;
             return;
         }
         // Without the window-wide protocol, only this rank itself.
@@ -192,7 +202,8 @@ impl Window {
         }
     }
 
-    /// `lock_all`: until this rank has its own share.
+    /// `lock_all`: until this rank has its own share, or, if others of the process hold locks, all
+    /// shares (see `acquire`).
     pub fn open_all<H: Host>(
         &mut self,
         shared: &mut Shared,
@@ -206,11 +217,23 @@ impl Window {
                 other => return other,
             }
         }
-        let size = self.size;
-        self.all.get_or_insert_with(|| LockAll::new(size, no_check));
+        if self.all.is_none() {
+            self.all = Some(LockAll::new(self.size, no_check));
+            if !no_check {
+                if shared.locks == 0 {
+                    shared.open = Some((self.id, Open::All));
+                }
+                shared.locks += 1;
+            }
+        }
+        let whole = shared.open != Some((self.id, Open::All));
+        if whole {
+            self.switch_wide(shared);
+        }
         self.advance_everyone(shared, host);
+        let got = |all: &LockAll| if whole { all.is_complete() } else { all.has(self.me) };
         match &self.all {
-            Some(all) if !all.has(self.me) => Poll::Pending,
+            Some(all) if !got(all) => Poll::Pending,
             _ => Poll::Ready(Ok(())),
         }
     }
@@ -254,7 +277,12 @@ impl Window {
             }
             all.cursor += 1;
         }
-        self.all = None;
+        if self.all.take().is_some_and(|all| all.locks()) {
+            shared.locks -= 1;
+            if shared.open == Some((self.id, Open::All)) {
+                shared.open = None;
+            }
+        }
         self.outcome(None)
     }
 }

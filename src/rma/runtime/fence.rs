@@ -95,6 +95,16 @@ impl Fence {
         self.opening == Opening::Done
     }
 
+    /// Fence epochs that have been ended.
+    pub fn ended(&self) -> u64 {
+        self.number
+    }
+
+    /// Whether the end of an epoch is waited for that nobody ends who has ended only so many.
+    pub fn misses(&self, ended: u64) -> bool {
+        self.phase != Phase::Idle && ended <= self.number
+    }
+
     /// Asks for the opening barrier; whether it must be begun.
     pub fn want_open(&mut self) -> bool {
         let begin = self.open && self.opening == Opening::Deferred;

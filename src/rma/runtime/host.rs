@@ -1,6 +1,7 @@
 //! What the engine needs of the world around it: a way to send and a memory to work on.
 
 use super::{Fault, Message, Trouble, WindowId};
+use std::task::Poll;
 
 /// What became of a message handed to the transport.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,7 +22,8 @@ pub trait Host {
     fn send(&mut self, window: WindowId, to: u32, message: &Message<'_>) -> Sent;
 
     /// Performs an operation of `origin` on this rank's part of the window; what the origin is
-    /// to get is appended to `answer`.
+    /// to get is appended to `answer`. Pending: not now, for somebody else is at work there; the
+    /// engine asks again, with the same operation, before any other of that origin.
     ///
     /// # Errors
     /// The fault to tell the origin, if the operation cannot be performed.
@@ -31,7 +33,7 @@ pub trait Host {
         origin: u32,
         body: &[u8],
         answer: &mut Vec<u8>,
-    ) -> Result<(), Fault>;
+    ) -> Poll<Result<(), Fault>>;
 
     /// The data that this rank's operation `token` asked for.
     fn data(&mut self, token: u64, data: &[u8]);

@@ -15,29 +15,15 @@
 
 use super::host::{Host, Sent};
 use super::limits::Issuing;
-use super::message::{Discarded, Message, RequestId, Riders};
-use super::pools::{Id, List, OperationObject};
+use super::message::{Message, RequestId, Riders};
+use super::pools::{Id, OperationObject};
 use super::shared::Shared;
 use super::table::{Closing, LockState, TargetObject};
-use super::window::{Regime, Window};
-use super::{LockKind, Trouble};
-
-/// What became of an operation given by the program.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Given {
-    /// Sent or kept.
-    Done,
-    /// There is no target object.
-    NoTarget,
-    /// There is no operation object.
-    NoOperation,
-    /// It has to wait for a lock, an answer or the transport.
-    Later,
-}
+use super::window::Window;
 
 /// Whether operations may go to a target now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Gate {
+pub(super) enum Gate {
     Open,
     /// If they can be sent again.
     Speculate,
@@ -47,8 +33,6 @@ enum Gate {
     Single,
     /// A message will open it.
     Shut,
-    /// Time will.
-    Later,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,39 +74,30 @@ impl Window {
         }
     }
 
-    fn gate(&self, shared: &mut Shared, id: Id) -> Gate {
-        let tick = shared.tick;
-        let object = &mut shared.pools.targets[id];
-        if let LockState::Retry(at) = object.lock {
-            if tick < at {
-                return Gate::Later;
-            }
-            object.lock = LockState::Unasked;
-            shared.counters.retries += 1;
-        }
+    pub fn gate(&self, shared: &Shared, id: Id) -> Gate {
+        let object = &shared.pools.targets[id];
+        let may_wait = shared.waiting.may_send(&shared.limits);
         match object.lock {
-            LockState::Collective => match &self.access {
-                Some(access) if access.no_check || self.posts.contains(object.rank) => Gate::Open,
-                None if self.fence.is_open() => Gate::Open,
-                _ => Gate::Shut,
-            },
+            LockState::Collective if self.synchronised(object) => Gate::Open,
+            LockState::Collective => Gate::Shut,
             LockState::Unasked => {
                 let alone = object.posted == 1 && object.pending.len() == 1;
                 let delayed = shared.limits.issuing != Issuing::Eager;
                 // In a lock-all epoch others are held meanwhile: see `Message::Lock`.
                 let closing = object.closing == Some(Closing::Unlock) && self.all.is_none();
-                if alone && delayed && closing && !object.evict { Gate::Single } else { Gate::Ask }
+                let single = alone && delayed && closing && !object.evict && may_wait;
+                if single { Gate::Single } else { Gate::Ask }
             }
             LockState::Asked => {
                 let delayed = shared.limits.issuing == Issuing::Delayed;
                 let speculate = object.speculated.len() < shared.limits.speculate
                     && !object.no_speculation
-                    && !delayed;
+                    && !delayed
+                    && may_wait;
                 if speculate { Gate::Speculate } else { Gate::Shut }
             }
             LockState::Single => Gate::Shut,
             LockState::Granted => Gate::Open,
-            LockState::Retry(_) => Gate::Later,
         }
     }
 
@@ -137,7 +112,6 @@ impl Window {
             let gate = self.gate(shared, id);
             let object = &shared.pools.targets[id];
             let step = match (gate, object.pending.front()) {
-                (Gate::Later, _) => return true,
                 (Gate::Shut, _) => {
                     if object.lock == LockState::Collective && self.access.is_none() {
                         return self.fence.want_open();
@@ -176,7 +150,7 @@ impl Window {
     }
 
     /// What rides on an operation, given whether it is the last that there is.
-    fn riders(&self, shared: &Shared, object: &TargetObject, seq: u64, last: bool) -> Riders {
+    pub fn riders(&self, shared: &Shared, object: &TargetObject, seq: u64, last: bool) -> Riders {
         let every = (shared.limits.outstanding as u64 / 4).clamp(1, 64);
         let mut riders = Riders {
             ack: seq == object.ack_at || seq - object.asked >= every,
@@ -239,7 +213,7 @@ impl Window {
     }
 
     /// Notes an operation that has been sent.
-    fn went_out(
+    pub fn went_out(
         &mut self,
         shared: &mut Shared,
         id: Id,
@@ -248,6 +222,9 @@ impl Window {
         riders: Riders,
     ) {
         shared.went_out();
+        if !shared.pools.targets[id].ready {
+            shared.waiting.sent += 1;
+        }
         shared.counters.requests_sent += 1;
         shared.counters.operations_sent += 1;
         let object = &mut shared.pools.targets[id];
@@ -300,32 +277,29 @@ impl Window {
         false
     }
 
-    /// The target has discarded what was sent before the grant; false if that makes no sense.
-    pub fn take_back(&mut self, shared: &mut Shared, id: Id, what: Discarded) -> bool {
-        let tick = shared.tick;
+    /// The target has discarded what was sent before the grant, from an operation on; false if that
+    /// makes no sense.
+    pub fn take_back(&mut self, shared: &mut Shared, id: Id, from: u64) -> bool {
         let pools = &mut shared.pools;
         let object = &mut pools.targets[id];
         // Before the grant nothing is done, and who has done something does not discard it.
         if object.acked > 0 {
             return false;
         }
-        let taken = match (what, object.lock) {
-            (Discarded::Query, LockState::Asked | LockState::Single) => {
-                object.lock = LockState::Retry(tick + (1 << object.discards.min(6)));
-                object.discards = object.discards.saturating_add(1);
-                std::mem::replace(&mut object.speculated, List::EMPTY)
-            }
-            (Discarded::From(seq), LockState::Asked) => {
-                object.speculated.split(&mut pools.operations, |kept| kept.seq >= seq)
-            }
+        match object.lock {
+            LockState::Asked => {}
+            // The query that it brought is in line now.
+            LockState::Single if from <= object.issued => object.lock = LockState::Asked,
             _ => return false,
-        };
+        }
+        let taken = object.speculated.split(&mut pools.operations, |kept| kept.seq >= from);
         object.no_speculation = true;
         let Some(first) = taken.front() else { return true };
         let issued = pools.operations[first].seq - 1;
         let pending = std::mem::replace(&mut object.pending, taken);
         object.pending.append(&mut pools.operations, pending);
         shared.outstanding -= object.issued - issued;
+        shared.waiting.sent -= object.issued - issued;
         object.issued = issued;
         object.asked = object.asked.min(issued);
         object.told = false;
@@ -339,151 +313,8 @@ impl Window {
         object.told = true;
         while let Some(kept) = object.speculated.pop(&mut pools.operations) {
             pools.operations.give(kept);
+            shared.waiting.operations -= 1;
         }
-    }
-
-    /// An operation given by the program.
-    pub fn operate<H: Host>(
-        &mut self,
-        shared: &mut Shared,
-        host: &mut H,
-        rank: u32,
-        body: &[u8],
-        token: Option<u64>,
-    ) -> Result<Given, Trouble> {
-        let regime = self.regime();
-        if rank >= self.size {
-            return Err(Trouble::Misuse("the target is no member of the window's team"));
-        }
-        if self.dead.contains(rank) {
-            return Err(Trouble::Dead(rank));
-        }
-        match regime {
-            Regime::None => return Err(Trouble::Misuse("no epoch is open")),
-            Regime::Fence => {
-                if let Some(trouble) = self.first_dead() {
-                    return Err(trouble);
-                }
-            }
-            Regime::LockAll => {
-                if let Some(given) = self.operate_direct(shared, host, rank, body, token) {
-                    return Ok(given);
-                }
-            }
-            Regime::Access | Regime::Locks => {}
-        }
-        let Some(id) = self.target(shared, rank, regime) else { return Ok(Given::NoTarget) };
-        if shared.pools.targets[id].closing.is_some() {
-            return Err(Trouble::Misuse("the epoch is being closed"));
-        }
-        let left_over = shared.pools.targets[id].lock == LockState::Collective;
-        if left_over && matches!(regime, Regime::Locks | Regime::LockAll) {
-            // Of a fence epoch that a death ended; it goes when its answers have come.
-            return Ok(Given::Later);
-        }
-        let given = self.give(shared, host, id, body, token);
-        if given == Given::Done {
-            if regime == Regime::Fence && self.size <= shared.limits.reduce_teams {
-                self.fence.touched.insert(rank);
-            }
-            if matches!(regime, Regime::Fence | Regime::Access) {
-                self.operations += 1;
-                self.bytes += body.len() as u64;
-            }
-            self.work(shared, host, id);
-        }
-        Ok(given)
-    }
-
-    fn give<H: Host>(
-        &mut self,
-        shared: &mut Shared,
-        host: &mut H,
-        id: Id,
-        body: &[u8],
-        token: Option<u64>,
-    ) -> Given {
-        let small = body.len() <= shared.limits.small;
-        let eager = shared.limits.issuing == Issuing::Eager;
-        if !small {
-            shared.pools.targets[id].push = true;
-            self.work(shared, host, id);
-            // A target to be cleaned up may be gone now.
-            if shared.pools.targets.get(id).is_none_or(|object| object.window != self.id) {
-                return Given::Later;
-            }
-        }
-        let object = &shared.pools.targets[id];
-        let seq = object.posted + 1;
-        if (!small || eager) && object.sent() && self.gate(shared, id) == Gate::Open {
-            return self.send_direct(shared, host, id, body, token);
-        }
-        if !small {
-            return Given::Later;
-        }
-        let riders = Riders::default();
-        let kept = OperationObject { seq, length: body.len(), token, request: None, riders };
-        let Some(kept) = shared.pools.keep(&mut shared.counters, kept, body) else {
-            return Given::NoOperation;
-        };
-        let pools = &mut shared.pools;
-        let object = &mut pools.targets[id];
-        object.pending.push(&mut pools.operations, kept);
-        object.posted = seq;
-        object.bytes += body.len() as u64;
-        object.tokens += u32::from(token.is_some());
-        Given::Done
-    }
-
-    /// Sends an operation that is not kept.
-    fn send_direct<H: Host>(
-        &mut self,
-        shared: &mut Shared,
-        host: &mut H,
-        id: Id,
-        body: &[u8],
-        token: Option<u64>,
-    ) -> Given {
-        let object = shared.pools.targets[id];
-        if !shared.may_go_out() {
-            return Given::Later;
-        }
-        let seq = object.posted + 1;
-        let mut request = None;
-        if token.is_some() {
-            request = shared.pools.request(self.id, object.rank, token);
-            if request.is_none() {
-                return Given::Later;
-            }
-        }
-        let riders = self.riders(shared, &object, seq, false);
-        let message = Message::Operation { seq, request, lock: None, riders, body };
-        if host.send(self.id, object.rank, &message) != Sent::Yes {
-            if let Some(request) = request {
-                shared.pools.answered(request, self.id, object.rank);
-            }
-            return Given::Later;
-        }
-        let object = &mut shared.pools.targets[id];
-        object.posted = seq;
-        object.bytes += body.len() as u64;
-        object.tokens += u32::from(token.is_some());
-        self.went_out(shared, id, seq, request, riders);
-        Given::Done
-    }
-
-    /// Begins a lock epoch with one target; false if there is no object for it.
-    pub fn open_lock(
-        &mut self,
-        shared: &mut Shared,
-        rank: u32,
-        kind: LockKind,
-        no_check: bool,
-    ) -> Option<Id> {
-        let lock = if no_check { LockState::Granted } else { LockState::Unasked };
-        let mut object = TargetObject::new(self.id, rank, lock, kind);
-        object.no_check = no_check;
-        self.add_target(shared, object)
     }
 }
 

@@ -21,7 +21,8 @@ pub enum Issuing {
 pub struct Limits {
     /// Target objects: peers to which operations are under way, over all windows.
     pub targets: usize,
-    /// Origin objects: lock queries of others that wait at this rank.
+    /// Origin objects: lock queries of others that wait at this rank in order of arrival. More wait
+    /// behind them.
     pub origins: usize,
     /// Operation objects: operations that are kept, by their origin until they are sent, or by
     /// the target until the lock is granted. At most half of them hold operations of others.
@@ -104,6 +105,11 @@ impl Limits {
             reduce_teams: reduce as u32,
             ..Limits::default()
         })
+    }
+
+    /// Operation objects that may hold operations of others.
+    pub fn others(&self) -> usize {
+        self.operations / 2
     }
 
     /// With every bound at least what the protocol needs to get on.

@@ -135,8 +135,12 @@ pub enum Message<'a> {
         /// A holder of the exclusive lock that died with it since the last grant.
         recovered: Option<u32>,
     },
-    /// The target had no room to remember something; ask again.
-    Discarded(Discarded),
+    /// What was sent ahead of the grant is discarded, from this operation on: the target had no
+    /// room to keep it. The origin stands in line, and sends it again when it has been granted.
+    Discarded {
+        /// The number of the first one.
+        from: u64,
+    },
     /// A round of a barrier.
     Barrier {
         /// Which barrier of this window.
@@ -172,15 +176,6 @@ pub enum Message<'a> {
         /// In the form that the performer gave it.
         body: &'a [u8],
     },
-}
-
-/// What was discarded.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Discarded {
-    /// The lock query, and with it all speculative operations after it.
-    Query,
-    /// The speculative operation with this number and those after it; the query is queued.
-    From(u64),
 }
 
 /// Which of the two streams between a pair of ranks a message belongs to.

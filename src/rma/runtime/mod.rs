@@ -5,11 +5,14 @@
 //! In go calls and messages; out come messages to send, operations to perform here and data that
 //! has arrived ([`Host`]). Nothing in here knows time, threads, shared memory or a network.
 
+mod acquire;
 mod collective;
 mod counters;
+mod crowd;
 mod engine;
 mod everyone;
 mod fence;
+mod give;
 mod host;
 mod issue;
 mod limits;
@@ -20,6 +23,7 @@ mod progress;
 mod pscw;
 mod queries;
 mod ranks;
+mod reserve;
 mod shared;
 mod table;
 #[cfg(test)]
@@ -34,7 +38,7 @@ pub use host::{Host, Sent};
 #[cfg(test)]
 pub use limits::Issuing;
 pub use limits::Limits;
-pub use message::{Class, Discarded, Fault, Message, RequestId, Riders, WindowId};
+pub use message::{Class, Fault, Message, RequestId, Riders, WindowId};
 
 /// How a target is locked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,8 +66,8 @@ pub enum Trouble {
 pub enum Handled {
     /// It is dealt with.
     Done,
-    /// A request that cannot be answered now: give it again after progress, before any later
-    /// request of the same rank.
+    /// A request that cannot be answered or performed now: give it again after progress, before any
+    /// later request of the same rank.
     Busy,
     /// A round of a barrier or reduction that no member can have come to: the sender, or what
     /// carries its messages, is not to be relied on. Nothing has been done.

@@ -1,101 +1,19 @@
 //! Locks and flushes at their origin: calls that are asked until they are done.
 
+use super::Trouble;
 use super::host::Host;
 use super::limits::Issuing;
 use super::pools::Id;
-use super::shared::Shared;
+use super::shared::{Open, Shared};
 use super::table::{Closing, LockState, TargetObject};
 use super::window::Window;
-use super::{LockKind, Trouble};
 use std::task::Poll;
 
 /// Why a call is refused after another was given up while it was waited for.
 pub(super) const STILL_LOCKED: &str = "a lock, unlock or lock_all was given up while it was waited for and is not over: make that \
      call again (instead of an unlock, lock and unlock the target again)";
 
-/// An answer of a call that has to find room.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Room {
-    /// Done.
-    Done,
-    /// Not yet.
-    Wait,
-    /// There is no target object.
-    NoTarget,
-}
-
 impl Window {
-    /// Opens a lock epoch. One on this rank's own part, which the program may use with loads and
-    /// stores, waits for the grant.
-    pub fn lock<H: Host>(
-        &mut self,
-        shared: &mut Shared,
-        host: &mut H,
-        rank: u32,
-        kind: LockKind,
-        no_check: bool,
-    ) -> Result<Room, Trouble> {
-        if rank >= self.size {
-            return Err(Trouble::Misuse("the target is no member of the window's team"));
-        }
-        if self.dead.contains(rank) {
-            return Err(Trouble::Dead(rank));
-        }
-        // A lock-all epoch that the caller has given up: no other can be open now.
-        if self.all.is_some() && self.close_all(shared, host).is_pending() {
-            return Ok(Room::Wait);
-        }
-        let found = self.table.target(&shared.pools, rank);
-        let mut given_up = false;
-        if rank == self.me && self.locking_self {
-            let fits = |id: Id| {
-                let object = &shared.pools.targets[id];
-                object.kind == kind && object.closing.is_none()
-            };
-            if found.is_none_or(fits) {
-                return Ok(self.lock_self(shared, host, found));
-            }
-            // A query cannot be taken back: it is granted and released first.
-            (self.locking_self, given_up) = (false, true);
-        }
-        if let Some(id) = found {
-            let object = &mut shared.pools.targets[id];
-            if object.lock == LockState::Collective && object.evict {
-                // Of a fence epoch that a death ended: it goes when its answers have come.
-                self.work(shared, host, id);
-                return Ok(Room::Wait);
-            }
-            if object.closing.is_none() && !given_up {
-                return Err(Trouble::Misuse("the target is locked already"));
-            }
-            // Its unlock was given up while it was waited for. What went wrong was told then.
-            if self.unlock(shared, host, rank).is_pending() {
-                return Ok(Room::Wait);
-            }
-        }
-        let Some(id) = self.open_lock(shared, rank, kind, no_check) else {
-            return Ok(Room::NoTarget);
-        };
-        self.locks += 1;
-        shared.locks += 1;
-        if rank == self.me {
-            self.locking_self = true;
-            return Ok(self.lock_self(shared, host, Some(id)));
-        }
-        self.work(shared, host, id);
-        Ok(Room::Done)
-    }
-
-    fn lock_self<H: Host>(&mut self, shared: &mut Shared, host: &mut H, id: Option<Id>) -> Room {
-        // Without an object it has been cleaned up, after the grant.
-        if let Some(id) = id.filter(|id| shared.pools.targets[*id].lock != LockState::Granted) {
-            self.push(shared, host, id);
-            return Room::Wait;
-        }
-        self.locking_self = false;
-        Room::Done
-    }
-
     /// Waits for the lock of `rank`; who had died with it, as often as it is asked for.
     pub fn locked<H: Host>(
         &mut self,
@@ -134,18 +52,22 @@ impl Window {
         }
         self.recovered.retain(|(target, _)| *target != rank);
         if self.dead.contains(rank) {
-            self.unlocked(shared);
+            self.unlocked(shared, rank);
             return Poll::Ready(Err(Trouble::Dead(rank)));
         }
-        if self.table.target(&shared.pools, rank).is_none() {
-            // Cleaned up: everything is done, the lock is held.
+        if self.bare.contains(rank) {
+            // Everything is done.
             let riders = super::Riders { unlock: true, ..super::Riders::default() };
             let message = super::Message::Control { seq: 0, riders };
             if shared.send(host, self.id, rank, &message) == super::Sent::Full {
                 return Poll::Pending;
             }
-            self.unlocked(shared);
+            self.bare.remove(rank);
+            self.unlocked(shared, rank);
             return self.outcome(None);
+        }
+        if !self.is_locked(shared, rank) {
+            return Poll::Ready(Err(Trouble::Misuse("this rank has not locked the target")));
         }
         let (mut closed, mut trouble) = (false, None);
         if let Some(id) = self.table.target(&shared.pools, rank) {
@@ -154,7 +76,7 @@ impl Window {
         if !closed {
             return Poll::Pending;
         }
-        self.unlocked(shared);
+        self.unlocked(shared, rank);
         self.outcome(trouble)
     }
 
@@ -169,15 +91,15 @@ impl Window {
         if self.all.is_some() && self.close_all(shared, host).is_pending() {
             return Poll::Pending;
         }
-        let mut left = Vec::new();
+        self.give_asks_up(shared, host);
+        let mut left: Vec<u32> = self.bare.iter().collect();
         if self.locks > 0 {
             self.each_target(shared, |_, shared, id| {
                 let TargetObject { lock, rank, .. } = shared.pools.targets[id];
                 left.extend((lock != LockState::Collective).then_some(rank));
             });
-            self.locking_self = false;
         }
-        let mut over = true;
+        let mut over = self.asking.is_empty();
         for rank in left {
             over &= self.unlock(shared, host, rank).is_ready();
         }
@@ -185,18 +107,19 @@ impl Window {
             (false, _) => Poll::Pending,
             (true, 0) => Poll::Ready(Ok(())),
             // Of ranks that have died since.
-            _ if self.first_dead().is_some() => {
+            _ => {
                 shared.locks -= std::mem::take(&mut self.locks);
                 Poll::Ready(Ok(()))
             }
-            // Not known any more whose: its unlock found no room in an inbox for so long.
-            _ => Poll::Ready(Err(Trouble::Misuse(STILL_LOCKED))),
         }
     }
 
-    fn unlocked(&mut self, shared: &mut Shared) {
+    fn unlocked(&mut self, shared: &mut Shared, rank: u32) {
         self.locks -= 1;
         shared.locks -= 1;
+        if shared.open == Some((self.id, Open::Lock(rank))) {
+            shared.open = None;
+        }
     }
 
     /// Works towards the end of the epoch at one target; whether it has come, and what went
@@ -211,9 +134,7 @@ impl Window {
         let eager = shared.limits.issuing == Issuing::Eager;
         let object = &mut shared.pools.targets[id];
         if object.closing.is_none() {
-            let unused = object.posted == 0
-                && matches!(object.lock, LockState::Unasked | LockState::Retry(_))
-                && !eager;
+            let unused = object.posted == 0 && object.lock == LockState::Unasked && !eager;
             let nothing = closing == Closing::Unlock && (unused || object.no_check);
             object.closing = Some(if nothing { Closing::Nothing } else { closing });
             object.ack_at = match closing {

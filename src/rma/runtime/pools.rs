@@ -208,6 +208,7 @@ pub(super) struct Pools {
     pub operations: Pool<OperationObject>,
     /// Operation objects that hold operations of others.
     pub held: usize,
+    others: usize,
     requests: Pool<Request>,
     generation: u32,
     bodies: Vec<u8>,
@@ -223,6 +224,7 @@ impl Pools {
             origins: Pool::new(limits.origins),
             operations: Pool::new(limits.operations),
             held: 0,
+            others: limits.others(),
             requests: Pool::new(limits.outstanding),
             generation: 0,
             bodies: vec![0; limits.operations * limits.small],
@@ -249,15 +251,14 @@ impl Pools {
         Some(id)
     }
 
-    /// Keeps an operation of another rank. These may take half the objects, so that a rank can
-    /// always send its own: others may wait for a lock that it holds until it has.
+    /// Keeps an operation of another rank. These may take half the objects: see `reserve`.
     pub fn hold(
         &mut self,
         counters: &mut Counters,
         object: OperationObject,
         body: &[u8],
     ) -> Option<Id> {
-        if self.held >= self.operations.size() / 2 {
+        if self.held >= self.others {
             return None;
         }
         let id = self.keep(counters, object, body)?;
@@ -307,6 +308,15 @@ impl Pools {
         };
         let ids: Vec<Id> = self.requests.ids().filter(|id| lost(&self.requests[*id])).collect();
         ids.into_iter().filter_map(|id| self.requests.give(id)).collect()
+    }
+
+    /// Whether an operation of a window on `target` waits for data.
+    pub fn awaits(&self, window: WindowId, target: u32) -> bool {
+        let waits = |id: Id| {
+            let request = &self.requests[id];
+            request.window == window && request.target == target
+        };
+        self.requests.ids().any(waits)
     }
 
     /// Operations that wait for data.

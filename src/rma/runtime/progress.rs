@@ -18,20 +18,8 @@ use super::host::Host;
 use super::message::{Message, Riders, WindowId};
 use super::pools::Id;
 use super::shared::Shared;
-use super::table::{LockState, TargetObject};
+use super::table::TargetObject;
 use super::window::Window;
-
-impl Window {
-    /// Whether operations can go to a target without waiting for anything.
-    fn synchronised(&self, object: &TargetObject) -> bool {
-        match object.lock {
-            LockState::Granted => true,
-            LockState::Collective if self.access.is_none() => self.fence.is_open(),
-            LockState::Collective => self.posts.contains(object.rank),
-            _ => false,
-        }
-    }
-}
 
 impl Engine {
     /// Puts a window on the list of active ones.
@@ -98,28 +86,6 @@ impl Engine {
         if window.again {
             self.activate(of);
         }
-    }
-
-    /// Whether all locks of open lock epochs are granted; asks for them.
-    pub(super) fn locks_settled<H: Host>(&mut self, host: &mut H, of: WindowId) -> bool {
-        if self.shared.locks == 0 || self.windows.get(&of).is_some_and(|w| w.locking_self) {
-            return true;
-        }
-        let open = |id: &Id| {
-            let object = &self.shared.pools.targets[*id];
-            let locks = self.windows.get(&object.window).is_some_and(|window| window.locks > 0);
-            let has = matches!(object.lock, LockState::Collective | LockState::Granted);
-            // One whose unlock was given up while it was waited for may be over by now.
-            locks && !has && !object.closed()
-        };
-        let waiting: Vec<Id> = self.shared.pools.targets.ids().filter(open).collect();
-        for id in &waiting {
-            if let Some(object) = self.shared.pools.targets.get(*id) {
-                self.shared.pools.targets[*id].push |= object.closing.is_none();
-                self.work_on(host, *id);
-            }
-        }
-        waiting.is_empty()
     }
 
     /// Makes room for a target object of window `id`, if not at once.

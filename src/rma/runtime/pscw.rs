@@ -232,6 +232,17 @@ impl Window {
         }
     }
 
+    /// Whether an epoch of a group waits for a word of `rank`.
+    pub fn misses_word(&self, shared: &Shared, rank: u32) -> bool {
+        let told = self.table.target(&shared.pools, rank);
+        let told = told.is_some_and(|id| shared.pools.targets[id].told);
+        self.exposure.open && self.exposure.waiting.contains(rank)
+            || self.access.as_ref().is_some_and(|access| {
+                let waits = access.group.contains(rank) && !access.no_check;
+                waits && !told && !self.posts.contains(rank)
+            })
+    }
+
     /// Origins that the exposure epoch waits for.
     pub fn awaited(&self) -> Vec<u32> {
         self.exposure.waiting.iter().collect()

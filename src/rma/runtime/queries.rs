@@ -2,8 +2,8 @@
 //! 001 §3.4.2).
 //!
 //! A query that cannot be granted at once takes an *origin object* and waits in order of arrival;
-//! shared ones at the head are granted together. None overtakes, but those of lock-all epochs. With the origin objects used
-//! up, a query is discarded and its origin told, which asks again later.
+//! shared ones at the head are granted together. None overtakes, but those of lock-all epochs. With
+//! the origin objects used up, it waits behind these all the same (see `crowd`).
 //!
 //! ```text
 //!   a speculative operation arrives       (figure 3.7)
@@ -11,20 +11,20 @@
 //!     its query is queued         keep it in an operation object, or, with none left, discard
 //!                                 it and all after it until the origin sends one that is not
 //!                                 speculative
-//!     neither                     discard: so was the query
+//!     its query is in the crowd   discard it likewise
 //! ```
 //!
-//! Holders are known one by one, in one bit each: it tells a granted shared lock from a discarded
-//! query without the origin object that the paper keeps for this while queries are outstanding,
-//! and it tells what a rank that died has held.
+//! Holders are known one by one, in one bit each: it tells what a rank that died has held.
 
+use super::crowd::Crowd;
 use super::host::Host;
-use super::message::{Discarded, Fault, Message, RequestId, Riders};
+use super::message::{Fault, Message, RequestId, Riders};
 use super::pools::{Id, List, NONE, OperationObject};
 use super::ranks::Ranks;
 use super::shared::{Owed, Shared};
 use super::window::Window;
 use super::{Handled, LockKind};
+use std::task::Poll;
 
 /// A peer that wants a lock here.
 #[derive(Clone, Copy, Debug)]
@@ -48,6 +48,8 @@ pub(super) struct Queries {
     shared: Ranks,
     /// Not granted, in order of arrival.
     waiting: List,
+    /// Not granted, behind those.
+    crowd: Crowd,
     /// Granted; to be told, and their operations to be performed.
     granted: List,
     /// The last holder of the exclusive lock that died with it, until the grant of an exclusive
@@ -61,6 +63,7 @@ impl Queries {
             exclusive: None,
             shared: Ranks::new(size),
             waiting: List::EMPTY,
+            crowd: Crowd::new(size),
             granted: List::EMPTY,
             recovered: None,
         }
@@ -94,7 +97,7 @@ impl Queries {
 
     /// Something here waits for nothing but the transport.
     pub fn busy(&self) -> bool {
-        !self.granted.is_empty()
+        !self.granted.is_empty() || !self.crowd.untold.is_empty()
     }
 
     #[cfg(test)]
@@ -129,10 +132,8 @@ impl Window {
         if !self.advance_queries(shared, host) || !shared.clear(host) {
             return Handled::Busy;
         }
-        match *message {
-            Message::Lock { kind, all } => {
-                self.lock_query(shared, host, from, (kind, all), None);
-            }
+        let handled = match *message {
+            Message::Lock { kind, all } => self.lock_query(shared, host, from, (kind, all), None),
             Message::Operation { seq, request, lock, riders, body } => {
                 let incoming = Incoming { seq, request, riders, body: Some(body) };
                 match lock {
@@ -144,15 +145,15 @@ impl Window {
             }
             Message::Control { seq, riders } => {
                 let incoming = Incoming { seq, request: None, riders, body: None };
-                self.operation(shared, host, from, incoming);
+                self.operation(shared, host, from, incoming)
             }
-            _ => shared.counters.strays += 1,
-        }
+            _ => stray(shared),
+        };
         // What a release has granted goes out now if it can.
         if !self.advance_queries(shared, host) {
             self.again = true;
         }
-        Handled::Done
+        handled
     }
 
     /// A query, maybe with the operation that it is for.
@@ -163,52 +164,58 @@ impl Window {
         from: u32,
         (kind, all): (LockKind, bool),
         single: Option<Incoming<'_>>,
-    ) {
+    ) -> Handled {
+        let queries = &self.queries;
         let queued = self.table.origin(&shared.pools, from).is_some();
-        if self.queries.holds(from) || queued {
-            shared.counters.strays += 1;
-            return;
+        if queries.holds(from) || queued || queries.crowd.contains(from) {
+            return stray(shared);
         }
-        if (all || self.queries.waiting.is_empty()) && self.queries.free_for(kind) {
-            match single {
-                Some(incoming) => self.perform(shared, host, from, incoming),
-                None => {
-                    self.queries.hold(from, kind);
-                    let recovered = self.queries.lost_before(kind);
-                    shared.reply(host, self.id, from, Owed::Granted { recovered });
-                }
+        let first = queries.waiting.is_empty() && queries.crowd.is_empty();
+        if (all || first) && queries.free_for(kind) {
+            if let Some(incoming) = single {
+                return self.perform(shared, host, from, incoming);
             }
-            return;
+            self.queries.hold(from, kind);
+            let recovered = self.queries.lost_before(kind);
+            shared.reply(host, self.id, from, Owed::Granted { recovered });
+            return Handled::Done;
         }
-        if !self.queue(shared, from, (kind, all), single) {
-            shared.counters.queries_discarded += 1;
-            shared.reply(host, self.id, from, Owed::Discarded(Discarded::Query));
-        }
+        self.queue(shared, host, from, (kind, all), single);
+        Handled::Done
     }
 
-    fn queue(
+    fn queue<H: Host>(
         &mut self,
         shared: &mut Shared,
+        host: &mut H,
         origin: u32,
         (kind, all): (LockKind, bool),
         single: Option<Incoming<'_>>,
-    ) -> bool {
-        if shared.pools.origins.full() {
-            return false;
+    ) {
+        let discarded = single.as_ref().map(|incoming| incoming.seq);
+        if !self.queries.crowd.is_empty() || shared.pools.origins.full() {
+            self.queries.crowd.join(origin, kind, all);
+            shared.counters.queries_crowded += 1;
+            let from = discarded.unwrap_or(1);
+            return shared.reply(host, self.id, origin, Owed::Discarded { from });
         }
         let mut operations = List::EMPTY;
-        let told = single.is_some();
-        if let Some(incoming) = single {
-            let Some(id) = hold(shared, incoming) else { return false };
-            operations.push(&mut shared.pools.operations, id);
+        let kept = single.and_then(|incoming| hold(shared, incoming));
+        if let Some(kept) = kept {
+            operations.push(&mut shared.pools.operations, kept);
         }
-        let object =
-            OriginObject { origin, chain: NONE, kind, all, told, dropping: false, operations };
-        let Some(id) = self.table.add_origin(&mut shared.pools, object) else { return false };
-        self.queries.waiting.push(&mut shared.pools.origins, id);
+        // One whose operation is not kept is told of the grant, like one that sent none.
+        let told = kept.is_some();
+        let dropping = discarded.is_some() && !told;
+        let object = OriginObject { origin, chain: NONE, kind, all, told, dropping, operations };
+        if let Some(id) = self.table.add_origin(&mut shared.pools, object) {
+            self.queries.waiting.push(&mut shared.pools.origins, id);
+        }
         let used = shared.pools.origins.used() as u64;
         shared.counters.most_origins = shared.counters.most_origins.max(used);
-        true
+        if let (true, Some(from)) = (dropping, discarded) {
+            shared.reply(host, self.id, origin, Owed::Discarded { from });
+        }
     }
 
     /// An operation or riders, to be performed, kept or discarded.
@@ -218,57 +225,58 @@ impl Window {
         host: &mut H,
         from: u32,
         incoming: Incoming<'_>,
-    ) {
+    ) -> Handled {
         let object = self.table.origin(&shared.pools, from);
         if !incoming.riders.speculative {
-            // The origin knows of its grant: what it sends now is what had been discarded.
-            match object {
-                Some(id) if self.queries.holds(from) => self.drop_origin(shared, id),
-                Some(_) => {
-                    shared.counters.strays += 1;
-                    return;
-                }
-                None => {}
+            if object.is_some() || self.queries.crowd.contains(from) {
+                return stray(shared);
             }
+            // The origin knows of its grant: what it sends now is what had been discarded.
+            self.queries.crowd.dropping.remove(from);
             return self.perform(shared, host, from, incoming);
         }
         let Some(id) = object else {
-            if self.queries.holds(from) {
-                self.perform(shared, host, from, incoming);
-            } else {
-                shared.counters.operations_discarded += 1;
+            let queries = &self.queries;
+            if queries.holds(from) && !queries.crowd.dropping.contains(from) {
+                return self.perform(shared, host, from, incoming);
             }
-            return;
+            shared.counters.operations_discarded += 1;
+            return Handled::Done;
         };
         let seq = incoming.seq;
         if !shared.pools.origins[id].dropping && !self.queries.holds(from) {
             if let Some(kept) = hold(shared, incoming) {
                 let pools = &mut shared.pools;
                 pools.origins[id].operations.push(&mut pools.operations, kept);
-                return;
+                return Handled::Done;
             }
             shared.pools.origins[id].dropping = true;
-            shared.reply(host, self.id, from, Owed::Discarded(Discarded::From(seq)));
+            shared.reply(host, self.id, from, Owed::Discarded { from: seq });
         }
         shared.counters.operations_discarded += 1;
+        Handled::Done
     }
 
-    /// Performs an operation, lets its riders act, and answers.
+    /// Performs an operation, lets its riders act, and answers; or else does nothing.
     fn perform<H: Host>(
         &mut self,
         shared: &mut Shared,
         host: &mut H,
         from: u32,
         incoming: Incoming<'_>,
-    ) {
+    ) -> Handled {
         let Incoming { seq, request, riders, body } = incoming;
         shared.answer.clear();
         let mut result = Ok(());
         if let Some(body) = body {
+            match host.perform(self.id, from, body, &mut shared.answer) {
+                Poll::Pending => return Handled::Busy,
+                Poll::Ready(done) => result = done,
+            }
             shared.counters.performed += 1;
-            result = host.perform(self.id, from, body, &mut shared.answer);
         }
         self.finish(shared, host, from, (seq, request, riders), result);
+        Handled::Done
     }
 
     /// Lets the riders of a performed request act, and answers if that is wanted.
@@ -320,7 +328,17 @@ impl Window {
             queries.hold(origin, kind);
             queries.granted.push(&mut shared.pools.origins, id);
         }
+        while let Some((origin, kind)) = queries.crowd.next() {
+            if !queries.waiting.is_empty() || !queries.free_for(kind) {
+                break;
+            }
+            queries.crowd.grant(origin);
+            queries.hold(origin, kind);
+        }
         if queries.exclusive.is_none() {
+            while let Some(origin) = queries.crowd.grant_all() {
+                queries.hold(origin, LockKind::Shared);
+            }
             let mut over = queries.waiting.split(&mut shared.pools.origins, |object| object.all);
             while let Some(id) = over.pop(&mut shared.pools.origins) {
                 queries.hold(shared.pools.origins[id].origin, LockKind::Shared);
@@ -330,7 +348,7 @@ impl Window {
     }
 
     /// Tells those who have been granted the lock and performs what they had sent; false if the
-    /// transport is in the way.
+    /// transport is in the way, or somebody at work on the same elements.
     pub fn advance_queries<H: Host>(&mut self, shared: &mut Shared, host: &mut H) -> bool {
         while let Some(id) = self.queries.granted.front() {
             if !shared.clear(host) {
@@ -344,28 +362,54 @@ impl Window {
                 shared.reply(host, self.id, origin, Owed::Granted { recovered });
                 continue;
             }
-            let Some(kept) = object.operations.pop(&mut shared.pools.operations) else {
+            let Some(kept) = object.operations.front() else {
                 self.queries.granted.pop(&mut shared.pools.origins);
-                // One whose operations were discarded is remembered until it sends them again.
-                if !shared.pools.origins[id].dropping {
-                    self.drop_origin(shared, id);
+                // Whose operations were discarded is remembered until they are sent again.
+                if shared.pools.origins[id].dropping {
+                    self.queries.crowd.dropping.insert(origin);
                 }
+                self.drop_origin(shared, id);
                 continue;
             };
-            self.perform_kept(shared, host, origin, kept);
+            if !self.perform_kept(shared, host, origin, (id, kept)) {
+                return false;
+            }
+        }
+        while let Some(origin) = self.queries.crowd.untold.first(0) {
+            if !shared.clear(host) {
+                return false;
+            }
+            self.queries.crowd.untold.remove(origin);
+            let exclusive = self.queries.exclusive == Some(origin);
+            let kind = if exclusive { LockKind::Exclusive } else { LockKind::Shared };
+            let recovered = self.queries.lost_before(kind);
+            shared.reply(host, self.id, origin, Owed::Granted { recovered });
         }
         true
     }
 
-    fn perform_kept<H: Host>(&mut self, shared: &mut Shared, host: &mut H, origin: u32, kept: Id) {
+    /// Performs the first operation that was kept for an origin; false, and nothing is done, if it
+    /// cannot be now.
+    fn perform_kept<H: Host>(
+        &mut self,
+        shared: &mut Shared,
+        host: &mut H,
+        origin: u32,
+        (object, kept): (Id, Id),
+    ) -> bool {
         let OperationObject { seq, request, riders, .. } = shared.pools.operations[kept];
         shared.answer.clear();
-        shared.counters.performed += 1;
         let body = shared.pools.body(kept);
-        let result = host.perform(self.id, origin, body, &mut shared.answer);
-        shared.pools.operations.give(kept);
-        shared.pools.held -= 1;
+        let Poll::Ready(result) = host.perform(self.id, origin, body, &mut shared.answer) else {
+            return false;
+        };
+        shared.counters.performed += 1;
+        let pools = &mut shared.pools;
+        pools.origins[object].operations.pop(&mut pools.operations);
+        pools.operations.give(kept);
+        pools.held -= 1;
         self.finish(shared, host, origin, (seq, request, riders), result);
+        true
     }
 
     fn drop_origin(&mut self, shared: &mut Shared, id: Id) {
@@ -384,6 +428,7 @@ impl Window {
             self.queries.granted.split(pool, |object| object.origin == origin);
             self.drop_origin(shared, id);
         }
+        self.queries.crowd.bury(origin);
         if self.queries.exclusive == Some(origin) {
             self.queries.recovered = Some(origin);
         }
@@ -400,6 +445,12 @@ impl Window {
         }
         (self.queries.waiting, self.queries.granted) = (List::EMPTY, List::EMPTY);
     }
+}
+
+/// A message that makes no sense here.
+fn stray(shared: &mut Shared) -> Handled {
+    shared.counters.strays += 1;
+    Handled::Done
 }
 
 /// Keeps an operation of another rank.

@@ -3,8 +3,9 @@
 use super::counters::Counters;
 use super::host::{Host, Sent};
 use super::limits::Limits;
-use super::message::{Class, Discarded, Fault, Message, RequestId, WindowId};
+use super::message::{Class, Fault, Message, RequestId, WindowId};
 use super::pools::Pools;
+use super::reserve::Waiting;
 
 /// An answer that the transport did not take. While there is one, no request is handled: so one
 /// is enough, and the data of an [`Owed::Answer`] stays in [`Shared::answer`].
@@ -12,7 +13,16 @@ use super::pools::Pools;
 pub(super) enum Owed {
     Answer { seq: u64, acked: bool, request: Option<RequestId>, result: Result<(), Fault> },
     Granted { recovered: Option<u32> },
-    Discarded(Discarded),
+    Discarded { from: u64 },
+}
+
+/// An acquisition that is not waited for: see `acquire`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Open {
+    /// Of the lock of this rank.
+    Lock(u32),
+    /// Of a lock-all epoch.
+    All,
 }
 
 /// See the module.
@@ -23,8 +33,13 @@ pub(super) struct Shared {
     pub counters: Counters,
     /// Operations sent and not known to be done.
     pub outstanding: u64,
-    /// Lock epochs open, over all windows, but lock-all ones.
+    /// What those hold that wait for a word of a peer.
+    pub waiting: Waiting,
+    /// Lock epochs open, over all windows, and calls that open one; those of lock-all that take no
+    /// lock left out.
     pub locks: u32,
+    /// The acquisition that may go on though its call has returned.
+    pub open: Option<(WindowId, Open)>,
     /// Counts calls of progress: the only clock.
     pub tick: u64,
     /// Data of the answer that is made or owed.
@@ -39,7 +54,9 @@ impl Shared {
             limits,
             counters: Counters::default(),
             outstanding: 0,
+            waiting: Waiting::default(),
             locks: 0,
+            open: None,
             tick: 0,
             answer: Vec::new(),
             stash: None,
@@ -73,7 +90,7 @@ impl Shared {
                 Message::Answer { seq, acked, request, result: result.map(|()| &answer[..]) }
             }
             Owed::Granted { recovered } => Message::Granted { recovered },
-            Owed::Discarded(what) => Message::Discarded(what),
+            Owed::Discarded { from } => Message::Discarded { from },
         };
         let sent = self.send(host, window, to, &message);
         self.answer = answer;
@@ -95,10 +112,13 @@ impl Shared {
         self.stash.is_some()
     }
 
-    /// Forgets the answer owed about a window that goes.
+    /// Forgets what is left of a window that goes.
     pub fn forget(&mut self, window: WindowId) {
         if self.stash.is_some_and(|(of, ..)| of == window) {
             self.stash = None;
+        }
+        if self.open.is_some_and(|(of, _)| of == window) {
+            self.open = None;
         }
     }
 

@@ -26,8 +26,6 @@ pub(super) enum LockState {
     Unasked,
     /// Asked for.
     Asked,
-    /// The target had no room for the query: ask again at this tick.
-    Retry(u64),
     /// The only operation went out with its own lock and unlock.
     Single,
     /// This rank has it.
@@ -56,8 +54,8 @@ pub(super) struct TargetObject {
     /// There is no lock that this object has to release: the program asserted that no
     /// conflicting one exists, or the window's lock-all epoch keeps it.
     pub no_check: bool,
-    /// How often the query was discarded.
-    pub discards: u8,
+    /// Its operations can go out without waiting for a word of the target: see `reserve`.
+    pub ready: bool,
     /// The target has discarded something, so nothing more goes out before the grant.
     pub no_speculation: bool,
     /// Not sent.
@@ -97,7 +95,7 @@ impl TargetObject {
             lock,
             kind,
             no_check: false,
-            discards: 0,
+            ready: lock == LockState::Granted,
             no_speculation: false,
             pending: List::EMPTY,
             speculated: List::EMPTY,

@@ -1,14 +1,16 @@
 //! One window in the engine: its table, its lock, its epochs.
 
+use super::acquire::Ask;
 use super::collective::{Barriers, Reductions};
 use super::everyone::LockAll;
 use super::fence::Fence;
 use super::host::Host;
-use super::message::{Discarded, Fault, Message, RequestId, WindowId};
+use super::message::{Fault, Message, RequestId, WindowId};
 use super::pools::{Id, Request};
 use super::pscw::{Access, Exposure, Posts};
 use super::queries::Queries;
 use super::ranks::Ranks;
+use super::reserve::Waiting;
 use super::shared::Shared;
 use super::table::{LockState, Table, TargetObject};
 use super::{LockKind, Trouble};
@@ -44,8 +46,10 @@ pub(super) struct Window {
     /// Of targets that it holds: who died with the lock, as their grants told. Not in their
     /// objects, which may go before that is asked for.
     pub recovered: Vec<(u32, u32)>,
-    /// A lock on this rank's own part waits for the grant.
-    pub locking_self: bool,
+    /// Locks that calls wait for.
+    pub asking: Vec<Ask>,
+    /// Locks held without a target object.
+    pub bare: Ranks,
     pub all: Option<LockAll>,
     pub dead: Ranks,
     /// What went wrong and has not been told.
@@ -75,7 +79,8 @@ impl Window {
             exposure: Exposure::new(size),
             locks: 0,
             recovered: Vec::new(),
-            locking_self: false,
+            asking: Vec::new(),
+            bare: Ranks::new(size),
             all: None,
             dead: Ranks::new(size),
             trouble: None,
@@ -122,26 +127,67 @@ impl Window {
         let owned = regime == Regime::LockAll && self.all.as_ref().is_some_and(|a| a.has(rank));
         let lock = match regime {
             Regime::LockAll if owned => LockState::Granted,
-            // One that had been cleaned up: the lock is held.
+            // The lock is held.
             Regime::Locks => LockState::Granted,
             Regime::LockAll => LockState::Unasked,
             _ => LockState::Collective,
         };
         let mut object = TargetObject::new(self.id, rank, lock, LockKind::Shared);
         object.no_check = owned;
-        self.add_target(shared, object)
+        let id = self.add_target(shared, object)?;
+        if regime == Regime::Locks {
+            self.bare.remove(rank);
+        }
+        Some(id)
     }
 
-    pub fn add_target(&mut self, shared: &mut Shared, object: TargetObject) -> Option<Id> {
+    /// Makes an object, if there is room for one that is ready, or for one that waits.
+    pub fn add_target(&mut self, shared: &mut Shared, mut object: TargetObject) -> Option<Id> {
+        object.ready |= self.synchronised(&object);
+        if !object.ready && !shared.waiting.may_take(&shared.limits) {
+            return None;
+        }
         let id = self.table.add_target(&mut shared.pools, object)?;
+        shared.waiting.targets += usize::from(!object.ready);
         let used = shared.pools.targets.used() as u64;
         shared.counters.most_targets = shared.counters.most_targets.max(used);
         Some(id)
     }
 
+    /// Whether operations can go to a target without waiting for anything.
+    pub fn synchronised(&self, object: &TargetObject) -> bool {
+        match (object.lock, &self.access) {
+            (LockState::Granted, _) => true,
+            (LockState::Collective, None) => self.fence.is_open(),
+            (LockState::Collective, Some(access)) => {
+                access.no_check || self.posts.contains(object.rank)
+            }
+            _ => false,
+        }
+    }
+
+    /// What an object holds is not held by one that waits any more, if the word it waited for has
+    /// come. Before anything of it is sent.
+    pub fn note_ready(&mut self, shared: &mut Shared, id: Id) {
+        let object = &shared.pools.targets[id];
+        if !object.ready && self.synchronised(object) {
+            self.set_ready(shared, id);
+        }
+    }
+
+    fn set_ready(&mut self, shared: &mut Shared, id: Id) {
+        let object = &mut shared.pools.targets[id];
+        if !std::mem::replace(&mut object.ready, true) {
+            shared.waiting.leave(Waiting::of(object));
+        }
+    }
+
     /// Frees an object; what went wrong with it is kept if nobody else takes it.
     pub fn drop_target(&mut self, shared: &mut Shared, id: Id) -> Option<Trouble> {
         let object = self.table.drop_target(&mut shared.pools, id)?;
+        if !object.ready {
+            shared.waiting.leave(Waiting::of(&object));
+        }
         let mut lost = object.pending;
         lost.append(&mut shared.pools.operations, object.speculated);
         while let Some(kept) = lost.pop(&mut shared.pools.operations) {
@@ -172,6 +218,7 @@ impl Window {
                     all.lost(rank);
                     self.again = true;
                 }
+                (None, LockState::Granted) => _ = self.bare.insert(rank),
                 (None, _) => {}
             }
         }
@@ -179,6 +226,7 @@ impl Window {
 
     /// Sends what can be sent to a target.
     pub fn work<H: Host>(&mut self, shared: &mut Shared, host: &mut H, id: Id) {
+        self.note_ready(shared, id);
         if self.pump(shared, host, id) {
             self.again = true;
         }
@@ -196,6 +244,7 @@ impl Window {
         self.advance_ending(shared, host);
         self.advance_opening(shared, host);
         self.advance_everyone(shared, host);
+        self.advance_asking(shared, host);
         self.each_target(shared, |window, shared, id| window.work(shared, host, id));
     }
 
@@ -212,7 +261,7 @@ impl Window {
                 self.answer(shared, host, from, (seq, acked, request), result)
             }
             Message::Granted { recovered } => self.granted(shared, host, from, recovered),
-            Message::Discarded(what) => self.discarded(shared, host, from, what),
+            Message::Discarded { from: first } => self.discarded(shared, host, from, first),
             Message::Barrier { instance, round } => {
                 let known = self.barriers.arrive(instance, round);
                 self.advance_opening(shared, host);
@@ -277,6 +326,9 @@ impl Window {
         }
         if acked && seq > object.acked && seq <= object.issued {
             shared.outstanding -= seq - object.acked;
+            if !object.ready {
+                shared.waiting.sent -= seq - object.acked;
+            }
             object.acked = seq;
             if object.lock == LockState::Single {
                 self.single_done(shared, id);
@@ -294,13 +346,15 @@ impl Window {
         recovered: Option<u32>,
     ) -> bool {
         let Some(id) = self.table.target(&shared.pools, from) else {
-            return self.all.as_mut().is_some_and(|all| all.granted(from));
+            return self.ask_granted(shared, host, from, recovered)
+                || self.all.as_mut().is_some_and(|all| all.granted(from));
         };
-        let object = &mut shared.pools.targets[id];
-        if object.lock != LockState::Asked {
+        if shared.pools.targets[id].lock != LockState::Asked {
             return false;
         }
-        object.lock = LockState::Granted;
+        shared.pools.targets[id].lock = LockState::Granted;
+        self.note_ready(shared, id);
+        let object = &mut shared.pools.targets[id];
         // Grants of a lock-all epoch tell nobody.
         let lost = recovered.filter(|_| self.all.is_none());
         self.recovered.extend(lost.map(|lost| (from, lost)));
@@ -318,18 +372,30 @@ impl Window {
         shared: &mut Shared,
         host: &mut H,
         from: u32,
-        what: Discarded,
+        first: u64,
     ) -> bool {
         let Some(id) = self.table.target(&shared.pools, from) else {
-            let retry = shared.tick + 1;
-            self.again = true;
-            return self.all.as_mut().is_some_and(|all| all.discarded(from, retry));
+            // Nothing was sent after it: its word is that it stands in line.
+            return self.is_asking(from) || self.all.as_ref().is_some_and(|all| all.asks(from));
         };
-        if !self.take_back(shared, id, what) {
+        if !self.take_back(shared, id, first) {
             return false;
         }
         self.work(shared, host, id);
         true
+    }
+
+    /// Whether an answer of `rank` is waited for.
+    pub fn misses_answer(&self, shared: &Shared, rank: u32) -> bool {
+        let waits = |id: Id| {
+            let object = &shared.pools.targets[id];
+            let asked = matches!(object.lock, LockState::Asked | LockState::Single);
+            asked || object.closing.is_some() || !object.remote_complete()
+        };
+        self.table.target(&shared.pools, rank).is_some_and(waits)
+            || self.is_asking(rank)
+            || self.all.as_ref().is_some_and(|all| all.asks(rank))
+            || shared.pools.awaits(self.id, rank)
     }
 
     /// The first rank known to be dead.
@@ -356,6 +422,7 @@ impl Window {
             all.bury(rank);
         }
         self.bury_exposure(rank);
+        self.bury_asking(shared, rank);
         if self.fence.open {
             // No fence of this team can end any more, so what waits for one is in the way.
             self.fail(shared, host, None);
@@ -371,11 +438,12 @@ impl Window {
         let Some(trouble) = trouble else { return };
         let mut lost: Vec<u32> = rank.into_iter().collect();
         let collective = self.access.is_none();
-        self.each_target(shared, |_, shared, id| {
+        self.each_target(shared, |window, shared, id| {
             let object = &mut shared.pools.targets[id];
             let of_fence = object.lock == LockState::Collective && collective;
             if rank.is_none() && of_fence && object.issued > 0 {
                 (object.closing, object.told, object.evict) = (None, false, true);
+                window.set_ready(shared, id);
             } else if rank.is_none() && of_fence {
                 lost.push(object.rank);
             }
@@ -431,7 +499,7 @@ impl Window {
                 host.failed(token, Trouble::Misuse("the window was freed"));
             }
         }
-        shared.locks -= self.locks;
+        shared.locks -= self.locks + u32::from(self.all.as_ref().is_some_and(LockAll::locks));
         shared.outstanding -= self.all.as_ref().map_or(0, |all| all.under_way);
         shared.forget(self.id);
     }

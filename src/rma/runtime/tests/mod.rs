@@ -7,3 +7,4 @@ mod programs;
 mod protocol;
 mod random;
 mod scale;
+mod threads;

@@ -50,7 +50,7 @@ impl Packet {
             Message::Control { seq, riders } => (Message::Control { seq, riders }, &[]),
             Message::Lock { kind, all } => (Message::Lock { kind, all }, &[]),
             Message::Granted { recovered } => (Message::Granted { recovered }, &[]),
-            Message::Discarded(what) => (Message::Discarded(what), &[]),
+            Message::Discarded { from } => (Message::Discarded { from }, &[]),
             Message::Barrier { instance, round } => (Message::Barrier { instance, round }, &[]),
             Message::Post { number } => (Message::Post { number }, &[]),
             Message::GaveUp { number, died } => (Message::GaveUp { number, died }, &[]),
@@ -170,6 +170,8 @@ pub struct Net {
     pub asleep: Vec<bool>,
     /// Operations may be dropped by those who give up.
     pub dropping: bool,
+    /// One operation in so many cannot be performed at once; 0 for none.
+    pub busy: u64,
     longest: usize,
 }
 
@@ -190,6 +192,7 @@ impl Net {
             sent: [0; 2],
             asleep: vec![false; ranks],
             dropping: false,
+            busy: 0,
             longest: 0,
         }
     }
@@ -268,8 +271,11 @@ impl Host for Port<'_> {
         origin: u32,
         body: &[u8],
         answer: &mut Vec<u8>,
-    ) -> Result<(), Fault> {
+    ) -> Poll<Result<(), Fault>> {
         let body = Body::parse(body);
+        if self.net.busy > 0 && self.net.dice.one_in(self.net.busy) {
+            return Poll::Pending;
+        }
         self.net.part(self.rank, window);
         self.net.check_epoch(self.rank, origin, window, &body);
         let dropping = self.net.dropping;
@@ -287,9 +293,11 @@ impl Host for Port<'_> {
                 answer.extend(before.to_le_bytes());
             }
             Action::Get => answer.extend(before.to_le_bytes()),
-            Action::Fail => return Err(Fault { code: 7, details: [body.serial, 0, 0] }),
+            Action::Fail => {
+                return Poll::Ready(Err(Fault { code: 7, details: [body.serial, 0, 0] }));
+            }
         }
-        Ok(())
+        Poll::Ready(Ok(()))
     }
 
     fn data(&mut self, token: u64, data: &[u8]) {
@@ -537,6 +545,8 @@ impl World {
             assert_eq!(engine.outstanding(), 0);
             // Messages of the dead may come after the news of their death.
             assert!(deaths || engine.counters().strays == 0, "{rank}: {:?}", engine.counters());
+            assert_eq!(engine.shared.waiting, Default::default(), "rank {rank}");
+            assert_eq!((engine.shared.locks, engine.shared.open), (0, None), "rank {rank}");
             let bounds = engine.limits();
             let counters = engine.counters();
             assert!(counters.most_targets <= bounds.targets as u64);

@@ -69,7 +69,7 @@ pub fn limits(dice: &mut Dice, tiny: bool) -> Limits {
     Limits {
         targets: pick(dice, &[1, 2, 3, 256]),
         origins: pick(dice, &[1, 2, 128]),
-        operations: pick(dice, &[2, 3, 5, 1024]),
+        operations: pick(dice, &[2, 3, 5, 6, 9, 1024]),
         small: 64,
         outstanding: pick(dice, &[1, 2, 7, 256]),
         slots: pick(dice, &[1, 3, 64]),

@@ -45,6 +45,7 @@ impl Run {
         world.net.fenced = vec![FENCED];
         world.net.exposed = vec![EXPOSED];
         world.net.dropping = deaths;
+        world.net.busy = pick(&mut dice, &[0, 0, 2, 30]);
         let runner = |calls: Vec<Call>| Runner { calls: calls.into(), ..Runner::default() };
         let runners = programs.into_iter().map(runner).collect();
         Run { world, runners, completed: HashMap::new(), started: HashMap::new(), deaths, seed }
@@ -382,8 +383,7 @@ impl Seen {
             sum.drains += c.drains;
             sum.speculated += c.speculated;
             sum.operations_discarded += c.operations_discarded;
-            sum.queries_discarded += c.queries_discarded;
-            sum.retries += c.retries;
+            sum.queries_crowded += c.queries_crowded;
             sum.wide_switches += c.wide_switches;
             sum.single_messages += c.single_messages;
             sum.piggybacked += c.piggybacked;
@@ -398,8 +398,7 @@ impl Seen {
             ("drains", sum.drains),
             ("speculated", sum.speculated),
             ("operations_discarded", sum.operations_discarded),
-            ("queries_discarded", sum.queries_discarded),
-            ("retries", sum.retries),
+            ("queries_crowded", sum.queries_crowded),
             ("wide_switches", sum.wide_switches),
             ("single_messages", sum.single_messages),
             ("piggybacked", sum.piggybacked),
