@@ -237,6 +237,9 @@ impl Domain {
             unsafe { self.locked(&kinds, rest) };
             drop(guard);
             done = end;
+            if count == 1 && kinds.native.is_some() {
+                self.weigh(cost::NATIVE as i32 - cost::LOCK);
+            }
         }
         Ok(done)
     }

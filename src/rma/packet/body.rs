@@ -80,12 +80,12 @@ impl Head {
             Action::CompareSwap => (4, Op::Replace),
         };
         let kind = self.kind.map_or(0, |kind| kind as u8);
+        let mut head = [0; HEADER];
+        head[..5].copy_from_slice(&[VERSION, action, op as u8, kind, form]);
+        head[8..12].copy_from_slice(&self.element.to_le_bytes());
+        head[16..24].copy_from_slice(&self.at.to_le_bytes());
         out.clear();
-        out.extend_from_slice(&[VERSION, action, op as u8, kind, form, 0, 0, 0]);
-        out.extend_from_slice(&self.element.to_le_bytes());
-        out.extend_from_slice(&[0; 4]);
-        out.extend_from_slice(&self.at.to_le_bytes());
-        out.extend_from_slice(&[0; 8]);
+        out.extend_from_slice(&head);
     }
 
     /// Fills in the length of the shape, which has been appended to `out`, and the bytes.

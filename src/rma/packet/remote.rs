@@ -18,6 +18,7 @@ use crate::rma::info::Info;
 use crate::rma::remote::{Landing, Locking, Operation, OwnPart, Remote, Ticket};
 use crate::rma::runtime::{Engine, FenceFlags, LockKind, Trouble, WindowId};
 use crate::shm::node::Node;
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::sync::{Arc, OnceLock};
 use std::task::{Poll, Waker};
@@ -207,17 +208,18 @@ impl Packets {
     fn fetch(&self, operation: &Operation<'_>, cutter: &mut Cutter<'_>) -> Result<()> {
         let Landing::Here(memory) = operation.landing else { return Ok(()) };
         let mut under_way = UnderWay { packets: self, units: VecDeque::new() };
-        let mut body = Vec::with_capacity(MOST_BODY.min(operation.bytes + 128));
+        let mut body = Body::new();
+        let body = &mut body.0;
         let mut more = true;
         loop {
             while more && under_way.units.len() < IN_FLIGHT {
-                let Some(cut) = cutter.next(&mut body)? else {
+                let Some(cut) = cutter.next(body)? else {
                     more = false;
                     break;
                 };
                 let token = self.agent.enter()?.world.claim();
                 under_way.units.push_back((token, cut));
-                self.issue(operation, &body, Some(token))?;
+                self.issue(operation, body, Some(token))?;
             }
             let Some(&(token, cut)) = under_way.units.front() else { return Ok(()) };
             self.hurry(operation.target)?;
@@ -270,6 +272,27 @@ impl Drop for Packets {
     }
 }
 
+thread_local! {
+    /// Memory for the unit that a thread is about to give, from one call to the next.
+    static SPARE: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+}
+
+/// A unit that is being made. A call within a call makes its own.
+struct Body(Vec<u8>);
+
+impl Body {
+    fn new() -> Body {
+        // A thread that ends may have none any more.
+        Body(SPARE.try_with(Cell::take).unwrap_or_default())
+    }
+}
+
+impl Drop for Body {
+    fn drop(&mut self) {
+        let _ = SPARE.try_with(|spare| spare.set(std::mem::take(&mut self.0)));
+    }
+}
+
 /// Units whose answers are on their way; those that nobody will take are forgotten.
 struct UnderWay<'p> {
     packets: &'p Packets,
@@ -291,9 +314,9 @@ impl Remote for Packets {
             Landing::Here(_) => self.fetch(operation, &mut cutter).map(|()| None),
             Landing::Later => self.begin(operation, &mut cutter).map(Some),
             Landing::Nothing => {
-                let mut body = Vec::with_capacity(MOST_BODY.min(operation.bytes + 128));
-                while cutter.next(&mut body)?.is_some() {
-                    self.issue(operation, &body, None)?;
+                let mut body = Body::new();
+                while cutter.next(&mut body.0)?.is_some() {
+                    self.issue(operation, &body.0, None)?;
                 }
                 Ok(None)
             }

@@ -139,13 +139,16 @@ impl Packet<'_> {
                 (GAVE_UP, Head { code, seq, ..Head::default() }, &[])
             }
         };
+        let mut bytes = [0; HEADER];
+        bytes[0] = VERSION;
+        bytes[1] = head.flags;
+        bytes[2..4].copy_from_slice(&head.code.to_le_bytes());
+        bytes[4..8].copy_from_slice(&self.from.to_le_bytes());
+        bytes[8..16].copy_from_slice(&self.window.0.to_le_bytes());
+        bytes[16..24].copy_from_slice(&head.seq.to_le_bytes());
+        bytes[24..32].copy_from_slice(&head.request.to_le_bytes());
         out.clear();
-        out.extend_from_slice(&[VERSION, head.flags]);
-        out.extend_from_slice(&head.code.to_le_bytes());
-        out.extend_from_slice(&self.from.to_le_bytes());
-        out.extend_from_slice(&self.window.0.to_le_bytes());
-        out.extend_from_slice(&head.seq.to_le_bytes());
-        out.extend_from_slice(&head.request.to_le_bytes());
+        out.extend_from_slice(&bytes);
         out.extend_from_slice(tail);
         kind
     }

@@ -12,7 +12,7 @@ use crate::rma::accumulate::Domain;
 use crate::rma::block::WindowBlock;
 use crate::rma::foreign::{FIRST, Foreign};
 use crate::rma::remote::OwnPart;
-use crate::rma::runtime::{Class, Fault, Host, Message, Sent, Trouble, WindowId};
+use crate::rma::runtime::{Class, Fault, Host, Message, Numbered, Sent, Trouble, WindowId};
 use crate::shm::node::Node;
 use std::any::Any;
 use std::collections::{HashMap, HashSet};
@@ -52,7 +52,7 @@ pub(super) struct Site {
     /// Who performs operations that are not one-sided ones.
     pub foreign: Option<Arc<dyn Foreign>>,
     /// What stopped half-way, by origin: its operations come one after the other.
-    pub halves: HashMap<u32, Half>,
+    pub halves: Numbered<u32, Half>,
     /// Members that are gone and that the engine knows to be.
     pub buried: HashSet<u32>,
     /// Members that have dropped the window, and until when they are borne with.
@@ -89,13 +89,13 @@ struct Gathering {
 pub(super) struct World {
     requests: Outlet,
     replies: Outlet,
-    pub sites: HashMap<WindowId, Site>,
+    pub sites: Numbered<WindowId, Site>,
     /// Shared with the windows' calls.
     pub distrust: Arc<Distrust>,
     /// The [`Site::foreign`] of those sites that have one, to be asked after each look.
     pub foreigners: Vec<(WindowId, Arc<dyn Foreign>)>,
-    claims: HashMap<u64, Claim>,
-    gatherings: HashMap<u64, Gathering>,
+    claims: Numbered<u64, Claim>,
+    gatherings: Numbered<u64, Gathering>,
     next: u64,
     packet: Vec<u8>,
     /// Futures to wake once the lock is released.
@@ -111,11 +111,11 @@ impl World {
         World {
             requests,
             replies,
-            sites: HashMap::new(),
+            sites: Numbered::default(),
             distrust: Arc::default(),
             foreigners: Vec::new(),
-            claims: HashMap::new(),
-            gatherings: HashMap::new(),
+            claims: Numbered::default(),
+            gatherings: Numbered::default(),
             next: 0,
             packet: Vec::new(),
             wake: Vec::new(),
@@ -310,7 +310,8 @@ impl Host for Around<'_> {
             return Poll::Ready(foreign.arrived(Rank(origin), body));
         }
         let me = site.team.rank();
-        let mut half = match site.halves.remove(&origin) {
+        let half = if site.halves.is_empty() { None } else { site.halves.remove(&origin) };
+        let mut half = match half {
             Some(half) if !half.again.passed() => {
                 site.halves.insert(origin, half);
                 return Poll::Pending;

@@ -4,12 +4,13 @@ use super::counters::Counters;
 use super::fence::FenceFlags;
 use super::give::Given;
 use super::host::{Host, Sent};
+use super::keys::Numbered;
 use super::limits::Limits;
 use super::message::{Class, Message, WindowId};
 use super::shared::{Open, Shared};
 use super::window::Window;
 use super::{Handled, LockKind, Trouble};
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::task::Poll;
 
 /// One-sided operations of one process on all its packet windows.
@@ -25,7 +26,7 @@ use std::task::Poll;
 #[derive(Debug)]
 pub struct Engine {
     pub(super) shared: Shared,
-    pub(super) windows: HashMap<WindowId, Window>,
+    pub(super) windows: Numbered<WindowId, Window>,
     /// Windows with work that no message will announce (paper 001 §3.4.5). The others are
     /// inactive.
     pub(super) active: VecDeque<WindowId>,
@@ -39,7 +40,7 @@ impl Engine {
     /// Takes all the memory that its pools will ever have.
     pub fn new(limits: Limits) -> Engine {
         let shared = Shared::new(limits.usable());
-        Engine { shared, windows: HashMap::new(), active: VecDeque::new() }
+        Engine { shared, windows: Numbered::default(), active: VecDeque::new() }
     }
 
     /// Makes a window known, before any member can send messages about it.

@@ -15,6 +15,7 @@ mod fence;
 mod give;
 mod host;
 mod issue;
+mod keys;
 mod limits;
 mod message;
 mod passive;
@@ -35,6 +36,7 @@ pub use counters::Counters;
 pub use engine::Engine;
 pub use fence::FenceFlags;
 pub use host::{Host, Sent};
+pub use keys::Numbered;
 #[cfg(test)]
 pub use limits::Issuing;
 pub use limits::Limits;

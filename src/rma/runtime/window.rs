@@ -390,7 +390,8 @@ impl Window {
         let waits = |id: Id| {
             let object = &shared.pools.targets[id];
             let asked = matches!(object.lock, LockState::Asked | LockState::Single);
-            asked || object.closing.is_some() || !object.remote_complete()
+            // One that is closed is only to be noticed by the call that closes it.
+            !object.closed() && (asked || object.closing.is_some() || !object.remote_complete())
         };
         self.table.target(&shared.pools, rank).is_some_and(waits)
             || self.is_asking(rank)
