@@ -48,14 +48,14 @@ use std::time::Duration;
 
 /// Bytes of a part that one lock protects: worked through in about a µs, a hundred times what its
 /// lock costs.
-const STRIPE: usize = 16 << 10;
+pub(super) const STRIPE: usize = 16 << 10;
 /// Up to so many elements are updated in one section before anything else is considered.
 const FEW: usize = 4;
 /// Elements updated natively in one section: some µs at most, for others may wait for its end.
 const SECTION: usize = 256;
 
 /// ns that updates cost, roughly: only their ratios and the order of magnitude matter.
-mod cost {
+pub(super) mod cost {
     /// A native update of an element.
     pub const NATIVE: usize = 5;
     /// A plain one: 8 of them.
@@ -91,9 +91,9 @@ unsafe impl Sync for Domain {}
 
 /// How elements of a kind are updated.
 pub(super) struct Kinds {
-    size: usize,
+    pub(super) size: usize,
     /// None if there is no native way.
-    native: Option<unsafe fn(Run)>,
+    pub(super) native: Option<unsafe fn(Run)>,
     teeth: unsafe fn(Run, usize, isize),
     plain: unsafe fn(Run),
 }
@@ -107,7 +107,7 @@ impl Kinds {
     }
 }
 
-fn kinds(kind: Kind) -> Kinds {
+pub(super) fn kinds(kind: Kind) -> Kinds {
     match kind {
         Kind::U8 => Kinds::of::<u8>(),
         Kind::U16 => Kinds::of::<u16>(),
@@ -184,64 +184,6 @@ impl Domain {
         check_kind_aligned(kind, at)?;
         // SAFETY: the caller's.
         unsafe { self.run(part, &kinds(kind), Run { op, at, from, count, result }) }
-    }
-
-    /// As [`Domain::update`], in order, as far as the locks are to be had: returns how many elements
-    /// are updated. The rest is for another call.
-    ///
-    /// # Errors
-    /// As for [`Domain::update`].
-    ///
-    /// # Safety
-    /// As for [`Domain::update`].
-    #[expect(clippy::too_many_arguments, reason = "an operation has that many operands")]
-    pub unsafe fn update_some(
-        &self,
-        part: Rank,
-        kind: Kind,
-        op: Op,
-        at: *mut u8,
-        count: usize,
-        from: *const u8,
-        result: Option<*mut u8>,
-    ) -> Result<usize> {
-        check_kind_aligned(kind, at)?;
-        let (kinds, run) = (kinds(kind), Run { op, at, from, count, result });
-        // SAFETY: the caller's.
-        if unsafe { self.at_once(&kinds, run) } {
-            return Ok(count);
-        }
-        let mut done = 0;
-        while done < count {
-            let stripe = (self.offset(at.addr()) + done * kinds.size) / STRIPE;
-            let end = ((stripe + 1) * STRIPE - self.offset(at.addr())).div_ceil(kinds.size);
-            let end = end.min(count);
-            // SAFETY: done < end <= count.
-            let here = unsafe { run.slice(kinds.size, done, end - done) };
-            // SAFETY: the caller's.
-            let rest = unsafe { self.natively_first(&kinds, here) };
-            done = end - rest.count;
-            if rest.count == 0 {
-                continue;
-            }
-            let stripe = self.stripe(part, rest.at.addr());
-            let guard = match self.try_lock(stripe) {
-                Some(guard) => guard,
-                None => match self.lock(stripe, kinds.native.is_some()) {
-                    Ok(guard) => guard,
-                    Err(Error::TimedOut { .. }) => return Ok(done),
-                    Err(error) => return Err(error),
-                },
-            };
-            // SAFETY: the caller's; the lock is held.
-            unsafe { self.locked(&kinds, rest) };
-            drop(guard);
-            done = end;
-            if count == 1 && kinds.native.is_some() {
-                self.weigh(cost::NATIVE as i32 - cost::LOCK);
-            }
-        }
-        Ok(done)
     }
 
     /// As [`Domain::update`] without a result, of several runs at equal distances, the first of
@@ -396,11 +338,11 @@ impl Domain {
     /// bits, so private memory (of which only its owner updates anything) gets numbers of its own
     /// on the other side of the segment, and no run wraps around.
     #[inline(always)]
-    fn offset(&self, addr: usize) -> usize {
+    pub(super) fn offset(&self, addr: usize) -> usize {
         addr.wrapping_sub(self.base) & ((1 << 48) - 1)
     }
 
-    fn stripe(&self, part: Rank, addr: usize) -> &Stripe {
+    pub(super) fn stripe(&self, part: Rank, addr: usize) -> &Stripe {
         let index = self.offset(addr) / STRIPE;
         // Origins begin at stripes that are often a power of two apart: those must not share locks.
         let index = index.wrapping_add((index >> 5).wrapping_mul(7));
@@ -408,13 +350,17 @@ impl Domain {
         unsafe { self.stripes.get(part.0, index) }
     }
 
-    fn try_lock<'a>(&'a self, stripe: &'a Stripe) -> Option<LockGuard<'a, Node>> {
+    pub(super) fn try_lock<'a>(&'a self, stripe: &'a Stripe) -> Option<LockGuard<'a, Node>> {
         stripe.lock.lock_if_free(&**self.team.node())
     }
 
     /// Waits for a lock. That its last holder died changes nothing if it left whole elements.
     #[cold]
-    fn lock<'a>(&'a self, stripe: &'a Stripe, native: bool) -> Result<LockGuard<'a, Node>> {
+    pub(super) fn lock<'a>(
+        &'a self,
+        stripe: &'a Stripe,
+        native: bool,
+    ) -> Result<LockGuard<'a, Node>> {
         let node = &**self.team.node();
         let deadline = self.patience.map_or_else(|| self.team.deadline(), Deadline::after);
         let guard = stripe.lock.lock(node, deadline)?;
@@ -448,7 +394,7 @@ impl Domain {
     ///
     /// # Safety
     /// As for [`Domain::update`].
-    unsafe fn at_once(&self, kinds: &Kinds, run: Run) -> bool {
+    pub(super) unsafe fn at_once(&self, kinds: &Kinds, run: Run) -> bool {
         let Some(native) = kinds.native else { return false };
         // SAFETY: the caller's.
         let update = || unsafe { native(run) };
@@ -540,7 +486,7 @@ impl Domain {
     ///
     /// # Safety
     /// As for [`Domain::update`].
-    unsafe fn natively_first(&self, kinds: &Kinds, mut run: Run) -> Run {
+    pub(super) unsafe fn natively_first(&self, kinds: &Kinds, mut run: Run) -> Run {
         let Some(native) = kinds.native else { return run };
         while run.count > 0 && self.near.bias().is_native() {
             let now = run.count.min(SECTION);
@@ -561,7 +507,7 @@ impl Domain {
     ///
     /// # Safety
     /// As for [`Domain::update`].
-    unsafe fn locked(&self, kinds: &Kinds, run: Run) {
+    pub(super) unsafe fn locked(&self, kinds: &Kinds, run: Run) {
         let Some(native) = kinds.native else {
             // SAFETY: the caller's; elements without a native way are updated under locks only.
             unsafe { (kinds.plain)(run) };
@@ -585,7 +531,7 @@ impl Domain {
 
     /// Adds to the balance what native updates lose (or locks, if negative), and changes the way
     /// once it is enough.
-    fn weigh(&self, loss: i32) {
+    pub(super) fn weigh(&self, loss: i32) {
         let way = self.near.bias().way();
         let balance = self.balance.load(Ordering::Relaxed).saturating_add(loss);
         // What speaks for the present way cannot be saved up.
@@ -648,7 +594,7 @@ pub(super) fn check_aligned<T: Element>(at: *mut T) -> Result<()> {
     check_kind_aligned(T::KIND, at.cast())
 }
 
-fn check_kind_aligned(kind: Kind, at: *mut u8) -> Result<()> {
+pub(super) fn check_kind_aligned(kind: Kind, at: *mut u8) -> Result<()> {
     // Of pairs under a lock no more is asked than of their halves.
     let align = kind.align();
     if at.addr().is_multiple_of(align) { Ok(()) } else { Err(misaligned(kind, align)) }

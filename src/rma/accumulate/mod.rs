@@ -1,5 +1,6 @@
 //! Updates of elements in windows: one atomic domain for all origins and the target itself.
 
+mod bounded;
 pub(crate) mod domain;
 pub mod element;
 mod kernel;
