@@ -4,8 +4,25 @@ use super::domain::{Domain, STRIPE, check_kind_aligned, cost, kinds};
 use super::element::Run;
 use crate::base::{Error, Rank, Result};
 use crate::layout::{Kind, Op};
+#[cfg(test)]
+use crate::shm::{lock::LockGuard, node::Node};
+use std::time::Duration;
 
 impl Domain {
+    /// One for a caller that keeps others waiting: for the lock of a stripe it waits so long only,
+    /// then [`Domain::update_some`] stops and [`Domain::update_if_equal`] fails with
+    /// [`Error::TimedOut`].
+    pub fn with_patience(mut self, patience: Duration) -> Domain {
+        self.patience = Some(patience);
+        self
+    }
+
+    /// Holds the lock of the stripe at an address of a part, as who is at work there does.
+    #[cfg(test)]
+    pub fn hold(&self, part: Rank, at: *const u8) -> LockGuard<'_, Node> {
+        self.lock(self.stripe(part, at.addr()), true).unwrap()
+    }
+
     /// As [`Domain::update`], in order, as far as the locks are to be had: returns how many elements
     /// are updated. The rest is for another call.
     ///

@@ -81,7 +81,7 @@ pub(crate) struct Domain {
     balance: AtomicI32,
     turn_after: i32,
     /// How long to wait for the lock of a stripe; none: as long as the team waits.
-    patience: Option<Duration>,
+    pub(super) patience: Option<Duration>,
 }
 
 // SAFETY: what its pointers lead to are atomics of the window's block, which lives as long as it.
@@ -142,14 +142,6 @@ impl Domain {
             turn_after: node.turn_after() as i32,
             patience: None,
         }
-    }
-
-    /// One for a caller that keeps others waiting: for the lock of a stripe it waits so long only,
-    /// then [`Domain::update_some`] stops and [`Domain::update_if_equal`] fails with
-    /// [`Error::TimedOut`].
-    pub fn with_patience(mut self, patience: Duration) -> Domain {
-        self.patience = Some(patience);
-        self
     }
 
     /// What updates look at first, to be kept where they begin.
@@ -548,12 +540,6 @@ impl Domain {
         if enough {
             self.near.bias().turn(to, || self.outwait());
         }
-    }
-
-    /// Holds the lock of the stripe at an address of a part, as who is at work there does.
-    #[cfg(test)]
-    pub fn hold(&self, part: Rank, at: *const u8) -> LockGuard<'_, Node> {
-        self.lock(self.stripe(part, at.addr()), true).unwrap()
     }
 
     #[cfg(test)]

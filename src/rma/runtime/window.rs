@@ -288,6 +288,10 @@ impl Window {
         (seq, acked, request): (u64, bool, Option<RequestId>),
         result: Result<&[u8], Fault>,
     ) -> bool {
+        if self.dead.contains(from) {
+            // Of one that lives, but dropped the window: what was under way has been told.
+            return true;
+        }
         let mut known = true;
         let mut trouble = result.err().map(|fault| Trouble::Remote(from, fault));
         if let Some(request) = request {
