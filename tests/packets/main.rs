@@ -2,6 +2,7 @@
 //! die, and memory that stays flat. Ranks are processes; each case is a job of its own, so that
 //! it can have settings of its own. A filter on the command line selects cases by name.
 
+mod messages;
 #[path = "../support/mod.rs"]
 mod support;
 mod work;
@@ -45,6 +46,15 @@ const CASES: &[Case] = &[
     Case { name: "many_threads", ranks: 2, settings: &[], killed: &[] },
     Case { name: "window_dropped_under_fire", ranks: 3, settings: &[], killed: &[] },
     Case { name: "target_dies_under_fire", ranks: 4, settings: &[], killed: &[1] },
+    Case { name: "groups_end_after_a_death", ranks: 3, settings: &[], killed: &[2] },
+    Case { name: "groups_end_after_a_death", ranks: 3, settings: &[CALLS], killed: &[2] },
+    Case { name: "fences_end_after_a_death", ranks: 3, settings: &[], killed: &[2] },
+    Case {
+        name: "fences_end_after_a_death",
+        ranks: 3,
+        settings: &[("HITHER_RMA_REDUCE_TEAMS", "0")],
+        killed: &[2],
+    },
     Case { name: "futures_let_windows_go", ranks: 2, settings: &[], killed: &[] },
     Case { name: "windows_come_and_go", ranks: 3, settings: &[], killed: &[] },
     Case { name: "settings_differ", ranks: 3, settings: &[], killed: &[] },

@@ -1,5 +1,6 @@
 //! What the ranks of the cases do.
 
+use super::messages;
 use hither::rma::{Assertions, Request};
 use hither::{Error, Job, Op, Rank, Result, Window};
 use std::pin::Pin;
@@ -22,6 +23,8 @@ pub fn rank(name: &str) {
         "many_threads" => many_threads(&job),
         "window_dropped_under_fire" => window_dropped_under_fire(&job),
         "target_dies_under_fire" => target_dies_under_fire(&job),
+        "groups_end_after_a_death" => messages::groups_end_after_a_death(&job),
+        "fences_end_after_a_death" => messages::fences_end_after_a_death(&job),
         "futures_let_windows_go" => futures_let_windows_go(&job),
         "windows_come_and_go" => windows_come_and_go(&job),
         "settings_differ" => settings_differ(&job),
@@ -29,7 +32,7 @@ pub fn rank(name: &str) {
         other => panic!("no case {other}"),
     };
     done.unwrap_or_else(|e| panic!("{name}, rank {me}: {e}"));
-    if name != "target_dies_under_fire" {
+    if !name.contains("_die") && !name.contains("_death") {
         job.finish().expect("leaving the job");
     }
     println!("well");
