@@ -42,6 +42,22 @@ pub trait Handles<T>: sealed::Sealed + 'static {
     type Answer: Send + 'static;
     #[doc(hidden)]
     fn parts(&self) -> Parts<'_>;
+    /// Runs a message of one segment without layouts, if that can be done here and now; false, and
+    /// nothing has happened, if it cannot.
+    #[doc(hidden)]
+    fn run_here(
+        &self,
+        _epoch: &Epoch<'_, T>,
+        _target: Rank,
+        _persistent: &Range<usize>,
+        _input: &[Self::Input],
+        _output: &mut [Self::Output],
+    ) -> Result<bool>
+    where
+        T: Datum,
+    {
+        Ok(false)
+    }
     #[doc(hidden)]
     fn answer(output: Vec<Self::Output>, counts: Vec<usize>, each: usize) -> Self::Answer;
 }
@@ -60,6 +76,18 @@ impl<T: Datum, I: Datum, O: Datum> Handles<T> for Handler<T, I, O> {
     type Answer = Vec<O>;
     fn parts(&self) -> Parts<'_> {
         Parts(&self.entry)
+    }
+    // Once for all forms, while `Epoch::am` has it in line.
+    #[inline(never)]
+    fn run_here(
+        &self,
+        epoch: &Epoch<'_, T>,
+        target: Rank,
+        persistent: &Range<usize>,
+        input: &[I],
+        output: &mut [O],
+    ) -> Result<bool> {
+        epoch.am_here(self, target, persistent, input, output)
     }
     fn answer(output: Vec<O>, _: Vec<usize>, _: usize) -> Vec<O> {
         output
@@ -108,10 +136,13 @@ impl<O> VectorOutput<O> {
 #[must_use = "a message is sent by run, post or request"]
 pub struct Message<'m, T, H: Handles<T>> {
     epoch: &'m Epoch<'m, T>,
+    handler: &'m H,
     entry: &'m Arc<Entry>,
     target: Rank,
     segments: usize,
     displacement: usize,
+    /// The elements of the persistent part, if they follow each other.
+    range: Option<Range<usize>>,
     persistent: Shape<'m>,
     input: &'m [H::Input],
     input_segment: Option<Shape<'m>>,
@@ -123,20 +154,22 @@ pub struct Message<'m, T, H: Handles<T>> {
     placement: Placement,
     /// What is wrong with it already.
     refused: Option<Error>,
-    _handler: PhantomData<fn(H)>,
 }
 
 impl<T: Datum> Epoch<'_, T> {
     /// Begins to describe a message for `handler` on `target`'s part. Nothing happens before it
     /// is sent.
+    #[inline]
     pub fn message<'m, H: Handles<T>>(&'m self, handler: &'m H, target: Rank) -> Message<'m, T, H> {
         let Parts(entry) = handler.parts();
         Message {
             epoch: self,
+            handler,
             entry,
             target,
             segments: 1,
             displacement: 0,
+            range: Some(0..0),
             persistent: entry.elements().0.times(0),
             input: &[],
             input_segment: None,
@@ -147,33 +180,35 @@ impl<T: Datum> Epoch<'_, T> {
             counts: None,
             placement: Placement::default(),
             refused: None,
-            _handler: PhantomData,
         }
     }
 }
 
 impl<'m, T: Datum, H: Handles<T>> Message<'m, T, H> {
     /// The handler works on these elements of the target's part.
+    #[inline]
     pub fn persistent(self, range: Range<usize>) -> Self {
         let Some(count) = range.end.checked_sub(range.start) else {
             return Message { refused: Some(backwards(range)), ..self };
         };
         let persistent = self.entry.elements().0.times(count);
-        Message { displacement: range.start, persistent, ..self }
+        Message { displacement: range.start, persistent, range: Some(range), ..self }
     }
 
     /// The handler works on the bytes of `shape` around displacement `start`. It gets a view from
     /// the first to the last element that the shape touches.
     pub fn persistent_layout(self, start: usize, shape: Shape<'m>) -> Self {
-        Message { displacement: start, persistent: shape, ..self }
+        Message { displacement: start, persistent: shape, range: None, ..self }
     }
 
     /// How many segments the message has; with none it calls no handler.
+    #[inline]
     pub fn segments(self, segments: usize) -> Self {
         Message { segments, ..self }
     }
 
     /// What the handler gets.
+    #[inline]
     pub fn input(self, input: &'m [H::Input]) -> Self {
         Message { input, ..self }
     }
@@ -207,15 +242,27 @@ impl<'m, T: Datum, H: Handles<T>> Message<'m, T, H> {
 
     /// Sends the message and waits until it has run: output and counts are there.
     ///
-    /// Cost on a mapped part: that of [`Epoch::am`], a few tens of nanoseconds for the checks, and
-    /// the copies of those sides whose layouts differ.
+    /// Cost on a mapped part: that of [`Epoch::am`]; with several segments, layouts or variable
+    /// output some hundred nanoseconds for the checks, and the copies of those sides whose layouts
+    /// differ.
     ///
     /// # Errors
     /// As for [`Epoch::am`]; [`Error::InvalidArgument`] if slices, segments and layouts do not go
     /// together. Before anything has run, but for what the handler does wrong: it has run for the
     /// segments before then, and may have for some of the others.
+    #[inline]
     pub fn run(mut self) -> Result<()> {
         let output: &'m mut [H::Output] = self.output.take().unwrap_or_default();
+        // Without output, handlers are to see from the shape that there is none.
+        if let Some(range) = self.plain().filter(|_| !output.is_empty())
+            && self.handler.run_here(self.epoch, self.target, range, self.input, output)?
+        {
+            return Ok(());
+        }
+        self.run_any(output)
+    }
+
+    fn run_any(mut self, output: &'m mut [H::Output]) -> Result<()> {
         let counts: Option<&'m mut [usize]> = self.counts.take();
         if let Some(counts) = &counts
             && counts.len() != self.segments
@@ -234,7 +281,12 @@ impl<'m, T: Datum, H: Handles<T>> Message<'m, T, H> {
     /// once. Output is not to be had.
     ///
     /// On a mapped part the message has run when this returns.
+    #[inline]
     pub fn post(self) -> Result<()> {
+        self.post_any()
+    }
+
+    fn post_any(self) -> Result<()> {
         self.no_output("post")?;
         self.send(0, std::ptr::dangling_mut(), None, Mode::Post).map(drop)
     }
@@ -269,6 +321,18 @@ impl<'m, T: Datum, H: Handles<T>> Message<'m, T, H> {
                 Ok(Request::going(Box::new(Awaited::<T, H> { pending, _types: PhantomData })))
             }
         }
+    }
+
+    /// The elements of the persistent part, if it is all as [`Epoch::am`] has it: one segment,
+    /// element after element.
+    #[inline]
+    fn plain(&self) -> Option<&Range<usize>> {
+        let segments = self.input_segment.is_some() || self.output_segment.is_some();
+        let entries = self.input_there.is_some() || self.output_there.is_some();
+        if segments || entries || self.segments != 1 || self.refused.is_some() {
+            return None;
+        }
+        self.range.as_ref()
     }
 
     /// `len` elements of output at `at`.

@@ -370,9 +370,29 @@ impl Credit {
         };
     }
 
-    /// Whether everything that was sent is done and nothing is asked for.
-    pub fn is_idle(&self) -> bool {
-        self.under_way == 0 && self.asked.is_none() && self.out.is_empty()
+    /// Units that were sent and are not done.
+    pub fn under_way(&self) -> u64 {
+        self.under_way
+    }
+
+    /// Whether there is something to tell.
+    pub fn has_outgoing(&self) -> bool {
+        !self.out.is_empty()
+    }
+
+    /// Whether nothing is asked for and nothing is to be told.
+    pub fn is_quiet(&self) -> bool {
+        self.asked.is_none() && self.out.is_empty()
+    }
+
+    /// The question with this ticket was never sent.
+    pub fn unasked(&mut self, ticket: u64) {
+        self.asked.take_if(|asked| asked.ticket == ticket);
+    }
+
+    /// The unit that should have given this space up was never sent.
+    pub fn unreleased(&mut self, space: u32) {
+        self.out.push_back(Request::Release { space });
     }
 }
 

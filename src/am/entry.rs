@@ -2,13 +2,16 @@
 //! has addresses and shapes: the origin on mapped memory, the target on what a packet brought.
 
 use super::call::RawCall;
-use crate::base::sync::{AtomicBool, Ordering};
+use crate::base::sync::{AtomicU64, Ordering};
 use crate::base::{Error, Rank, Result, reentry};
 use crate::layout::{Datum, Layout, Shape};
 use crate::rma::core::{Core, Handlers};
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+
+/// What a handler serves that is not registered any more: no window.
+pub(super) const NOWHERE: u64 = u64::MAX;
 
 /// Longest name of a type that is told to others.
 pub(super) const NAME: usize = 160;
@@ -28,7 +31,8 @@ pub(super) struct Type {
 pub(crate) struct Entry {
     pub(super) index: u32,
     pub(super) window: u64,
-    pub(super) registered: AtomicBool,
+    /// The same as long as it is registered, then [`NOWHERE`]: one load tells both.
+    pub(super) serves: AtomicU64,
     pub(super) vector: bool,
     pub(super) types: Option<[Type; 3]>,
     /// One element of persistent part, input and output; bytes for untyped handlers.
@@ -139,13 +143,19 @@ impl Entry {
         Error::invalid("an active message", format!("handler {}: {why}", self.index))
     }
 
+    /// Whether it has not been deregistered.
+    pub fn is_registered(&self) -> bool {
+        self.serves.load(Ordering::Acquire) != NOWHERE
+    }
+
     /// An error unless it is registered on the window, at present.
     #[inline]
     pub fn usable_on(&self, window: u64) -> Result<()> {
-        if self.window == window && self.registered.load(Ordering::Relaxed) {
-            return Ok(());
+        if self.serves.load(Ordering::Relaxed) == window {
+            Ok(())
+        } else {
+            Err(self.unusable(window))
         }
-        Err(self.unusable(window))
     }
 
     #[cold]

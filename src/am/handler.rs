@@ -12,8 +12,8 @@
 
 use super::away;
 use super::call::{Call, RawCall, VectorCall};
-use super::entry::{Entry, NAME, Type, UntypedRun};
-use crate::base::sync::{AtomicBool, Ordering};
+use super::entry::{Entry, NAME, NOWHERE, Type, UntypedRun};
+use crate::base::sync::{AtomicU64, Ordering};
 use crate::base::{Error, Rank, Result};
 use crate::layout::{Datum, Layout};
 use crate::rma::Window;
@@ -171,7 +171,7 @@ impl<T: Datum> Window<T> {
         });
         let entry = self.team().agree(DEREGISTER, found)?;
         self.core().detach_handler(index);
-        entry.registered.store(false, Ordering::Release);
+        entry.serves.store(NOWHERE, Ordering::Release);
         Ok(())
     }
 
@@ -185,9 +185,8 @@ impl<T: Datum> Window<T> {
         };
         self.same_step(REGISTER, step, index, new.types.as_ref())?;
         let New { vector, types, elements, typed, run } = new;
-        let (window, registered) = (self.id(), AtomicBool::new(true));
-        let entry =
-            Arc::new(Entry { index, window, registered, vector, types, elements, typed, run });
+        let (window, serves) = (self.id(), AtomicU64::new(self.id()));
+        let entry = Arc::new(Entry { index, window, serves, vector, types, elements, typed, run });
         let own = self.core().attach_handler(index, entry.clone());
         let kept = if !own {
             let why = format!("index {index} is taken on this window; use another");

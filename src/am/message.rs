@@ -39,16 +39,32 @@ impl<T: Datum> Epoch<'_, T> {
         input: &[I],
         output: &mut [O],
     ) -> Result<()> {
+        if self.am_here(handler, target, &persistent, input, output)? {
+            return Ok(());
+        }
+        self.am_away(handler, target, persistent, input, output)
+    }
+
+    /// [`Epoch::am`] on a part that is mapped; false, and nothing has happened, if it is not.
+    #[inline(always)]
+    pub(super) fn am_here<I: Datum, O: Datum>(
+        &self,
+        handler: &Handler<T, I, O>,
+        target: Rank,
+        persistent: &Range<usize>,
+        input: &[I],
+        output: &mut [O],
+    ) -> Result<bool> {
         let window = self.window();
         reentry::refuse_inside(WHAT)?;
         handler.entry.usable_on(window.id())?;
         self.admit(WHAT, target)?;
         let Some(len) = persistent.end.checked_sub(persistent.start) else {
-            return Err(backwards(persistent));
+            return Err(backwards(persistent.clone()));
         };
         let first = match window.place(WHAT, target, persistent.start, len)? {
             Place::Here(first) => first,
-            Place::Away(_) => return self.am_away(handler, target, persistent, input, output),
+            Place::Away(_) => return Ok(false),
         };
         window.check_alive(target, WHAT)?;
         // SAFETY: `locate` checked the range, which stays mapped as long as the window.
@@ -66,7 +82,8 @@ impl<T: Datum> Epoch<'_, T> {
         let concurrent = self.assertions().concurrent_am;
         // Made an error of outside of the turn: it is large.
         turn::take(window.core(), target, concurrent, || run(handler, call))?
-            .map_err(|payload| panicked(handler.entry.index(), target, payload))
+            .map_err(|payload| panicked(handler.entry.index(), target, payload))?;
+        Ok(true)
     }
 
     #[cold]

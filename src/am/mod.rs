@@ -11,6 +11,7 @@ mod body;
 mod buffers;
 mod builder;
 pub(crate) mod call;
+mod changes;
 mod credit;
 pub(crate) mod entry;
 mod extent;

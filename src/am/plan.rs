@@ -142,11 +142,15 @@ pub(crate) struct Plan<'m> {
 
 impl<'m> Segments<'m> {
     fn new(shape: Shape<'m>, segments: usize) -> Result<Segments<'m>> {
-        // The bounds of all of them, so that nothing overflows from here on.
-        times(shape, segments)?.true_bounds()?;
+        Ok(Segments::bounded(shape, segments)?.0)
+    }
+
+    /// Also tells the bounds of all of them, so that nothing overflows from here on.
+    fn bounded(shape: Shape<'m>, segments: usize) -> Result<(Segments<'m>, (isize, isize))> {
+        let bounds = times(shape, segments)?.true_bounds()?;
         let stride = if segments > 1 { times(shape, 1)?.layout.extent() } else { 0 };
         let stride = stride.saturating_mul(isize::try_from(shape.count).unwrap_or(isize::MAX));
-        Ok(Segments { shape, bytes: shape.size()?, stride })
+        Ok((Segments { shape, bytes: shape.size()?, stride }, bounds))
     }
 
     /// `count` segments as one shape: some of those that the plan was made for.
@@ -262,8 +266,7 @@ impl<'m> Plan<'m> {
 
 /// Checks the origin's side of a buffer.
 fn side<'m>(name: &str, given: &Given<'m>, segments: usize) -> Result<Side<'m>> {
-    let all = Segments::new(given.segment, segments)?;
-    let (lower, upper) = all.bounds(segments)?;
+    let (all, (lower, upper)) = Segments::bounded(given.segment, segments)?;
     if let Some(room) = given.room
         && (lower < 0 || upper.unsigned_abs() > room)
     {
@@ -283,6 +286,10 @@ fn opposite<'m>(
     entry: &'m Layout,
     segments: usize,
 ) -> Result<Segments<'m>> {
+    if std::ptr::eq(origin.shape.layout, entry) && origin.bytes > 0 {
+        let Segments { bytes, stride, .. } = *origin;
+        return Ok(Segments { shape: entry.times(origin.shape.count), bytes, stride });
+    }
     let kinds = (origin.shape.layout.kind(), entry.kind());
     if let (Some(here), Some(there)) = kinds
         && here != there

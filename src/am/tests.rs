@@ -141,7 +141,8 @@ impl World {
         }
         let origin = &mut self.origins[i];
         if origin.waiting.is_empty() {
-            if !origin.credit.is_idle() || !origin.up.is_empty() {
+            let idle = origin.credit.under_way() == 0 && origin.credit.is_quiet();
+            if !idle || !origin.up.is_empty() {
                 return false;
             }
             origin.credit.exclusive(false);

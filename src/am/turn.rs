@@ -56,7 +56,7 @@ pub(crate) fn take<R>(
     fence_after_rmw();
     sound(target, line.poison.load(Ordering::Relaxed))?;
     let done = work();
-    count(line);
+    count(core, line);
     drop(alone);
     fence_after_rmw();
     Ok(done)
@@ -80,7 +80,7 @@ fn in_line<R>(core: &Core, target: Rank, counts: bool, work: impl FnOnce() -> R)
     sound(target, line.poison.load(Ordering::Relaxed))?;
     let done = work();
     if counts {
-        count(line);
+        count(core, line);
     }
     drop(guard);
     fence_after_rmw();
@@ -103,11 +103,14 @@ impl Drop for Alone<'_> {
     }
 }
 
-/// Counts a turn. Changed by holders of the lock only, but for messages that take none.
+/// Counts a turn, where somebody may fetch the part to work on a copy of it. Changed by holders of
+/// the lock only, but for messages that take none.
 #[inline(always)]
-fn count(line: &PartLine) {
-    let version = line.version.load(Ordering::Relaxed);
-    line.version.store(version.wrapping_add(1), Ordering::Relaxed);
+fn count(core: &Core, line: &PartLine) {
+    if core.remote().is_some() {
+        let version = line.version.load(Ordering::Relaxed);
+        line.version.store(version.wrapping_add(1), Ordering::Relaxed);
+    }
 }
 
 /// An error if a part's poison says that it is.

@@ -111,6 +111,12 @@ impl Core {
         self.remote.as_ref()
     }
 
+    /// Identity of the window in the job while it lives.
+    #[inline]
+    pub fn id(&self) -> u64 {
+        self.block.at().0
+    }
+
     /// What updates of elements go through.
     pub fn updates(&self) -> Updates<'_> {
         Updates::new(self.domain.near(), &self.domain)

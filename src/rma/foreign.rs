@@ -11,12 +11,12 @@
 //! fences hold for them as for a put. What they bring about later comes back in notes, which need
 //! no epoch and are taken at once.
 //!
-//! **Locks.** `arrived`, `noted`, `refused`, `died` and `pump` are called with the engine's lock
-//! held: they neither block nor call what takes it; `idle` with or without it; `close`, `run_due`
-//! and `give_up` without it.
+//! **Locks.** `arrived`, `noted`, `refused`, `dropped`, `abandoned`, `died`, `give_up` and `pump` are called with
+//! the engine's lock held: they neither block nor call what takes it; `idle` and `awaited` with or
+//! without it; `close` and `run_due` without it.
 
 use super::runtime::{Fault, Sent};
-use crate::base::{Rank, Result};
+use crate::base::{Error, Rank, Result};
 use std::any::Any;
 use std::fmt::Debug;
 use std::task::{Poll, Waker};
@@ -47,6 +47,14 @@ pub(crate) trait Foreign: Any + Debug + Send + Sync {
     /// one-sided one.
     fn refused(&self, target: Rank, fault: Fault);
 
+    /// An operation of this process on `target` was thrown away before it was sent: its epoch will
+    /// never be one with that target. `error` says why.
+    fn dropped(&self, target: Rank, body: &[u8], error: &Error);
+
+    /// The present epoch will not be one with `target` any more, because of `error`: what has not
+    /// been given to the engine never will be in this epoch.
+    fn abandoned(&self, target: Rank, error: &Error);
+
     /// A member is gone.
     fn died(&self, rank: Rank);
 
@@ -64,9 +72,13 @@ pub(crate) trait Foreign: Any + Debug + Send + Sync {
     /// The first thing that went wrong there and that nobody else was told, once, when all is done.
     fn idle(&self, target: Option<Rank>, ends: bool) -> Result<bool>;
 
-    /// The wait for [`Foreign::idle`] at the end of an epoch was given up: what has not been sent
-    /// will not be.
-    fn give_up(&self, target: Option<Rank>);
+    /// Targets for which [`Foreign::idle`] is not true yet.
+    fn awaited(&self, target: Option<Rank>) -> Vec<Rank>;
+
+    /// The wait for [`Foreign::idle`] at the end of an epoch was given up because of `error`: nothing
+    /// more is begun. What is to be told the targets all the same can go through `out`, before the
+    /// epoch is closed; unless another one is always `open`, what is left then finds none.
+    fn give_up(&self, target: Option<Rank>, error: &Error, open: bool, out: &mut dyn Outgoing);
 
     /// Whether something waits to be run by the program's calls. One load.
     fn due(&self) -> bool;
@@ -99,6 +111,9 @@ pub(crate) trait Outgoing {
 
     /// Has this woken once the engine's lock is released.
     fn wake(&mut self, waker: Waker);
+
+    /// Something has happened that other calls of this process may wait for: they look again.
+    fn ring(&mut self);
 
     /// Has this dropped once the engine's lock is released: that may run code of the program's,
     /// which calls this library.

@@ -2,6 +2,7 @@
 //! die, and memory that stays flat. Ranks are processes; each case is a job of its own, so that
 //! it can have settings of its own. A filter on the command line selects cases by name.
 
+mod messages;
 #[path = "../support/mod.rs"]
 mod support;
 mod work;
@@ -58,6 +59,15 @@ const CASES: &[Case] = &[
         killed: &[],
     },
     Case { name: "target_dies_under_fire", ranks: 4, settings: &[], killed: &[1] },
+    Case { name: "groups_end_after_a_death", ranks: 3, settings: &[], killed: &[2] },
+    Case { name: "groups_end_after_a_death", ranks: 3, settings: &[CALLS], killed: &[2] },
+    Case { name: "fences_end_after_a_death", ranks: 3, settings: &[], killed: &[2] },
+    Case {
+        name: "fences_end_after_a_death",
+        ranks: 3,
+        settings: &[("HITHER_RMA_REDUCE_TEAMS", "0")],
+        killed: &[2],
+    },
     Case { name: "a_shrunk_team_goes_on", ranks: 4, settings: &[], killed: &[1] },
     Case { name: "a_shrunk_team_goes_on", ranks: 4, settings: &[CALLS], killed: &[1] },
     Case {

@@ -1,5 +1,6 @@
 //! What the ranks of the cases do.
 
+use super::messages;
 use hither::rma::{Assertions, Request};
 use hither::{Error, Job, LockKind, Op, Rank, Result, Window};
 use std::pin::Pin;
@@ -23,6 +24,8 @@ pub fn rank(name: &str) {
         "window_dropped_under_fire" => window_dropped_under_fire(&job),
         "who_dropped_the_window_is_named" => who_dropped_the_window_is_named(&job),
         "target_dies_under_fire" => target_dies_under_fire(&job),
+        "groups_end_after_a_death" => messages::groups_end_after_a_death(&job),
+        "fences_end_after_a_death" => messages::fences_end_after_a_death(&job),
         "a_shrunk_team_goes_on" => a_shrunk_team_goes_on(&job),
         "futures_let_windows_go" => futures_let_windows_go(&job),
         "windows_come_and_go" => windows_come_and_go(&job),
@@ -31,7 +34,7 @@ pub fn rank(name: &str) {
         other => panic!("no case {other}"),
     };
     done.unwrap_or_else(|e| panic!("{name}, rank {me}: {e}"));
-    if !["target_dies_under_fire", "a_shrunk_team_goes_on"].contains(&name) {
+    if !name.contains("_die") && !name.contains("_death") && name != "a_shrunk_team_goes_on" {
         job.finish().expect("leaving the job");
     }
     println!("well");

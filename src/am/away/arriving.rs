@@ -6,7 +6,7 @@ use super::memory::scatter;
 use super::why::{NO_ROOM, OUT_OF_BOUNDS, UNUSABLE};
 use crate::am::body::{Status, Unit, Work};
 use crate::am::entry::Entry;
-use crate::am::plan;
+use crate::am::{changes, plan};
 use crate::rma::core::Handlers;
 use std::sync::Arc;
 
@@ -46,12 +46,15 @@ impl Arriving {
         let unusable = || Status::Failed { why: UNUSABLE };
         let room = usize::try_from(head.place.bytes).map_err(|_| unusable())?;
         if head.work != Work::Run {
-            // The version, and all of the range.
-            let bytes = head.span.checked_add(8).ok_or_else(unusable)?;
-            let fits = head.input.max(head.output) == bytes && bytes <= room as u64;
+            // The version and all of the range; or the version and what is changed of it.
+            let all = head.span.checked_add(8).ok_or_else(unusable)?;
+            let (bytes, sound) = match head.work {
+                Work::Fetch => (head.output, head.output == all),
+                _ => (head.input, head.input >= changes::LEAST),
+            };
             self.staging.bytes = room;
             return match self.memory {
-                _ if !fits => Err(unusable()),
+                _ if !sound || bytes > room as u64 => Err(unusable()),
                 Some(_) => Ok(()),
                 None => Err(Arriving::NO_ROOM),
             };

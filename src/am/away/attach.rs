@@ -18,7 +18,7 @@ use std::sync::{Arc, Weak};
 #[derive(Debug)]
 pub struct UserBuffer {
     /// Nothing where no part goes by packets.
-    there: Option<(Weak<Away>, BufferId)>,
+    pub(super) there: Option<(Weak<Away>, BufferId)>,
     bytes: usize,
 }
 

@@ -1,7 +1,8 @@
 //! The calls: issuing a message, waiting for it, requests, and where it runs.
 
 use super::describe::{self, Described};
-use super::message::{Message, Waiting};
+use super::landing::bad;
+use super::message::{Message, Outcome, Waiting};
 use super::{Away, WHAT, attached, place};
 use crate::am::body::{DONE_HEAD, UNIT_HEAD};
 use crate::am::buffers::GRAIN;
@@ -132,12 +133,12 @@ pub(super) struct Call<'c> {
 impl Call<'_> {
     /// Waits until `message` is done.
     fn wait(&self, message: Message, exclusive: bool) -> Result<()> {
-        let message = self.until_done(message, exclusive)?;
-        message.failure.map_or(Ok(()), Err)
+        let outcome = self.until_done(message, exclusive)?;
+        outcome.failure.map_or(Ok(()), Err)
     }
 
-    /// Waits until `message` is done, and gives it back.
-    pub fn until_done(&self, message: Message, exclusive: bool) -> Result<Message> {
+    /// Waits until `message` is done; what became of it.
+    pub fn until_done(&self, message: Message, exclusive: bool) -> Result<Outcome> {
         let id = self.away.client().add(message, exclusive);
         self.away.stir();
         // The caller's memory is not touched any more when this returns, however it does.
@@ -148,7 +149,7 @@ impl Call<'_> {
             done.is_some().then_some(Ok(()))
         })?;
         under_way.over = true;
-        done.ok_or_else(|| super::message::bad("it was forgotten".into()))
+        done.ok_or_else(|| bad("it was forgotten".into()))
     }
 
     /// Waits until the input of `message` has been read; its number.
@@ -203,7 +204,7 @@ struct Ready(Option<Parcel>);
 
 impl Pending for Ready {
     fn poll(&mut self, _: Option<&Waker>) -> Option<Result<Parcel>> {
-        let taken = || super::message::bad("its result was taken".into());
+        let taken = || bad("its result was taken".into());
         Some(self.0.take().ok_or_else(taken))
     }
 
@@ -222,20 +223,21 @@ struct Asked {
 }
 
 impl Asked {
-    /// The message, if it is done. The engine's lock may be held: nothing is dropped.
-    fn done(&mut self) -> Option<Message> {
-        let message = self.away.client().take(self.id)?;
+    /// What became of the message, if that is known. The engine's lock may be held: nothing of the
+    /// program's is dropped.
+    fn done(&mut self) -> Option<Outcome> {
+        let outcome = self.away.client().take(self.id)?;
         self.over = true;
-        Some(message)
+        Some(outcome)
     }
 }
 
 /// What a request's message has come to.
-fn result(message: Message) -> Result<Parcel> {
-    match (message.failure, message.waiting) {
+fn result(outcome: Outcome) -> Result<Parcel> {
+    match (outcome.failure, outcome.waiting) {
         (None, Waiting::Request { parcel, .. }) => Ok(parcel),
         (Some(error), _) => Err(error),
-        (None, _) => Err(super::message::bad("its request is gone".into())),
+        (None, _) => Err(bad("its request is gone".into())),
     }
 }
 
@@ -269,7 +271,7 @@ impl Pending for Asked {
             done = self.done();
             done.is_some().then_some(Ok(()))
         })?;
-        done.map_or_else(|| Err(super::message::bad("it was forgotten".into())), result)
+        done.map_or_else(|| Err(bad("it was forgotten".into())), result)
     }
 }
 

@@ -35,6 +35,12 @@ impl Block {
         Ok(Block { first, layout })
     }
 
+    /// The address of `bytes` bytes from `offset` on, if they lie in it.
+    pub fn at(&self, offset: u64, bytes: u64) -> Option<*mut u8> {
+        let inside = offset.checked_add(bytes).is_some_and(|end| end <= self.layout.size() as u64);
+        inside.then(|| self.first().wrapping_add(offset as usize))
+    }
+
     /// The first byte.
     pub fn first(&self) -> *mut u8 {
         self.first.as_ptr()

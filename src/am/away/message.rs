@@ -9,14 +9,13 @@
 //! input and output away, and what has been begun is ended without them.
 
 use super::describe::Described;
-use super::memory::{gather, scatter};
-use super::reply::lead;
-use crate::am::body::{Place, Status, Unit, Work};
+use super::landing::{Flight, Landing};
+use super::memory::gather;
+use crate::am::body::{Place, Unit, Work};
 use crate::am::entry::Entry;
 use crate::am::order::Mark;
-use crate::am::pack::{Form, Output, read_counts};
-use crate::am::plan::{Counts, Plan, Segments};
-use crate::base::{Error, Rank, Result};
+use crate::am::plan::{Plan, Segments};
+use crate::base::{Error, Rank};
 use crate::layout::{Layout, Shape};
 use std::any::Any;
 use std::sync::Arc;
@@ -25,7 +24,7 @@ use std::task::Waker;
 /// Segments of the origin, owned.
 #[derive(Clone, Debug)]
 pub(super) struct Owned {
-    at: *mut u8,
+    pub at: *mut u8,
     layout: Layout,
     count: usize,
     /// Bytes of a segment, as packed.
@@ -38,7 +37,8 @@ impl Owned {
         Owned { at, layout: layout.clone(), count, bytes: segments.bytes }
     }
 
-    fn all(&self, segments: usize) -> Shape<'_> {
+    /// So many segments.
+    pub fn all(&self, segments: usize) -> Shape<'_> {
         self.layout.times(self.count.saturating_mul(segments))
     }
 }
@@ -50,14 +50,6 @@ pub(super) enum Input {
     There(Owned),
     /// As packed; of all segments from this one on.
     Here { bytes: Vec<u8>, from: usize },
-}
-
-/// Where results go.
-#[derive(Debug)]
-pub(super) struct Landing {
-    output: Owned,
-    counts: Option<Counts>,
-    scale: usize,
 }
 
 /// Who waits for a message.
@@ -82,18 +74,6 @@ pub(super) struct Stream {
     pub first: usize,
     /// What comes before the input.
     pub description: Vec<u8>,
-}
-
-/// A unit that is not done.
-#[derive(Debug)]
-pub(super) struct Flight {
-    pub unit: u32,
-    pub place: Place,
-    first: usize,
-    segments: usize,
-    position: u64,
-    lead: Vec<u8>,
-    counts: Vec<u32>,
 }
 
 /// See the [module](self).
@@ -127,10 +107,28 @@ pub(super) struct Message {
     pub done: bool,
     /// Nobody will ask for its result, though what a request brought along is in use.
     pub forgotten: bool,
+    /// Who waits may have the error; what was begun goes on without.
+    pub over: bool,
+    /// The ends of epochs do not wait for it any more.
+    pub forsaken: bool,
     /// Another message ran between fetching and storing.
     pub stale: bool,
+    /// Not one of its segments fits into any buffer of the target.
+    pub too_large: bool,
     /// Bytes of input and output of a segment, as packed.
-    each: (usize, usize),
+    pub each: (usize, usize),
+}
+
+/// What became of a message.
+#[derive(Debug)]
+pub(super) struct Outcome {
+    pub failure: Option<Error>,
+    /// What the request brought along.
+    pub waiting: Waiting,
+    pub stale: bool,
+    pub too_large: bool,
+    /// The message, if it is done: its handler is the program's, to be dropped without locks.
+    pub _spent: Option<Message>,
 }
 
 // SAFETY: the addresses are those of the call that issues it, or of what it brought along; they
@@ -164,12 +162,16 @@ impl Message {
             lined: true,
             done: false,
             forgotten: false,
+            over: false,
+            forsaken: false,
             stale: false,
+            too_large: false,
             each: (plan.input.segments.bytes, plan.output.segments.bytes),
         }
     }
 
-    /// One that fetches the persistent range, or stores it: `bytes` with the version before it.
+    /// One that fetches the persistent range with its version, or stores changes of it, to or from
+    /// `bytes`.
     pub fn of_range(run: &Message, work: Work, bytes: &mut [u8]) -> Message {
         let layout = Layout::of::<u8>();
         let whole = |count| Owned {
@@ -202,12 +204,16 @@ impl Message {
             lined: true,
             done: false,
             forgotten: false,
+            over: false,
+            forsaken: false,
             stale: false,
+            too_large: false,
             each: (input, output),
         }
     }
 
-    fn vector(&self) -> bool {
+    /// Whether its output is variable.
+    pub fn vector(&self) -> bool {
         self.work == Work::Run && self.entry.is_vector()
     }
 
@@ -241,12 +247,38 @@ impl Message {
         }
     }
 
-    /// The caller's memory goes: nothing more is begun, nothing more lands. Who waited for it.
-    pub fn cut_short(&mut self) -> Waiting {
+    /// The caller's memory goes: nothing more is begun, nothing more lands.
+    pub fn end_loan(&mut self) {
         self.segments = self.next;
         self.read_input();
         self.landing = None;
+    }
+
+    /// Whether somebody waits for it: its caller, a request, or the end of an epoch.
+    pub fn is_awaited(&self) -> bool {
+        !self.done && !self.over && !matches!(self.waiting, Waiting::Given)
+    }
+
+    /// Who waited for it: it has no caller any more.
+    pub fn leave(&mut self) -> Waiting {
+        self.over = false;
         std::mem::replace(&mut self.waiting, Waiting::Given)
+    }
+
+    /// What became of it, for who waits.
+    pub fn outcome(&mut self) -> Outcome {
+        let (stale, too_large) = (self.stale, self.too_large);
+        let (failure, waiting) = (self.failure.take(), self.leave());
+        Outcome { failure, waiting, stale, too_large, _spent: None }
+    }
+
+    /// A unit was never sent; its place, if it was begun.
+    pub fn unsent(&mut self, unit: u32) -> Option<Place> {
+        let at = self.flights.iter().position(|flight| flight.unit == unit)?;
+        self.stream.take_if(|stream| stream.unit == unit);
+        // The first one would have told the target of the message.
+        self.begun &= unit > 0;
+        Some(self.flights.swap_remove(at).place)
     }
 
     /// It has failed: nothing more is begun.
@@ -303,15 +335,7 @@ impl Message {
             described: description.len() as u32,
             data: &[],
         };
-        self.flights.push(Flight {
-            unit: number,
-            place,
-            first,
-            segments,
-            position: 0,
-            lead: Vec::new(),
-            counts: Vec::new(),
-        });
+        self.flights.push(Flight::new(number, place, first, segments));
         let total = description.len() + head.input as usize;
         self.stream = Some(Stream { unit: number, position: 0, total, first, description });
         head
@@ -352,120 +376,4 @@ impl Message {
             self.stream = None;
         }
     }
-
-    /// Something came about a unit; its place if that was the last.
-    ///
-    /// # Errors
-    /// What came makes no sense.
-    pub fn noted(
-        &mut self,
-        unit: u32,
-        (status, form): (Status, Form),
-        position: u64,
-        last: bool,
-        data: &[u8],
-    ) -> Result<Option<Place>> {
-        let at = self.flights.iter().position(|flight| flight.unit == unit);
-        let at = at.ok_or_else(|| bad(format!("nobody waits for unit {unit}")))?;
-        let sending = self.sending().is_some_and(|(sending, _)| sending == unit);
-        if sending {
-            return Err(bad(format!("unit {unit} is done before it was sent")));
-        }
-        if status == Status::Done {
-            let whole = self.land(at, form, position, data)?;
-            if last && !whole {
-                return Err(bad(format!("the result of unit {unit} is not whole")));
-            }
-        } else {
-            self.stale |= status == Status::Stale;
-            let error = self.trouble(status, data);
-            self.fail(error);
-        }
-        if !last {
-            return Ok(None);
-        }
-        Ok(Some(self.flights.swap_remove(at).place))
-    }
-
-    /// Puts bytes of a result where they belong; whether all have come then.
-    fn land(&mut self, at: usize, form: Form, position: u64, data: &[u8]) -> Result<bool> {
-        let vector = self.vector();
-        let (entry, most) = (self.described.output.layout.size(), self.described.output.count);
-        let each = self.each.1;
-        let flight = &mut self.flights[at];
-        if position != flight.position {
-            return Err(bad(format!("bytes from {position} on came after {}", flight.position)));
-        }
-        let lead = lead(vector, most, flight.segments);
-        let (head, data) = data.split_at(data.len().min(lead - flight.lead.len()));
-        flight.lead.extend_from_slice(head);
-        flight.position += (head.len() + data.len()) as u64;
-        if flight.lead.len() < lead {
-            return Ok(false);
-        }
-        if vector && flight.counts.len() < flight.segments {
-            flight.counts.resize(flight.segments, 0);
-            read_counts(most, &flight.lead, &mut flight.counts)?;
-            if let Some(Landing { counts: Some(Counts(first)), scale, .. }) = &self.landing {
-                for (i, &count) in flight.counts.iter().enumerate() {
-                    // SAFETY: as many counts as the message has segments, lent until it is done.
-                    unsafe { first.add(flight.first + i).write(count as usize * scale) };
-                }
-            }
-        }
-        let counts = vector.then_some(&flight.counts[..]);
-        let (entry, most) = if self.work == Work::Run { (entry, most) } else { (each, 1) };
-        let all = Output { entry, most, segments: flight.segments, counts };
-        let total = (lead + all.bytes(form)) as u64;
-        if flight.position > total {
-            return Err(bad(format!("{} bytes of {total} came", flight.position)));
-        }
-        if let Some(landing) = &self.landing {
-            let start = (flight.position - data.len() as u64) as usize - lead;
-            let shape = landing.output.all(flight.first + flight.segments);
-            let mut rest = data;
-            for (at, len) in all.pieces(form, start, data.len()) {
-                let (piece, after) = rest.split_at(len.min(rest.len()));
-                rest = after;
-                // SAFETY: the caller lends the memory until the message is done or given up; its
-                // bounds were looked at, and the pieces are those of the unit's segments.
-                unsafe { scatter(landing.output.at, shape, flight.first * each + at, piece)? };
-            }
-        }
-        Ok(flight.position == total)
-    }
-
-    /// The error that a unit's status stands for.
-    #[cold]
-    fn trouble(&self, status: Status, data: &[u8]) -> Error {
-        const WHAT: &str = "an active message";
-        let (target, index) = (self.target, self.entry.index());
-        match status {
-            Status::Panicked => {
-                let message = String::from_utf8_lossy(data).into_owned();
-                Error::HandlerPanicked { index, target, message }
-            }
-            Status::Poisoned { culprit } => {
-                Error::WindowPoisoned { target, culprit: Rank(culprit) }
-            }
-            Status::Unknown => Error::Misuse {
-                what: WHAT,
-                why: format!("rank {target} has no handler {index} (any more); register it again"),
-            },
-            Status::Stale | Status::Done => bad("a status that does not belong to it".into()),
-            Status::Failed { why } if data.is_empty() => super::why::failed(target, index, why),
-            Status::Failed { why } => {
-                let text = String::from_utf8_lossy(data).into_owned();
-                match why {
-                    super::why::TOO_MANY => Error::Misuse { what: WHAT, why: text },
-                    _ => Error::invalid(WHAT, text),
-                }
-            }
-        }
-    }
-}
-
-#[cold]
-pub(super) fn bad(why: String) -> Error {
-    Error::Incompatible { what: "a note about an active message", why }
 }

@@ -9,7 +9,8 @@
 //! ```
 //! | module | owns |
 //! |---|---|
-//! | `client`, `message` | the origin's side: lines, credit, streams; one message |
+//! | `client`, `sending`, `ending` | the origin's side: lines and credit; bodies out; how messages end |
+//! | `message`, `landing` | one message; its results as they come |
 //! | `server` | the target's side: places, jobs, results |
 //! | `arriving`, `run`, `reply` | a unit coming in, being run on the own part, its result going out |
 //! | `executor` | the threads that run handlers |
@@ -25,16 +26,25 @@
 
 mod arriving;
 mod attach;
+#[cfg(test)]
+mod attach_tests;
 mod client;
 mod describe;
+mod ending;
+#[cfg(test)]
+mod ending_tests;
 mod executor;
 mod issue;
+mod landing;
 mod memory;
 mod message;
 mod place;
+#[cfg(test)]
+mod place_tests;
 mod port;
 mod reply;
 mod run;
+mod sending;
 mod server;
 mod settings;
 mod spent;

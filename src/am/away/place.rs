@@ -1,7 +1,7 @@
 //! Running a message at its origin, on a fetched copy of the persistent range (paper 001 §6.4.3).
 //!
 //! ```text
-//!   fetch: version v, range  -->  handler on the copy  -->  changed? store the range if the
+//!   fetch: version v, range  -->  handler on the copy  -->  changed? store those elements if the
 //!     ^                                                     part's version is v still
 //!     +------------------- stale: another message ran there -------+     then, at the target
 //! ```
@@ -9,12 +9,16 @@
 //! here neither keeps others waiting nor can it take them along into its death. So a handler may be
 //! run again for the same segments; only one of the runs counts.
 //!
-//! **What it does not do.** Storing writes the whole range: a one-sided operation that changes it
-//! meanwhile is lost, as the semantics of messages allow. Only updates through the handler's view
-//! ([`crate::rma::View::fetch_and_op`]) promise more; a handler that is seen to use them has its
-//! work on the copy thrown away, and runs at the targets from then on unless the program says
-//! otherwise. Ranges with gaps, and messages that may run at the same time as others, run at the
-//! target.
+//! **Against other operations.** Elements that the handler leaves as they are, are not written
+//! ([`crate::am::changes`]), so whatever others do to those stays. An element that it changes is as
+//! if it had been read when the copy was made and written when that is stored: what others do to it
+//! in between is lost, as overlapping accesses at the same time may be. Only updates through the
+//! handler's view ([`crate::rma::View::fetch_and_op`]) promise more; a handler that is seen to use
+//! them has its work on the copy thrown away, and runs at the targets from then on unless the
+//! program says otherwise.
+//!
+//! What cannot run here goes to the target: ranges with gaps, messages that may run at the same
+//! time as others, copies or changes for which the target has no room.
 
 use super::Away;
 use super::issue::{Call, Mode};
@@ -22,6 +26,7 @@ use super::memory::Block;
 use super::message::Message;
 use crate::am::body::Work;
 use crate::am::buffers::GRAIN;
+use crate::am::changes::{self, Grain};
 use crate::am::origin;
 use crate::am::place::Site;
 use crate::am::plan::{Placement, Plan};
@@ -80,6 +85,10 @@ pub(super) fn run_here(
                 call.away.costs(|all| all.entry(index).or_default().1 = true);
                 return None;
             }
+            Ok(Attempt::NoRoom) => {
+                call.away.client().done.too_large += 1;
+                return None;
+            }
             Ok(Attempt::Stale) => {}
             Err(error) => return Some(Err(error)),
         }
@@ -93,9 +102,10 @@ enum Attempt {
     Stored,
     /// Another message ran on the part meanwhile.
     Stale,
-    /// The handler changes the part, which a copy cannot do for others: by atomic updates, or
-    /// beside theirs.
+    /// The handler updates the part atomically, which a copy cannot do for others.
     Updates,
+    /// No buffer of the target can hold the copy, or what has changed of it.
+    NoRoom,
 }
 
 fn attempt(
@@ -111,10 +121,17 @@ fn attempt(
     let bytes = unsafe { std::slice::from_raw_parts_mut(copy.first(), RANGE + span) };
     let fetch = Message::of_range(message, Work::Fetch, &mut bytes[RANGE - 8..]);
     let fetched = call.until_done(fetch, plan.exclusive)?;
+    if fetched.too_large {
+        return Ok(Attempt::NoRoom);
+    }
     fetched.failure.map_or(Ok(()), Err)?;
     // SAFETY: as above; nothing lands any more.
-    let before = unsafe { std::slice::from_raw_parts(copy.first().add(RANGE), span) }.to_vec();
+    let came = unsafe { std::slice::from_raw_parts(copy.first().add(RANGE - 8), 8 + span) };
+    let (version, before) = came.split_at(8);
+    let version = version.iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte));
+    let before = before.to_vec();
     let zero = copy.first().wrapping_add(RANGE).wrapping_offset(-plan.persistent.lower);
+    plan.handler.usable_on(core.id())?;
     let _ = reentry::take_update();
     // SAFETY: the copy is the range around the displacement; the plan's addresses are valid as
     // the caller of the message says.
@@ -123,24 +140,25 @@ fn attempt(
         return Ok(Attempt::Updates);
     }
     // SAFETY: as above; the handler is over.
-    let bytes = unsafe { std::slice::from_raw_parts_mut(copy.first(), RANGE + span) };
-    if bytes[RANGE..] == before[..] {
+    let after = unsafe { std::slice::from_raw_parts(copy.first().add(RANGE), span) };
+    let element = plan.handler.elements().0.size().max(1);
+    let lead = plan.persistent.lower.wrapping_neg().rem_euclid(element.cast_signed());
+    let grain = Grain { lead: lead.unsigned_abs(), element };
+    let Some(mut changes) = changes::of(version, &before, after, grain) else {
         // As if it had run when the copy was made.
         call.away.client().done.at_origin += 1;
         return Ok(Attempt::Stored);
-    }
-    if auto {
-        // The copy goes back whole. What others change meanwhile in elements that the handler only
-        // reads would be undone, which a program has not asked for.
-        return Ok(Attempt::Updates);
-    }
-    call.away.client().done.at_origin += 1;
-    let store = Message::of_range(message, Work::Store, &mut bytes[RANGE - 8..]);
+    };
+    let store = Message::of_range(message, Work::Store, &mut changes);
     let stored = call.until_done(store, plan.exclusive)?;
     match stored.failure {
-        None => Ok(Attempt::Stored),
-        Some(_) if stored.stale => Ok(Attempt::Stale),
+        _ if stored.too_large => Ok(Attempt::NoRoom),
+        _ if stored.stale => Ok(Attempt::Stale),
         Some(error) => Err(error),
+        None => {
+            call.away.client().done.at_origin += 1;
+            Ok(Attempt::Stored)
+        }
     }
 }
 

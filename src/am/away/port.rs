@@ -5,7 +5,7 @@ use super::executor::{Runs, inside};
 use super::spent::{Held, Spends};
 use super::why::REFUSED;
 use crate::base::sync::Ordering;
-use crate::base::{Rank, Result};
+use crate::base::{Error, Rank, Result};
 use crate::rma::foreign::{CLOSED, Foreign, NOBODY, Outgoing};
 use crate::rma::remote::Remote;
 use crate::rma::runtime::Fault;
@@ -69,6 +69,16 @@ impl Foreign for Port {
         self.0.stir();
     }
 
+    fn dropped(&self, target: Rank, body: &[u8], error: &Error) {
+        self.0.client().dropped(target, body, error);
+        self.0.stir();
+    }
+
+    fn abandoned(&self, target: Rank, error: &Error) {
+        self.0.client().strand(target, error);
+        self.0.stir();
+    }
+
     fn died(&self, rank: Rank) {
         self.0.client().died(rank, &|| self.0.death_of(rank));
         self.0.server().died(rank);
@@ -86,6 +96,10 @@ impl Foreign for Port {
         let mut server = away.server();
         let mut sent = server.has_notes() && server.pump(out, away.most);
         let mut left = server.has_notes();
+        if server.buffers.is_detaching() {
+            // What has left it may be all that was waited for.
+            out.ring();
+        }
         server.spent().drain().for_each(|it| out.later(it));
         drop(server);
         let mut client = away.client();
@@ -109,8 +123,12 @@ impl Foreign for Port {
         idle
     }
 
-    fn give_up(&self, target: Option<Rank>) {
-        self.0.client_alone().give_up(target);
+    fn awaited(&self, target: Option<Rank>) -> Vec<Rank> {
+        self.0.client().awaited(target)
+    }
+
+    fn give_up(&self, target: Option<Rank>, error: &Error, open: bool, out: &mut dyn Outgoing) {
+        self.0.client().give_up(target, error, open, (out, self.0.most));
         self.0.stir();
     }
 
@@ -158,6 +176,7 @@ impl Foreign for Port {
             ("am_reservations", origin.asked),
             ("am_input_bytes", origin.bytes),
             ("am_run_at_origin", origin.at_origin),
+            ("am_copies_too_large", origin.too_large),
             ("am_chosen_target", chosen[0]),
             ("am_chosen_origin", chosen[1]),
             ("am_notes_unknown", origin.strays),

@@ -5,6 +5,7 @@ use super::describe::Staging;
 use super::why::{BROKEN, LOCKED, NO_ROOM, OUT_OF_BOUNDS, TOO_MANY, UNUSABLE};
 use crate::am::body::{Status, Unit, Work};
 use crate::am::call::RawCall;
+use crate::am::changes::Changes;
 use crate::am::entry::Failure;
 use crate::am::turn;
 use crate::base::sync::Ordering;
@@ -103,12 +104,17 @@ fn work(core: &Core, me: Rank, job: &Job, first: *mut u8) -> Outcome {
         }
         Work::Store => {
             let now = version.load(Ordering::Acquire);
-            // SAFETY: the place is as long as the version and the range; the range lies in the part.
-            unsafe {
-                if u64::from_le(place.cast::<u64>().read()) != now {
-                    return Outcome::failed(Status::Stale);
-                }
-                copy_in(first, place.add(8), span);
+            // SAFETY: the place has room for the input, which has come.
+            let came = unsafe { std::slice::from_raw_parts(place, job.head.input as usize) };
+            let Ok(changes) = Changes::read(came, job.head.span) else {
+                return Outcome::failed(Status::Failed { why: UNUSABLE });
+            };
+            if changes.version != now {
+                return Outcome::failed(Status::Stale);
+            }
+            for (at, run) in changes.each() {
+                // SAFETY: `read` found that it lies in the range, and that in the part.
+                unsafe { copy_in(first.add(at), run.as_ptr(), run.len()) };
             }
             version.fetch_add(1, Ordering::AcqRel);
         }
@@ -119,6 +125,10 @@ fn work(core: &Core, me: Rank, job: &Job, first: *mut u8) -> Outcome {
 fn handler(core: &Core, me: Rank, job: &Job, first: *mut u8) -> Outcome {
     let Some(told) = &job.told else { return Outcome::failed(Status::Failed { why: UNUSABLE }) };
     let Told { entry, described } = &**told;
+    if !entry.is_registered() {
+        // Since its first unit came.
+        return Outcome::failed(Status::Unknown);
+    }
     let (head, place, staging) = (&job.head, job.first, job.staging);
     let segments = head.segments as usize;
     let counts = head.vector.then(|| {

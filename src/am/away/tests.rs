@@ -7,19 +7,19 @@ use crate::layout::Op;
 use crate::rma::{Assertions, Epoch, Info, LockKind, Medium, Window};
 use std::ops::Range;
 
-fn window(team: &crate::Team, elements: usize, info: Info) -> Window<u64> {
+pub(super) fn window(team: &crate::Team, elements: usize, info: Info) -> Window<u64> {
     let info = Info { medium: Medium::Packets, ..info };
     Window::<u64>::builder(team).info(info).allocate(elements).unwrap()
 }
 
-fn counter(window: &Window<u64>, name: &str) -> u64 {
+pub(super) fn counter(window: &Window<u64>, name: &str) -> u64 {
     let counters = window.packet_counters();
     counters.iter().find(|(known, _)| *known == name).unwrap_or_else(|| panic!("{name}")).1
 }
 
 /// Counts each input in the persistent element that it names; tells what was there, and the
 /// segment.
-fn count(call: Call<'_, u64, u64, u64>) {
+pub(super) fn count(call: Call<'_, u64, u64, u64>) {
     let each = call.input.len() / call.segments;
     for (i, input) in call.input.iter().enumerate() {
         let at = (*input % call.persistent.len() as u64) as usize;
@@ -31,7 +31,7 @@ fn count(call: Call<'_, u64, u64, u64>) {
     }
 }
 
-fn send(
+pub(super) fn send(
     epoch: &Epoch<'_, u64>,
     handler: &Handler<u64, u64, u64>,
     target: Rank,

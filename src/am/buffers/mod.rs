@@ -157,6 +157,11 @@ impl Buffers {
         self.grant();
     }
 
+    /// Whether a buffer is to be detached.
+    pub fn is_detaching(&self) -> bool {
+        self.buffers.values().any(|buffer| buffer.closing)
+    }
+
     /// Forgets a buffer that is to be detached, once nothing of it is lent out.
     ///
     /// # Errors

@@ -88,6 +88,11 @@ impl Agent {
         Ok(Entered(Some(state)))
     }
 
+    /// Takes the lock even if the path is broken: for what is given up.
+    pub fn enter_regardless(&self) -> Entered<'_> {
+        Entered(Some(self.state.lock().unwrap_or_else(PoisonError::into_inner)))
+    }
+
     /// Takes the lock if nobody has it.
     pub fn try_enter(&self) -> Option<Entered<'_>> {
         if forked::is_forked() {
@@ -159,7 +164,7 @@ impl Agent {
         }
         self.dismiss(id);
         let mut thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut state = Entered(Some(self.state.lock().unwrap_or_else(PoisonError::into_inner)));
+        let mut state = self.enter_regardless();
         let here = &mut *state;
         if let Some(site) = here.world.sites.get(&id) {
             site.block.leave_fences(here.engine.fences(id));

@@ -19,6 +19,8 @@ struct State {
     issued: u64,
     refused: u64,
     given_up: u64,
+    dropped: Vec<String>,
+    abandoned: Vec<Rank>,
     failed: Option<crate::Error>,
 }
 
@@ -67,6 +69,16 @@ impl Foreign for Echo {
         let mut state = self.state.lock().unwrap();
         state.refused += 1;
         state.issued -= 1;
+    }
+
+    fn dropped(&self, _target: Rank, _body: &[u8], error: &crate::Error) {
+        let mut state = self.state.lock().unwrap();
+        state.issued -= 1;
+        state.dropped.push(error.to_string());
+    }
+
+    fn abandoned(&self, target: Rank, _error: &crate::Error) {
+        self.state.lock().unwrap().abandoned.push(target);
     }
 
     fn died(&self, _rank: Rank) {}
@@ -119,7 +131,17 @@ impl Foreign for Echo {
         }
     }
 
-    fn give_up(&self, _target: Option<Rank>) {
+    fn awaited(&self, _target: Option<Rank>) -> Vec<Rank> {
+        vec![Rank(1)]
+    }
+
+    fn give_up(
+        &self,
+        _target: Option<Rank>,
+        _error: &crate::Error,
+        _open: bool,
+        _out: &mut dyn Outgoing,
+    ) {
         self.state.lock().unwrap().given_up += 1;
     }
 

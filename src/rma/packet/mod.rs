@@ -13,7 +13,7 @@
 //! * [`execute`]: a unit carried out on the part, in the window's one atomic domain.
 //! * [`agent`], [`world`]: one per process; engine, transport, and the windows there are.
 //! * [`thread`]: carries out what arrives while the program is elsewhere.
-//! * [`remote`]: the calls of a window.
+//! * [`remote`]: the calls of a window; [`waiting`]: how they wait.
 //!
 //! **What bounds the memory.** A process owns two inboxes of fixed size. Requests stay in theirs
 //! while the answer to the first finds no room; replies are always taken at once, which needs no
@@ -34,6 +34,7 @@ mod outgoing;
 mod remote;
 mod state;
 mod thread;
+mod waiting;
 mod wire;
 mod world;
 

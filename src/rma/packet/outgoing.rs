@@ -53,6 +53,10 @@ impl Outgoing for Out<'_> {
         self.around.world.wake.push(waker);
     }
 
+    fn ring(&mut self) {
+        self.around.world.rung = true;
+    }
+
     fn later(&mut self, spent: Box<dyn Any + Send>) {
         self.around.world.spent.push(spent);
     }

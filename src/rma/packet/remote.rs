@@ -1,13 +1,12 @@
 //! The calls of a window whose parts are reached by packets.
 
-use super::agent::{Agent, Entered};
+use super::agent::Agent;
 use super::cut::{Cutter, land};
 use super::distrust::Distrust;
-use super::state::State;
-use super::thread::RETRY;
+use super::waiting::both;
 use super::world::{Around, PATIENCE, Site, short};
 use super::{MOST_BODY, fault};
-use crate::base::{Deadline, Error, Rank, Result};
+use crate::base::{Error, Rank, Result};
 use crate::coll::Team;
 use crate::link::service::doorbell;
 use crate::rma::accumulate::Domain;
@@ -28,19 +27,19 @@ const IN_FLIGHT: usize = 16;
 
 /// One window's remote parts, reached by packets.
 #[derive(Debug)]
-struct Packets {
-    node: Arc<Node>,
-    agent: Arc<Agent>,
-    id: WindowId,
-    team: Team,
+pub(super) struct Packets {
+    pub node: Arc<Node>,
+    pub agent: Arc<Agent>,
+    pub id: WindowId,
+    pub team: Team,
     block: Arc<WindowBlock>,
     /// All parts are reached by packets: then the engine also synchronises. Else epochs are
     /// synchronised as for mapped memory, which some parts are, and for the engine one epoch on
     /// all parts is open as long as the window is.
-    synchronises: bool,
+    pub synchronises: bool,
     distrust: Arc<Distrust>,
     /// Who performs what is no one-sided operation.
-    foreign: OnceLock<Arc<dyn Foreign>>,
+    pub foreign: OnceLock<Arc<dyn Foreign>>,
 }
 
 /// Opens the packet path of a window. Every member has to, before any of them uses it: a part of
@@ -80,115 +79,17 @@ pub(crate) fn open(
 }
 
 impl Packets {
-    fn error(&self, during: &'static str, trouble: Trouble) -> Error {
+    pub(super) fn error(&self, during: &'static str, trouble: Trouble) -> Error {
         fault::trouble_of(&self.node, &self.block, &self.distrust, during, trouble)
-    }
-
-    /// Members, numbered as in the job.
-    fn in_job(&self, members: Vec<u32>) -> Vec<Rank> {
-        let slots = members.into_iter().filter_map(|rank| self.team.slot_of(Rank(rank)).ok());
-        slots.map(|slot| Rank(slot.0.into())).collect()
-    }
-
-    /// Calls `step` until it is done, making progress in between; sleeps when that does not pay.
-    fn drive<R>(
-        &self,
-        during: &'static str,
-        mut step: impl FnMut(&mut State) -> Poll<Result<R>>,
-    ) -> Result<R> {
-        let mut state = self.agent.enter()?;
-        let found = !self.agent.threaded() && state.look(&self.node)?;
-        let done = step(&mut state);
-        self.leave(state, found, 0);
-        if let Poll::Ready(done) = done {
-            return done;
-        }
-        let _driving = self.agent.driving();
-        let deadline = self.team.deadline();
-        let mut retry = false;
-        loop {
-            let poll = || {
-                let mut state = match self.agent.enter() {
-                    Ok(state) => state,
-                    Err(error) => return Some(Err(error)),
-                };
-                let found = match state.look(&self.node) {
-                    Ok(found) => found,
-                    Err(error) => return Some(Err(error)),
-                };
-                let done = step(&mut state);
-                let again = state.retry;
-                let ran = self.leave(state, found, 1);
-                match done {
-                    Poll::Ready(done) => Some(done.map(Some)),
-                    // There may be more to run: it is not to be slept over.
-                    Poll::Pending if ran || again && !retry => Some(Ok(None)),
-                    Poll::Pending => None,
-                }
-            };
-            // A peer that makes room rings no doorbell.
-            let limit = if retry { Deadline::after(RETRY) } else { deadline };
-            let check = || self.agent.look_around(&self.node, true);
-            let bell = doorbell(&self.node, self.node.slot());
-            match bell.wait(self.node.pace(), limit, during, poll, check) {
-                Ok(Ok(Some(done))) => return Ok(done),
-                Ok(Ok(None)) => retry = true,
-                Ok(Err(error)) => return Err(error),
-                Err(Error::TimedOut { .. }) if !deadline.passed() => retry = false,
-                Err(error) => return Err(error),
-            }
-        }
-    }
-
-    /// Releases the lock, and tells other waiting calls if something had arrived: it may be what
-    /// they wait for. `mine`: the caller is so many of those that wait. Whether handlers were run.
-    fn leave(&self, state: Entered<'_>, found: bool, mine: u32) -> bool {
-        let ran = self.agent.leave(&self.node, state);
-        if (ran || found) && self.agent.drivers() > mine {
-            doorbell(&self.node, self.node.slot()).notify();
-        }
-        ran
-    }
-
-    /// Waits until what is performed elsewhere is done at `target` (everywhere for `None`): what
-    /// is done for it is sent within the present epoch. One that `ends` the epoch gives up what
-    /// it does not wait for.
-    fn settle(&self, during: &'static str, target: Option<Rank>, ends: bool) -> Result<()> {
-        let Some(foreign) = self.foreign.get() else { return Ok(()) };
-        let settled = match foreign.idle(target, ends) {
-            Ok(false) => self.drive(during, |_| match foreign.idle(target, ends) {
-                Ok(false) => Poll::Pending,
-                Ok(true) => Poll::Ready(Ok(())),
-                Err(error) => Poll::Ready(Err(error)),
-            }),
-            settled => settled.map(drop),
-        };
-        if ends && settled.is_err() {
-            foreign.give_up(target);
-        }
-        settled
     }
 
     /// Posts the unit in `body`.
     fn issue(&self, operation: &Operation<'_>, body: &[u8], token: Option<u64>) -> Result<()> {
         let (what, target) = (operation.what, operation.target.0);
-        self.drive(what, |state| {
+        self.drive(what, &self.limit(), |state| {
             let around = &mut Around { node: &self.node, world: &mut state.world };
             let issued = state.engine.operate(around, self.id, target, body, token);
             issued.map_err(|trouble| self.error(what, trouble))
-        })
-    }
-
-    /// A call of the engine.
-    fn ask<R>(
-        &self,
-        during: &'static str,
-        mut call: impl FnMut(&mut Engine, &mut Around<'_>, WindowId) -> Poll<Result<R, Trouble>>,
-    ) -> Result<R> {
-        self.drive(during, |state| {
-            let around = &mut Around { node: &self.node, world: &mut state.world };
-            let done = call(&mut state.engine, around, self.id);
-            done.map_err(|trouble| self.error(during, trouble))
         })
     }
 
@@ -223,11 +124,12 @@ impl Packets {
             }
             let Some(&(token, cut)) = under_way.units.front() else { return Ok(()) };
             self.hurry(operation.target)?;
-            let done = self.drive(operation.what, |state| match state.world.take(token) {
-                None => Poll::Pending,
-                Some(Ok(data)) => Poll::Ready(Ok(data)),
-                Some(Err(trouble)) => Poll::Ready(Err(self.error(operation.what, trouble))),
-            });
+            let done =
+                self.drive(operation.what, &self.limit(), |state| match state.world.take(token) {
+                    None => Poll::Pending,
+                    Some(Ok(data)) => Poll::Ready(Ok(data)),
+                    Some(Err(trouble)) => Poll::Ready(Err(self.error(operation.what, trouble))),
+                });
             under_way.units.pop_front();
             let data = done?;
             if data.len() != cut.bytes {
@@ -342,10 +244,12 @@ impl Remote for Packets {
     }
 
     fn wait(&self, ticket: Ticket) -> Result<Vec<u8>> {
-        self.drive("Request::wait", |state| match state.world.collect(ticket.0, None) {
-            None => Poll::Pending,
-            Some(Ok(data)) => Poll::Ready(Ok(data)),
-            Some(Err(trouble)) => Poll::Ready(Err(self.error("Request::wait", trouble))),
+        self.drive("Request::wait", &self.limit(), |state| {
+            match state.world.collect(ticket.0, None) {
+                None => Poll::Pending,
+                Some(Ok(data)) => Poll::Ready(Ok(data)),
+                Some(Err(trouble)) => Poll::Ready(Err(self.error("Request::wait", trouble))),
+            }
         })
     }
 
@@ -357,12 +261,13 @@ impl Remote for Packets {
 
     fn flush(&self, target: Option<Rank>) -> Result<()> {
         // Where epochs are synchronised elsewhere, this is all that is heard of their ends.
-        let settled = self.settle("flush", target, !self.synchronises);
-        let flushed = match target {
-            Some(target) => self.ask("flush", |e, around, id| e.flush(around, id, target.0)),
-            None => self.ask("flush_all", |e, around, id| e.flush_all(around, id)),
-        };
-        settled.and(flushed)
+        let limit = self.limit();
+        let settled = self.settle("flush", target, !self.synchronises, &limit, |_| {});
+        let flushed = self.ask_within("flush", &limit, |e, around, id| match target {
+            Some(target) => e.flush(around, id, target.0),
+            None => e.flush_all(around, id),
+        });
+        both(settled, self.naming(target, flushed))
     }
 
     fn flush_local(&self, target: Option<Rank>) -> Result<()> {
@@ -405,8 +310,11 @@ impl Remote for Packets {
     }
 
     fn unlock(&self, target: Rank) -> Result<()> {
-        let settled = self.settle("unlock", Some(target), true);
-        settled.and(self.ask("unlock", |e, around, id| e.unlock(around, id, target.0)))
+        let limit = self.limit();
+        let settled = self.settle("unlock", Some(target), true, &limit, |_| {});
+        let unlocked =
+            self.ask_within("unlock", &limit, |e, around, id| e.unlock(around, id, target.0));
+        both(settled, self.naming(Some(target), unlocked))
     }
 
     fn lock_all(&self, no_check: bool) -> Result<()> {
@@ -414,15 +322,19 @@ impl Remote for Packets {
     }
 
     fn unlock_all(&self) -> Result<()> {
-        let settled = self.settle("unlock_all", None, true);
-        settled.and(self.ask("unlock_all", |e, around, id| e.unlock_all(around, id)))
+        let limit = self.limit();
+        let settled = self.settle("unlock_all", None, true, &limit, |_| {});
+        let unlock_all = |e: &mut Engine, around: &mut Around<'_>, id| e.unlock_all(around, id);
+        both(settled, self.ask_within("unlock_all", &limit, unlock_all))
     }
 
     fn fence(&self, assertions: Assertions) -> Result<()> {
         let Assertions { no_precede, no_succeed, .. } = assertions;
         let flags = FenceFlags { no_precede, no_succeed };
-        let settled = self.settle("fence", None, true);
-        settled.and(self.ask("fence", |e, around, id| e.fence(around, id, flags)))?;
+        let limit = self.limit();
+        let settled = self.settle("fence", None, true, &limit, |_| {});
+        let fenced = self.ask_within("fence", &limit, |e, around, id| e.fence(around, id, flags));
+        both(settled, fenced)?;
         // One that neither ends nor begins anything is a barrier all the same.
         if no_precede && no_succeed { self.team.barrier() } else { Ok(()) }
     }
@@ -439,15 +351,24 @@ impl Remote for Packets {
     }
 
     fn complete(&self) -> Result<()> {
-        let settled = self.settle("complete", None, true);
-        let mut done = self.ask("complete", |e, around, id| e.complete(around, id));
+        let limit = self.limit();
+        // Those that have not posted would be waited for in vain once somebody of the group is
+        // dead; what was meant for them has to be given up first.
+        let settled = self.settle("complete", None, true, &limit, |state| {
+            let around = &mut Around { node: &self.node, world: &mut state.world };
+            state.engine.give_up_for_dead(around, self.id);
+        });
+        let mut done = self.ask_within("complete", &limit, |e, around, id| e.complete(around, id));
         if let Err(Error::TimedOut { missing, .. }) = &mut done {
             let mut state = self.agent.enter()?;
             let here = &mut *state;
             let around = &mut Around { node: &self.node, world: &mut here.world };
             *missing = self.in_job(here.engine.give_up(around, self.id));
+            // Whoever waited for what has been thrown away is told.
+            let found = state.look(&self.node)?;
+            self.leave(state, found, 0);
         }
-        settled.and(done)
+        both(settled, done)
     }
 
     fn exposure_over(&self, wait: bool) -> Result<bool> {
@@ -481,7 +402,7 @@ impl Remote for Packets {
         during: &'static str,
         step: &mut dyn FnMut() -> Option<Result<()>>,
     ) -> Result<()> {
-        Packets::drive(self, during, |_| step().map_or(Poll::Pending, Poll::Ready))
+        Packets::drive(self, during, &self.limit(), |_| step().map_or(Poll::Pending, Poll::Ready))
     }
 
     fn kicker(&self) -> Box<dyn Fn() + Send + Sync> {

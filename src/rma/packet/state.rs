@@ -90,7 +90,7 @@ impl State {
     }
 
     /// Takes what has arrived, a bounded number of messages, and lets the engine go on. Returns
-    /// whether something had arrived.
+    /// whether something had arrived, or has happened otherwise that calls may wait for.
     ///
     /// # Errors
     /// Damage. It stays.
@@ -138,7 +138,7 @@ impl State {
         if (deaths != self.deaths || self.suspicious) && self.bury(node)? {
             found = true;
         }
-        Ok(found)
+        Ok(found | std::mem::take(&mut self.world.rung))
     }
 
     /// Handles a request that was put aside; false if it has to wait on.

@@ -100,6 +100,8 @@ pub(super) struct World {
     packet: Vec<u8>,
     /// Futures to wake once the lock is released.
     pub wake: Vec<Waker>,
+    /// Something has happened besides what arrived that other calls may wait for.
+    pub rung: bool,
     /// What is dropped then.
     pub spent: Vec<Box<dyn Any + Send>>,
     /// Damage found where it could not be reported.
@@ -119,6 +121,7 @@ impl World {
             next: 0,
             packet: Vec::new(),
             wake: Vec::new(),
+            rung: false,
             spent: Vec::new(),
             damage: None,
         }
@@ -285,6 +288,18 @@ pub(super) struct Around<'w> {
     pub world: &'w mut World,
 }
 
+impl Around<'_> {
+    /// Tells the room above of trouble in what it has issued.
+    fn tell(&mut self, window: WindowId, trouble: Trouble, tell: impl Fn(&dyn Foreign, &Error)) {
+        let Some(site) = self.world.sites.get(&window) else { return };
+        let Some(foreign) = &site.foreign else { return };
+        let (block, distrust) = (&site.block, &self.world.distrust);
+        let error = fault::trouble_of(self.node, block, distrust, "an active message", trouble);
+        tell(&**foreign, &error);
+        self.world.rung = true;
+    }
+}
+
 impl Host for Around<'_> {
     fn send(&mut self, window: WindowId, to: u32, message: &Message<'_>) -> Sent {
         let Some(site) = self.world.sites.get(&window) else { return Sent::Gone };
@@ -341,6 +356,16 @@ impl Host for Around<'_> {
 
     fn failed(&mut self, token: u64, trouble: Trouble) {
         self.world.deliver(token, Err(trouble));
+    }
+
+    fn dropped(&mut self, window: WindowId, to: u32, body: &[u8], trouble: Trouble) {
+        if body.first() == Some(&FIRST) {
+            self.tell(window, trouble, |foreign, error| foreign.dropped(Rank(to), body, error));
+        }
+    }
+
+    fn abandoned(&mut self, window: WindowId, to: u32, trouble: Trouble) {
+        self.tell(window, trouble, |foreign, error| foreign.abandoned(Rank(to), error));
     }
 
     fn note(&mut self, window: WindowId, from: u32, body: &[u8]) {

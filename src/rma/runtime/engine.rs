@@ -321,6 +321,15 @@ impl Engine {
         self.on(id, |window, shared| window.complete(shared, host))
     }
 
+    /// Does what [`Engine::complete`] does first: if a member of the access epoch's group is dead,
+    /// gives up towards those that have not posted. For a caller that has to wait for others before
+    /// it completes.
+    pub fn give_up_for_dead<H: Host>(&mut self, host: &mut H, id: WindowId) {
+        if let Some(window) = self.windows.get_mut(&id) {
+            window.give_up_for_dead(&mut self.shared, host);
+        }
+    }
+
     /// Gives up the end of an access epoch towards those that have not posted, and returns them:
     /// what was given for them is dropped, their posts are for the next access epoch. What was given
     /// for the others is done, and they are told of the end, without further calls.

@@ -41,6 +41,14 @@ pub trait Host {
     /// No data will come for this rank's operation `token`.
     fn failed(&mut self, token: u64, trouble: Trouble);
 
+    /// An operation of this rank for `to`, which has no token, is thrown away: it was never sent,
+    /// and its epoch will not be one with `to` any more.
+    fn dropped(&mut self, window: WindowId, to: u32, body: &[u8], trouble: Trouble);
+
+    /// The present epoch will not be one with `to` any more; what was kept for it has been thrown
+    /// away.
+    fn abandoned(&mut self, window: WindowId, to: u32, trouble: Trouble);
+
     /// A note of `from` has arrived ([`Engine::note`](super::Engine::note)).
     fn note(&mut self, window: WindowId, from: u32, body: &[u8]);
 

@@ -285,13 +285,10 @@ impl Window {
         shared: &mut Shared,
         host: &mut H,
     ) -> Poll<Result<(), Trouble>> {
-        let Some(access) = &mut self.access else {
+        if self.access.is_none() {
             return Poll::Ready(Err(Trouble::Misuse("no access epoch is open: start first")));
-        };
-        access.died = access.died.or(access.group.iter().find(|rank| self.dead.contains(*rank)));
-        if access.died.is_some() {
-            self.give_up_late(shared, host);
         }
+        self.give_up_for_dead(shared, host);
         let trouble = self.close_targets(shared, host, |_| Closing::Complete);
         if let (Some(trouble), None) = (trouble, self.trouble) {
             self.trouble = Some(trouble);
@@ -324,6 +321,16 @@ impl Window {
         let died = access.died.map(Trouble::Dead);
         self.access = None;
         self.outcome(died)
+    }
+
+    /// With a member of the group dead, the access epoch cannot end well: gives up towards the
+    /// targets that have not posted.
+    pub fn give_up_for_dead<H: Host>(&mut self, shared: &mut Shared, host: &mut H) {
+        let Some(access) = &mut self.access else { return };
+        access.died = access.died.or(access.group.iter().find(|rank| self.dead.contains(*rank)));
+        if access.died.is_some() {
+            self.give_up_late(shared, host);
+        }
     }
 
     /// Gives up towards the targets that have not posted, and returns them. What is left of the epoch

@@ -471,8 +471,9 @@ impl Window {
             let kept = pools.targets[id].pending.ids(&pools.operations);
             // Those that were sent have a request, which is abandoned below.
             for kept in kept.filter(|kept| pools.operations[*kept].request.is_none()) {
-                if let Some(token) = pools.operations[kept].token {
-                    host.failed(token, trouble);
+                match pools.operations[kept].token {
+                    Some(token) => host.failed(token, trouble),
+                    None => host.dropped(self.id, rank, pools.body(kept), trouble),
                 }
             }
             self.drop_target(shared, id);
@@ -483,6 +484,7 @@ impl Window {
                 host.failed(token, trouble);
             }
         }
+        host.abandoned(self.id, rank, trouble);
     }
 
     /// The window goes: everything it has in the pools goes back.

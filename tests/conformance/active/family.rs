@@ -16,6 +16,9 @@ use std::task::{Context, Poll, Wake, Waker};
 
 /// What is in an output before.
 const BEFORE: u32 = 0xdead_beef;
+/// Samples that all messages can be divided into. A prime that divides no number of choices, so that
+/// each sample has every choice.
+pub const SAMPLES: usize = 11;
 /// Segments of messages, in turn.
 const SEGMENTS: [usize; 4] = [1, 0, 2, 33];
 
@@ -86,8 +89,11 @@ impl Script {
         Ok(Script { sides: sides()?, parts: parts()?, size })
     }
 
-    fn len(&self) -> usize {
-        self.sides.len().pow(2) * self.parts.len() * SEGMENTS.len()
+    /// Numbers of the messages: of all, or of one sample.
+    fn numbers(&self, sample: Option<usize>) -> impl Iterator<Item = usize> + use<> {
+        let len = self.sides.len().pow(2) * self.parts.len() * SEGMENTS.len();
+        let step = if sample.is_some() { SAMPLES } else { 1 };
+        (sample.map_or(0, |sample| sample % SAMPLES)..len).step_by(step)
     }
 
     fn message(&self, origin: Rank, number: usize) -> Sending<'_> {
@@ -415,8 +421,14 @@ impl Raw<'_> {
     }
 }
 
-/// One case: all messages of the script, then the sums.
-pub fn exchange(job: &Job, kind: Kind, sync: Sync, info: Info) -> Result<()> {
+/// One case: all messages of the script, or a sample of them, then the sums.
+pub fn exchange(
+    job: &Job,
+    kind: Kind,
+    sync: Sync,
+    info: Info,
+    sample: Option<usize>,
+) -> Result<()> {
     let team = job.team();
     let me = team.rank();
     let window = Window::<u64>::builder(team).info(info).allocate(WINDOW)?;
@@ -431,7 +443,7 @@ pub fn exchange(job: &Job, kind: Kind, sync: Sync, info: Info) -> Result<()> {
     team.barrier()?;
     let crew = Crew { me, kind, handlers: &handlers };
     let mut open = Vec::new();
-    let all = || (0..script.len()).map(|number| script.message(me, number));
+    let all = || script.numbers(sample).map(|number| script.message(me, number));
     match sync {
         Sync::Shared | Sync::Exclusive => {
             let lock = if sync == Sync::Shared { LockKind::Shared } else { LockKind::Exclusive };
@@ -501,19 +513,24 @@ pub fn exchange(job: &Job, kind: Kind, sync: Sync, info: Info) -> Result<()> {
     }
     open.iter().for_each(|o| o.sending.check(me, kind, &o.buffers, BEFORE));
     team.barrier()?;
-    check_sums(&window, &script, kind)?;
+    check_sums(&window, &script, kind, sample)?;
     window.free()
 }
 
 /// The sums in this rank's part against all messages that were sent to it.
-fn check_sums(window: &Window<u64>, script: &Script, kind: Kind) -> Result<()> {
+fn check_sums(
+    window: &Window<u64>,
+    script: &Script,
+    kind: Kind,
+    sample: Option<usize>,
+) -> Result<()> {
     let me = window.team().rank();
     let mut want = vec![0u64; WINDOW];
     for part in &script.parts {
         (0..PART / 2).for_each(|k| want[(part.at)(k)] = constant(me, k));
     }
     for origin in window.team().ranks() {
-        for sending in (0..script.len()).map(|number| script.message(origin, number)) {
+        for sending in script.numbers(sample).map(|number| script.message(origin, number)) {
             let refused = kind.counts() && !sending.output.countable();
             if sending.target != me || refused {
                 continue;

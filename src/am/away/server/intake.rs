@@ -45,7 +45,7 @@ impl Server {
         }
         let there = self.buffers.enter(origin.0, unit.place, unit.release);
         let there = there.map_err(|refusal| fault(10 + refusal as u64))?;
-        let memory = self.memory(origin, there);
+        let memory = self.memory(origin, there, unit.place.bytes);
         if memory.is_none() {
             self.done.no_memory += 1;
         }
@@ -68,7 +68,7 @@ impl Server {
     }
 
     /// The address of a place; nothing if this process has no memory for it.
-    fn memory(&mut self, origin: Rank, there: Where) -> Option<*mut u8> {
+    fn memory(&mut self, origin: Rank, there: Where, bytes: u64) -> Option<*mut u8> {
         let sizes = self.sizes;
         let (first, offset) = match there {
             Where::Buffer(id, offset) => {
@@ -81,12 +81,13 @@ impl Server {
             }
             Where::System(offset) => {
                 let own = self.origin(origin);
-                (of(&mut own.system, "a system buffer", sizes.system)?, offset)
+                return block(&mut own.system, "a system buffer", sizes.system)?.at(offset, bytes);
             }
             Where::StandIn(offset) => {
                 self.done.stood_in += 1;
                 let own = self.origin(origin);
-                (of(&mut own.stand_in, "a promised buffer", sizes.promised)?, offset)
+                return block(&mut own.stand_in, "a promised buffer", sizes.promised)?
+                    .at(offset, bytes);
             }
         };
         Some(first.wrapping_add(offset as usize))
@@ -163,9 +164,9 @@ impl Server {
 }
 
 /// The first byte of a buffer, which is made if it is not there.
-fn of(block: &mut Option<Block>, what: &'static str, bytes: usize) -> Option<*mut u8> {
+fn block<'b>(block: &'b mut Option<Block>, what: &'static str, bytes: usize) -> Option<&'b Block> {
     if block.is_none() {
         *block = Block::new(what, bytes).ok();
     }
-    block.as_ref().map(Block::first)
+    block.as_ref()
 }

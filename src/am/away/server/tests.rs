@@ -47,6 +47,8 @@ impl Outgoing for Notes {
     }
     fn wake(&mut self, _: Waker) {}
     fn later(&mut self, _: Box<dyn Any + Send>) {}
+
+    fn ring(&mut self) {}
 }
 
 /// A server, and the part that it runs units on.

@@ -4,7 +4,7 @@
 use crate::rma::runtime::{
     Class, Engine, Fault, Handled, Host, Limits, LockKind, Message, Sent, Trouble, WindowId,
 };
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::task::Poll;
 
 /// Reproducible random numbers.
@@ -170,6 +170,8 @@ pub struct Net {
     pub asleep: Vec<bool>,
     /// Operations may be dropped by those who give up.
     pub dropping: bool,
+    /// Those of which that was told: window, origin, target, serial.
+    pub dropped: HashSet<(WindowId, u32, u32, u64)>,
     /// One operation in so many cannot be performed at once; 0 for none.
     pub busy: u64,
     longest: usize,
@@ -192,6 +194,7 @@ impl Net {
             sent: [0; 2],
             asleep: vec![false; ranks],
             dropping: false,
+            dropped: HashSet::new(),
             busy: 0,
             longest: 0,
         }
@@ -279,6 +282,8 @@ impl Host for Port<'_> {
         self.net.part(self.rank, window);
         self.net.check_epoch(self.rank, origin, window, &body);
         let dropping = self.net.dropping;
+        let serial = (window, origin, self.rank, body.serial);
+        assert!(!self.net.dropped.contains(&serial), "an operation that was thrown away was done");
         let part = self.net.part(self.rank, window);
         let performed = part.performed.entry(origin).or_default();
         let next = body.serial == *performed + 1 || dropping && body.serial > *performed;
@@ -299,6 +304,14 @@ impl Host for Port<'_> {
         }
         Poll::Ready(Ok(()))
     }
+
+    fn dropped(&mut self, window: WindowId, to: u32, body: &[u8], _trouble: Trouble) {
+        let serial = Body::parse(body).serial;
+        let new = self.net.dropped.insert((window, self.rank, to, serial));
+        assert!(new, "an operation was thrown away twice");
+    }
+
+    fn abandoned(&mut self, _window: WindowId, _to: u32, _trouble: Trouble) {}
 
     fn data(&mut self, token: u64, data: &[u8]) {
         let value = u64::from_le_bytes(data.try_into().expect("eight bytes"));
