@@ -30,19 +30,29 @@ pub struct Pace {
     pub spins: u32,
     /// Polls with a yield of the processor between them.
     pub yields: u32,
-    /// First sleep; doubled after each until [`Pace::LONGEST`].
+    /// First sleep; doubled after each until [`Pace::longest`].
     pub slice: Duration,
+    /// Longest single sleep.
+    pub longest: Duration,
 }
 
 impl Pace {
-    /// Longest single sleep: the time within which the death of a peer is noticed at the latest.
+    /// Longest single sleep of all: the time within which the death of a peer is noticed at the latest.
     pub const LONGEST: Duration = Duration::from_millis(64);
 
     /// For ranks that have a core each: spinning harms nobody.
-    pub const DEDICATED: Pace = Pace { spins: 8192, yields: 16, slice: Duration::from_millis(4) };
+    pub const DEDICATED: Pace =
+        Pace { spins: 8192, yields: 16, slice: Duration::from_millis(4), longest: Pace::LONGEST };
 
     /// For ranks that share cores: who spins keeps the one waited for from running.
-    pub const SHARED: Pace = Pace { spins: 24, yields: 32, slice: Duration::from_millis(4) };
+    pub const SHARED: Pace =
+        Pace { spins: 24, yields: 32, slice: Duration::from_millis(4), longest: Pace::LONGEST };
+
+    /// The same with sleeps so short that who waits can look after other work between them.
+    pub fn watchful(self) -> Pace {
+        let most = Duration::from_millis(1);
+        Pace { slice: self.slice.min(most), longest: self.longest.min(most), ..self }
+    }
 }
 
 /// Polls without a pause at the beginning of a wait: an answer from another core takes about as
@@ -143,7 +153,7 @@ impl WaitCell {
             if let Some(value) = poll() {
                 return Ok(value);
             }
-            slice = (slice * 2).min(Pace::LONGEST);
+            slice = (slice * 2).min(pace.longest);
         }
     }
 }
@@ -155,7 +165,8 @@ mod models {
     use loom::thread;
     use std::sync::Arc;
 
-    const AT_ONCE: Pace = Pace { spins: 0, yields: 0, slice: Duration::from_millis(1) };
+    const AT_ONCE: Pace =
+        Pace { spins: 0, yields: 0, slice: Duration::from_millis(1), longest: Pace::LONGEST };
 
     struct Place {
         cell: WaitCell,

@@ -115,7 +115,7 @@ fn step_aside(agent: &Agent, node: &Node, stopped: &impl Fn() -> bool) -> Result
 
 /// Sleeps on the doorbell and looks whenever it rings, until a call drives.
 fn sleep(agent: &Agent, node: &Node, stopped: &impl Fn() -> bool) -> Result<()> {
-    const PACE: Pace = Pace { spins: 0, yields: 0, slice: Pace::LONGEST };
+    const PACE: Pace = Pace { spins: 0, yields: 0, slice: Pace::LONGEST, longest: Pace::LONGEST };
     let looks = agent.looks.load(Ordering::Relaxed);
     let mut retry = false;
     loop {

@@ -32,9 +32,9 @@ impl Env {
     /// One view per slot, with `nodes` nodes to wait with each.
     pub(crate) fn new(slots: usize, nodes: usize) -> Vec<Env> {
         let pace = if cfg!(loom) || cfg!(miri) {
-            Pace { spins: 0, yields: 1, slice: Duration::from_millis(1) }
+            Pace { spins: 0, yields: 1, slice: Duration::from_millis(1), longest: Pace::LONGEST }
         } else {
-            Pace { spins: 20, yields: 4, slice: Duration::from_millis(1) }
+            Pace { spins: 20, yields: 4, slice: Duration::from_millis(1), longest: Pace::LONGEST }
         };
         let shared = Arc::new(Shared {
             nodes: (0..slots)
