@@ -7,6 +7,7 @@
 //! workloads by name: those on windows that are reached by packets have that in their names.
 
 mod campaign;
+mod collectives;
 mod fuse;
 #[path = "../support/mod.rs"]
 mod support;
