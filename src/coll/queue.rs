@@ -19,7 +19,7 @@ use super::step::Course;
 use super::team::{Member, Team};
 use crate::base::request::Going;
 use crate::base::sync::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use crate::base::{Deadline, Error, Request, Result};
+use crate::base::{Deadline, Error, Request, Result, forked};
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
@@ -158,6 +158,9 @@ impl<R: Send + 'static> Going<R> for Begun<R> {
     fn poll(&mut self, waker: Option<&Waker>) -> Option<Result<R>> {
         let member = &*self.team.member;
         if !self.outcome.ready.load(Ordering::Acquire) {
+            if let Err(error) = forked::refuse_forked(self.during) {
+                return Some(Err(error));
+            }
             member.go_on();
             if let Err(error) = member.look_around(self.during) {
                 member.fail_all(&error);
@@ -206,7 +209,7 @@ impl Member {
     /// Goes on with what was begun, as far as that is possible now. Does not block.
     fn go_on(&self) {
         let queue = &self.queue;
-        if queue.is_idle() {
+        if queue.is_idle() || forked::is_forked() {
             return;
         }
         let mut calls = match queue.calls.try_lock() {
@@ -265,6 +268,7 @@ impl Member {
         during: &'static str,
     ) -> Result<()> {
         let queue = &self.queue;
+        forked::refuse_forked(during)?;
         while !over() {
             self.go_on();
             let at = queue.place();
@@ -314,7 +318,7 @@ impl Member {
     /// Gives up what was begun: nobody can ask for it any more.
     pub(super) fn abandon_begun(&mut self) {
         let count = self.queue.lock().len();
-        if count > 0 {
+        if count > 0 && !forked::is_forked() {
             self.core.give_up();
             (0..count).for_each(|_| self.one_less());
         }

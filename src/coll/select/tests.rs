@@ -94,6 +94,7 @@ proptest! {
         prop_assume!(algorithm != Algorithm::Boards || bytes.1 <= 56 || bytes.1 == ALL);
         let members = members.map_or(ANY, |(low, more)| (low, low + more));
         let row = Row { what: Some(what), bytes, members, cores: None, algorithm, set: true };
-        prop_assert_eq!(&Table::with(&row.to_string()).unwrap().rows()[0], &row);
+        let table = Table::with(&row.to_string()).unwrap();
+        prop_assert_eq!(&table.rows()[0], &row);
     }
 }

@@ -141,17 +141,19 @@ fn limit(size: usize) -> &'static str {
     if size <= 56 { "flag all-reduce" } else { "copy in + copy out" }
 }
 
+/// Makes a rank's part of a case.
+type Make = Box<dyn Fn(&Crew) -> Result<Box<dyn Side>>>;
+
 /// `collectives`.
 pub fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
-    let mut add =
-        |what: &str, size: usize, subject: Box<dyn Fn(&Crew) -> Result<Box<dyn Side>>>| {
-            let setup =
-                move |crew: &Crew| Ok(Pair { subject: subject(crew)?, floor: floor(crew, size)? });
-            let point = Point::new("Collectives", what, "bytes", size as f64);
-            let case = Case::latency(BENCH, what, size, limit(size), Goal::None, setup);
-            cases.push(case.one_way().on(point));
-        };
+    let mut add = |what: &str, size: usize, subject: Make| {
+        let setup =
+            move |crew: &Crew| Ok(Pair { subject: subject(crew)?, floor: floor(crew, size)? });
+        let point = Point::new("Collectives", what, "bytes", size as f64);
+        let case = Case::latency(BENCH, what, size, limit(size), Goal::None, setup);
+        cases.push(case.one_way().on(point));
+    };
     for (what, blocks, call) in CALLS {
         for size in SIZES {
             // Of a barrier there is one size only.
