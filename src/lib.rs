@@ -58,6 +58,11 @@ pub use {
 #[doc = include_str!("../docs/active-messages.md")]
 struct ActiveMessages;
 
+/// Compiles and runs the example in the page on collectives.
+#[cfg(doctest)]
+#[doc = include_str!("../docs/collectives.md")]
+struct Collectives;
+
 /// Compiles and runs the README's example.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

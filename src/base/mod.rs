@@ -8,6 +8,8 @@ pub mod ids;
 #[cfg_attr(loom, allow(dead_code))]
 pub(crate) mod reentry;
 #[cfg(not(loom))]
+pub(crate) mod request;
+#[cfg(not(loom))]
 pub mod settings;
 #[cfg_attr(loom, allow(dead_code))]
 pub(crate) mod signals;
@@ -18,4 +20,6 @@ pub(crate) mod version;
 
 pub use error::{Error, Result};
 pub use ids::{Offset, Rank, Slot};
+#[cfg(not(loom))]
+pub use request::Request;
 pub use time::Deadline;

@@ -91,6 +91,10 @@ settings! {
     /// Active messages by packets: threads that run handlers in a target. More than one is of use
     /// where messages may run at the same time.
     AM_THREADS = "HITHER_AM_THREADS", "1", "threads";
+    /// Collectives: rows that come before those of the table of algorithms, separated by commas, as
+    /// allreduce:0-56=boards or *:1M-@2-4=pieces (bytes, members); hither collectives shows the
+    /// table. The same at all ranks.
+    COLL = "HITHER_COLL", "", "operation:bytes@members=algorithm";
     /// Work lost by updating a window's elements one by one atomically, or under locks where
     /// single ones are updated, after which the window changes to the other way. 0 changes with
     /// every occasion.

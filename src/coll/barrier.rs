@@ -1,17 +1,27 @@
-//! Barrier, in two algorithms chosen by whether every member can have a core of its own.
+//! The synchronising step of everything, and the barrier, which is nothing else. Two algorithms:
 //!
-//! *Dissemination* (cores for all): in round r a member writes its phase into flag r of the
-//! member 2^r places ahead and waits for flag r of its own. ceil(log2 n) rounds of one cache-line
-//! transfer each, no hot spot. *Count* (shared cores): one fetch_add; the last to arrive releases
-//! everybody. One waking is enough, where dissemination needs the cores to be handed round
-//! log2 n times.
+//! *Dissemination*: in round r a member writes its step into flag r of the member 2^r places ahead
+//! and waits for flag r of its own. ceil(log2 n) rounds of one cache-line transfer each, no hot
+//! spot. *Count*: one fetch_add; the last to arrive releases everybody. One waking is enough, where
+//! dissemination needs the cores to be handed round log2 n times.
+//!
+//! Both compare the calls: flags carry the call's word beside the number, and the counter the sum
+//! of all words above the number of arrivals, so that the last to arrive sees whether they were
+//! all its own.
 
-use super::block::Block;
-use super::team::{Member, Team};
+use super::core::{Core, Place, step_of};
+use super::sign::{Sign, What};
+use super::step::Course;
+use super::team::Team;
 use crate::base::sync::Ordering;
-use crate::base::{Deadline, Result};
+use crate::base::{Deadline, Request, Result};
+use crate::coll::select::Algorithm;
 
-const DURING: &str = "a barrier";
+/// A barrier has one form whatever the algorithm: members that disagree about that find out.
+const BARRIER: Sign = Sign::new(What::Barrier, Algorithm::Count, 0, 0, 0);
+
+/// Not the same as a barrier: members in one and the other would wait for each other for ever.
+const FINISH: Sign = Sign::new(What::Finish, Algorithm::Count, 0, 0, 0);
 
 impl Team {
     /// Returns once every member has called it. What members wrote before is visible to all
@@ -21,92 +31,174 @@ impl Team {
     /// call unless someone sleeps.
     ///
     /// # Errors
-    /// [`crate::Error::RankDied`] if a member dies before it arrives, [`crate::Error::TimedOut`].
+    /// [`crate::Error::RankDied`] if a member dies before it arrives, [`crate::Error::TimedOut`],
+    /// [`crate::Error::Mismatch`] if another member is in another call.
     pub fn barrier(&self) -> Result<()> {
-        self.collective(DURING, |member, deadline| member.barrier(deadline).map(|_| ()))
+        let step = |core: &Core, deadline| core.sync(BARRIER, deadline).map(|_| ());
+        self.collective(What::Barrier.during(), step)
     }
-}
 
-impl Team {
+    /// The barrier, begun now: the request is done once every member has begun it.
+    ///
+    /// # Errors
+    /// As for [`Team::barrier`], partly from the request.
+    pub fn ibarrier(&self) -> Result<Request<()>> {
+        self.begin(BARRIER, |course| async move { course.sync().await.map(|_| ()) })
+    }
+
     /// The last barrier of all, after which members leave: by count, because only there nobody
     /// still waits for a message of somebody who is through.
     pub(crate) fn farewell(&self) -> Result<()> {
-        self.collective("the end of the job", |member, deadline| {
-            if member.block.size == 1 { Ok(()) } else { member.count(&member.block, deadline) }
+        self.collective(What::Finish.during(), |core, deadline| {
+            core.next_phase(FINISH);
+            core.count(FINISH, What::Finish.during(), deadline)
         })
     }
 }
 
-impl Member {
-    /// One barrier as the next phase; returns the phase.
-    pub(super) fn barrier(&self, deadline: Deadline) -> Result<u32> {
-        let phase = self.next_phase();
-        let block = &self.block;
-        if block.size > 1 {
-            if self.cores_for_all() {
-                self.disseminate(block, phase, deadline)?;
+/// What has come of a wait, if it is over.
+type Come = Option<Result<()>>;
+
+impl Core {
+    /// One barrier as the next phase of a call; returns the phase.
+    #[inline]
+    pub fn sync(&self, sign: Sign, deadline: Deadline) -> Result<u32> {
+        let phase = self.next_phase(sign);
+        if self.block.size > 1 {
+            if self.disseminates {
+                self.disseminate(phase, sign, deadline)?;
             } else {
-                self.count(block, deadline)?;
+                self.count(sign, sign.what.during(), deadline)?;
             }
         }
         Ok(phase)
     }
 
-    /// Whether every rank of the job can have a core of its own. The same in all members: it
-    /// compares two numbers of the segment's header.
-    pub(super) fn cores_for_all(&self) -> bool {
-        let node = &self.block.node;
-        node.size() <= node.header().cpus.load(Ordering::Relaxed)
-    }
-
-    fn disseminate(&self, block: &Block, phase: u32, deadline: Deadline) -> Result<()> {
-        let size = block.size;
-        let mine = block.lines(self.rank);
-        let mut distance = 1;
-        let mut round = 0;
-        while distance < size {
-            let partner = block.lines((self.rank + distance) % size);
-            partner.flags[round].store(phase, Ordering::Release);
-            partner.wait.notify();
-            let flag = &mine.flags[round];
-            // The partner may have begun the next phase, but cannot end it without this member.
-            let reached = || {
-                let reached = flag.load(Ordering::Acquire);
-                reached == phase || reached == phase.wrapping_add(1)
-            };
-            if !reached() {
-                let node = &block.node;
-                mine.wait.wait(
-                    node.pace(),
-                    deadline,
-                    DURING,
-                    || reached().then_some(()),
-                    || self.check(DURING),
-                )?;
+    fn disseminate(&self, phase: u32, sign: Sign, deadline: Deadline) -> Result<()> {
+        for round in 0..self.rounds() {
+            self.raise(round, step_of(phase, sign));
+            let reached = || self.reached(round, step_of(phase, sign));
+            match reached() {
+                Some(come) => come?,
+                None => {
+                    let during = sign.what.during();
+                    let cell = &self.block.lines(self.rank).wait;
+                    let check = || self.check(during);
+                    self.block.node.wait(cell, deadline, during, reached, check)??;
+                }
             }
-            distance *= 2;
-            round += 1;
         }
         Ok(())
     }
 
-    fn count(&self, block: &Block, deadline: Deadline) -> Result<()> {
-        let header = block.header();
+    /// Rounds of the dissemination barrier.
+    #[inline]
+    fn rounds(&self) -> u32 {
+        u32::BITS - (self.block.size - 1).leading_zeros()
+    }
+
+    /// Tells the partner of a round that this member is there.
+    #[inline]
+    fn raise(&self, round: u32, step: u64) {
+        let partner = self.block.lines((self.rank + (1 << round)) % self.block.size);
+        partner.flags[round as usize].store(step, Ordering::Release);
+        partner.wait.notify();
+    }
+
+    /// Whether the partner of a round on the other side is there.
+    #[inline]
+    fn reached(&self, round: u32, step: u64) -> Come {
+        let seen = self.block.lines(self.rank).flags[round as usize].load(Ordering::Acquire);
+        if seen == step {
+            return Some(Ok(()));
+        }
+        self.reached_otherwise(round, seen, step)
+    }
+
+    #[cold]
+    fn reached_otherwise(&self, round: u32, seen: u64, step: u64) -> Come {
+        let (phase, want) = (seen as u32, step as u32);
+        if phase == want {
+            let size = self.block.size;
+            let partner = (self.rank + size - (1 << round) % size) % size;
+            return Some(Err(self.mismatch(partner)));
+        }
+        // The partner may have begun the next phase, but cannot end it without this member.
+        (phase == want.wrapping_add(1)).then_some(Ok(()))
+    }
+
+    fn count(&self, sign: Sign, during: &'static str, deadline: Deadline) -> Result<()> {
+        let number = self.arrive(sign)?;
+        let released = || self.released(number);
+        match released() {
+            Some(come) => come,
+            None => {
+                let cell = &self.block.header().wait;
+                let check = || self.check(during);
+                self.block.node.wait(cell, deadline, during, released, check)?
+            }
+        }
+    }
+
+    /// Arrives at the count barrier; returns its number. The last to arrive releases all.
+    ///
+    /// `arrived` only grows by what members add. After each barrier it is what `tally` says, if
+    /// all added the same word.
+    fn arrive(&self, sign: Sign) -> Result<u64> {
+        let header = self.block.header();
         let number = self.counted.load(Ordering::Relaxed) + 1;
         self.counted.store(number, Ordering::Relaxed);
-        let arrived = header.arrived.fetch_add(1, Ordering::AcqRel) + 1;
-        if arrived == number * u64::from(block.size) {
-            header.released.store(number, Ordering::Release);
-            header.wait.notify();
-            return Ok(());
+        let one = u64::from(sign.word) << 32 | 1;
+        let tally = self.tally.load(Ordering::Relaxed);
+        let tally = tally.wrapping_add(one.wrapping_mul(self.block.size.into()));
+        self.tally.store(tally, Ordering::Relaxed);
+        let arrived = header.arrived.fetch_add(one, Ordering::AcqRel).wrapping_add(one);
+        if arrived as u32 != tally as u32 {
+            return Ok(number);
         }
-        let released = || header.released.load(Ordering::Acquire) >= number;
-        header.wait.wait(
-            block.node.pace(),
-            deadline,
-            DURING,
-            || released().then_some(()),
-            || self.check(DURING),
-        )
+        if arrived != tally {
+            return Err(match self.other_call() {
+                Some(other) => self.mismatch(other),
+                None => {
+                    // Whoever made another call has ended: all that is known is that one did.
+                    self.give_up();
+                    match self.intact(sign.what.during()) {
+                        Err(error) => error,
+                        Ok(()) => self.mismatch(self.rank),
+                    }
+                }
+            });
+        }
+        header.released.store(number, Ordering::Release);
+        header.wait.notify();
+        Ok(number)
+    }
+
+    #[inline]
+    fn released(&self, number: u64) -> Come {
+        let released = self.block.header().released.load(Ordering::Acquire);
+        (released >= number).then_some(Ok(()))
+    }
+}
+
+impl Course<'_> {
+    /// One barrier as the next phase; returns the phase.
+    pub async fn sync(&self) -> Result<u32> {
+        let core = self.core();
+        if let Some(deadline) = self.blocking() {
+            return core.sync(self.sign, deadline);
+        }
+        let phase = core.next_phase(self.sign);
+        if core.block.size > 1 && core.disseminates {
+            let step = step_of(phase, self.sign);
+            for round in 0..core.rounds() {
+                core.raise(round, step);
+                self.until(Place::Lines(core.rank), || core.reached(round, step)).await?;
+            }
+        } else if core.block.size > 1 {
+            let number = core.arrive(self.sign)?;
+            self.until(Place::Header, || core.released(number)).await?;
+        }
+        Ok(phase)
     }
 }

@@ -26,7 +26,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 /// Marks a finished team block.
-pub(super) const TEAM_MAGIC: u64 = 0x4869_5465_616d_0002;
+pub(super) const TEAM_MAGIC: u64 = 0x4869_5465_616d_0003;
 /// The kind of such a block.
 const KIND: u32 = 1;
 /// Bytes of one piece.
@@ -45,16 +45,17 @@ pub(super) struct TeamHeader {
     pub magic: AtomicU64,
     /// Members.
     pub size: AtomicU32,
-    /// Slot + 1 of the process whose death ended the team's collectives, or, with the highest bit,
-    /// of the one that gave a collective up; else 0.
+    /// Why the team's collectives have ended (see `core`); else 0.
     pub broken: AtomicU32,
     /// Id of the block of the survivors' team, 0 while there is none.
     pub child: AtomicU64,
     /// Not 0 once a member has given up waiting for the others in the making of that.
     pub given_up: AtomicU32,
     _pad0: AtomicU32,
-    _pad3: [AtomicU64; 4],
-    /// Count barrier: arrivals, ever.
+    /// Two ranks whose calls did not match; 0 while there are none.
+    pub pair: AtomicU64,
+    _pad3: [AtomicU64; 3],
+    /// Count barrier: arrivals, ever, with the sum of their calls' words above.
     pub arrived: AtomicU64,
     _pad1: [AtomicU64; 7],
     /// Count barrier: barriers completed, and those who sleep for it.
@@ -67,27 +68,41 @@ pub(super) struct TeamHeader {
 /// A value of at most [`BOARD`] bytes with its phase: one cache line.
 #[repr(C, align(64))]
 pub(super) struct Board {
-    /// Phase of the payload, stored last with Release.
-    pub phase: AtomicU32,
-    _pad: AtomicU32,
-    /// The payload; the owner writes it before `phase`, others read it after.
+    /// Phase of the payload, with the word of the call above; stored last with Release.
+    pub step: AtomicU64,
+    /// The payload; the owner writes it before `step`, others read it after.
     pub payload: UnsafeCell<[u64; BOARD / 8]>,
 }
 
 // SAFETY: the payload is written only by the owner, and between the phases in which others read
-// it (module documentation); `phase` orders the two.
+// it (module documentation); `step` orders the two.
 unsafe impl Sync for Board {}
 
 /// First page of a member's area.
 #[repr(C, align(64))]
 pub(super) struct MemberLines {
-    /// Dissemination barrier: flag r holds the last phase that the partner of round r reached.
-    pub flags: [AtomicU32; ROUNDS],
+    /// Dissemination barrier: flag r holds the last phase that the partner of round r reached,
+    /// with the word of its call above.
+    pub flags: [AtomicU64; ROUNDS],
     /// Boards of even and odd phases.
     pub boards: [Board; 2],
     /// Sleepers waiting for anything this member writes, or (flags) that others write for it.
     pub wait: WaitCell,
-    _pad: [AtomicU32; 14],
+    _pad: [AtomicU64; 7],
+    /// What this member is in.
+    pub doing: Doing,
+}
+
+/// The call that a member is in or was in last. A line of its own: it is written at every step,
+/// and read by others only where they wait in vain.
+#[repr(C, align(64))]
+pub(super) struct Doing {
+    /// Phase, with the word of the call above.
+    pub step: AtomicU64,
+    /// The call in full (see `sign`).
+    pub packed: AtomicU64,
+    /// The same.
+    pub bytes: AtomicU64,
 }
 
 // SAFETY: repr(C) of atomics and a protocol-owned cell; any bits are valid.
@@ -102,9 +117,12 @@ const _: () = {
     assert!(offset_of!(TeamHeader, released) == 128);
     assert!(size_of::<Board>() == 64);
     assert!(offset_of!(Board, payload) == 8);
-    assert!(size_of::<MemberLines>() == 256);
-    assert!(offset_of!(MemberLines, boards) == 64);
-    assert!(offset_of!(MemberLines, wait) == 192);
+    assert!(size_of::<MemberLines>() == 384);
+    assert!(offset_of!(MemberLines, boards) == 128);
+    assert!(offset_of!(MemberLines, wait) == 256);
+    assert!(offset_of!(MemberLines, doing) == 320);
+    assert!(size_of::<Doing>() == 64);
+    assert!(offset_of!(TeamHeader, pair) == 32);
 };
 
 /// Access to one team's block.

@@ -1,131 +1,367 @@
-//! Reductions. Every member combines in rank order, so all get bit-identical results, floats
-//! included, and the same as a serial loop over the ranks.
+//! Reductions. Every member's data are combined in rank order, so all get bit-identical results,
+//! floats included, the same as a serial loop over the ranks, whatever the algorithm.
 //!
-//! Small (up to 56 bytes, up to 16 members): one flat exchange. Larger: per piece of 16 KiB, show
-//! it; synchronise; combine this member's share of the elements over all pieces; synchronise;
-//! collect the shares. Each byte crosses the memory about three times, whatever the team's size.
+//! ```text
+//! boards   up to 56 bytes: one exchange, everybody combines everything
+//! pieces   show 16 KiB; synchronise; who gets the result combines all of it
+//! shares   show 16 KiB; synchronise; combine a share of it; synchronise; collect the shares:
+//!          each byte crosses the memory about three times, whatever the team's size
+//! direct   the same over all the data at once, read where they lie and collected from there
+//! ```
 
-use super::block::PIECE;
-use super::exchange::{bytes_of, bytes_of_mut};
-use super::team::{Member, Team};
-use crate::base::{Deadline, Error, Rank, Result};
-use crate::layout::op::{Numeric, Op, check_op, combine_slices};
+use super::block::{BOARD, PIECE};
+use super::blocks::{bytes_of, bytes_of_mut};
+use super::board::Value;
+use super::operation::{Combine, Operation, Spare, Typed, code_in_word, fold};
+use super::pieces::share;
+use super::select::{Algorithm, Choice};
+use super::sign::{Sign, What};
+use super::step::Course;
+use super::team::Team;
+use crate::base::{Error, Rank, Request, Result};
+use crate::layout::Datum;
 
 impl Team {
     /// Combines everybody's `data` element by element; every member gets the result in `data`.
     /// Lengths and operation must be the same everywhere. `Replace` gives the last rank's data,
     /// `NoOp` the first's.
-    pub fn allreduce<T: Numeric>(&self, op: Op, data: &mut [T]) -> Result<()> {
-        check_op::<T>(op)?;
-        self.collective("an allreduce", |member, deadline| {
-            if member.fits_board(size_of_val(data)) {
-                return member.reduce_small(op, data, deadline);
-            }
-            for piece in data.chunks_mut(PIECE / size_of::<T>()) {
-                member.combine_share(op, piece, deadline)?;
-                member.collect_shares(piece);
-            }
+    ///
+    /// # Errors
+    /// As for [`Team::barrier`]; [`Error::InvalidArgument`] for an operation that does not apply.
+    pub fn allreduce<T: Datum, O: Operation<T>>(&self, op: O, data: &mut [T]) -> Result<()> {
+        let bytes = size_of_val(data);
+        if bytes < self.member.small_allreduce && op.unit() == 1 && align_of::<T>() <= 64 {
+            return self.allreduce_small(&op, data);
+        }
+        let op = Typed::new(op, data.len(), What::Allreduce.during())?;
+        let (choice, sign) = self.plan_allreduce(bytes, op.code());
+        self.run(sign, async |course| course.allreduce(choice, &op, bytes_of_mut(data)).await)
+    }
+
+    /// The hot way: straight code, typed.
+    #[inline]
+    fn allreduce_small<T: Datum, O: Operation<T>>(&self, op: &O, data: &mut [T]) -> Result<()> {
+        op.check()?;
+        let bytes = size_of_val(data);
+        let code = code_in_word::<T, O>(op);
+        let sign = Sign::new(What::Allreduce, Algorithm::Boards, 0, bytes as u64, code);
+        self.collective(What::Allreduce.during(), |core, deadline| {
+            let mut sum = Value::default();
+            core.exchange(sign, deadline, &Value::of(bytes_of(data)), bytes, |rank, value| {
+                if rank == 0 {
+                    sum = *value;
+                } else {
+                    op.combine(sum.elements_mut(data.len()), value.elements(data.len()));
+                }
+            })?;
+            data.copy_from_slice(sum.elements(data.len()));
             Ok(())
         })
     }
 
+    /// The allreduce, begun now; the request brings the result.
+    ///
+    /// # Errors
+    /// As for [`Team::allreduce`], partly from the request.
+    pub fn iallreduce<T: Datum, O: Operation<T> + 'static>(
+        &self,
+        op: O,
+        data: impl Into<Vec<T>>,
+    ) -> Result<Request<Vec<T>>> {
+        let mut data = data.into();
+        let op = Typed::<T, O>::new(op, data.len(), What::Allreduce.during())?;
+        let (choice, sign) = self.plan_allreduce(size_of_val(&data[..]), op.code());
+        self.begin(sign, move |course| async move {
+            course.allreduce(choice, &op, bytes_of_mut(&mut data)).await?;
+            Ok(data)
+        })
+    }
+
+    fn plan_allreduce(&self, bytes: usize, code: u16) -> (Choice, Sign) {
+        let choice = self.member.choose(What::Allreduce, bytes as u64);
+        (choice, Sign::new(What::Allreduce, choice.first, 0, bytes as u64, code))
+    }
+
     /// As [`Team::allreduce`], but only `root` gets the result, in `result`, which has the length
     /// of `mine` there and is not touched elsewhere.
-    pub fn reduce<T: Numeric>(
+    ///
+    /// # Errors
+    /// As for [`Team::allreduce`]; [`Error::InvalidArgument`] for a root that is no rank.
+    pub fn reduce<T: Datum, O: Operation<T>>(
         &self,
         root: Rank,
-        op: Op,
+        op: O,
         mine: &[T],
         result: &mut [T],
     ) -> Result<()> {
-        const DURING: &str = "a reduce";
-        check_op::<T>(op)?;
-        self.check_root(root, DURING)?;
-        if self.rank() == root && result.len() != mine.len() {
+        const DURING: &str = What::Reduce.during();
+        let leads = self.rank() == root;
+        if leads && result.len() != mine.len() {
             return Err(Error::invalid(
                 DURING,
                 format!("the result has {} elements, the input {}", result.len(), mine.len()),
             ));
         }
-        self.collective(DURING, |member, deadline| {
-            let step = PIECE / size_of::<T>();
-            for (index, piece) in mine.chunks(step).enumerate() {
-                member.show(bytes_of(piece));
-                let phase = member.barrier(deadline)?;
-                if member.rank == root.0 {
-                    let into = &mut result[index * step..index * step + piece.len()];
-                    member.combine_pieces(op, phase, 0, into);
-                }
+        let op = Typed::new(op, mine.len(), DURING)?;
+        let (choice, sign) = self.plan_reduce(root, size_of_val(mine), op.code())?;
+        self.run(sign, async |course| {
+            if leads {
+                result.copy_from_slice(mine);
+                course.reduce(choice, root.0, &op, Own::Result(bytes_of_mut(result))).await
+            } else {
+                course.reduce(choice, root.0, &op, Own::Input(bytes_of(mine))).await
             }
-            Ok(())
         })
+    }
+
+    /// As [`Team::reduce`] with one buffer, in which the root gets the result; it is not touched
+    /// elsewhere.
+    ///
+    /// # Errors
+    /// As for [`Team::reduce`].
+    pub fn reduce_in_place<T: Datum, O: Operation<T>>(
+        &self,
+        root: Rank,
+        op: O,
+        data: &mut [T],
+    ) -> Result<()> {
+        let op = Typed::new(op, data.len(), What::Reduce.during())?;
+        let (choice, sign) = self.plan_reduce(root, size_of_val(data), op.code())?;
+        self.run(sign, async |course| {
+            let own = Own::of(course.rank() == root.0, bytes_of_mut(data));
+            course.reduce(choice, root.0, &op, own).await
+        })
+    }
+
+    /// The reduce, begun now; the request brings the result at the root, and elsewhere the data
+    /// as they were.
+    ///
+    /// # Errors
+    /// As for [`Team::reduce`], partly from the request.
+    pub fn ireduce<T: Datum, O: Operation<T> + 'static>(
+        &self,
+        root: Rank,
+        op: O,
+        data: impl Into<Vec<T>>,
+    ) -> Result<Request<Vec<T>>> {
+        let mut data = data.into();
+        let op = Typed::<T, O>::new(op, data.len(), What::Reduce.during())?;
+        let (choice, sign) = self.plan_reduce(root, size_of_val(&data[..]), op.code())?;
+        self.begin(sign, move |course| async move {
+            let own = Own::of(course.rank() == root.0, bytes_of_mut(&mut data));
+            course.reduce(choice, root.0, &op, own).await?;
+            Ok(data)
+        })
+    }
+
+    fn plan_reduce(&self, root: Rank, bytes: usize, code: u16) -> Result<(Choice, Sign)> {
+        self.check_root(root, What::Reduce.during())?;
+        let choice = self.member.choose(What::Reduce, bytes as u64);
+        Ok((choice, Sign::new(What::Reduce, choice.first, root.0, bytes as u64, code)))
     }
 }
 
-impl Member {
-    fn reduce_small<T: Numeric>(&self, op: Op, data: &mut [T], deadline: Deadline) -> Result<()> {
-        let mut mine = [0u8; super::block::BOARD];
-        let len = size_of_val(data);
-        mine[..len].copy_from_slice(bytes_of(data));
-        self.exchange_small(&mine[..len], "an allreduce", deadline, |rank, value| {
-            for (index, into) in data.iter_mut().enumerate() {
-                let at = index * size_of::<T>();
-                // SAFETY: `value` has the length of `data`, so the element lies inside it; the
-                // read is unaligned, and every bit pattern is a valid Datum.
-                let theirs: T = unsafe { value.as_ptr().add(at).cast::<T>().read_unaligned() };
-                *into = if rank == 0 { theirs } else { T::combine(op, *into, theirs) };
+/// A member's data in a reduce: the root's have the result afterwards.
+enum Own<'d> {
+    Result(&'d mut [u8]),
+    Input(&'d [u8]),
+}
+
+impl<'d> Own<'d> {
+    fn of(leads: bool, data: &'d mut [u8]) -> Own<'d> {
+        if leads { Own::Result(data) } else { Own::Input(data) }
+    }
+
+    fn data(&self) -> &[u8] {
+        match self {
+            Own::Result(data) => data,
+            Own::Input(data) => data,
+        }
+    }
+}
+
+impl Course<'_> {
+    /// How many bytes of whole units go into a piece.
+    pub fn room(op: &dyn Combine) -> usize {
+        PIECE / op.unit() * op.unit()
+    }
+
+    async fn allreduce(&self, choice: Choice, op: &dyn Combine, data: &mut [u8]) -> Result<()> {
+        let mut how = choice.first;
+        if how == Algorithm::Direct {
+            if let Some(addresses) = self.addresses(Some(data), |_| true).await? {
+                return self.allreduce_directly(op, &addresses, data).await;
             }
-        })
-    }
-
-    /// Elements of a piece that a member combines.
-    fn share(&self, rank: u32, len: usize) -> std::ops::Range<usize> {
-        let (rank, size) = (rank as usize, self.block.size as usize);
-        len * rank / size..len * (rank + 1) / size
-    }
-
-    /// Combines elements `first..first + into.len()` of everybody's pieces of a phase.
-    fn combine_pieces<T: Numeric>(&self, op: Op, phase: u32, first: usize, into: &mut [T]) {
-        for rank in 0..self.block.size {
-            let from = self.block.piece(rank, phase).cast::<T>();
-            // SAFETY: the piece is page aligned and holds the elements (callers cut data into
-            // pieces of PIECE bytes at most); its owner wrote it before the barrier of `phase`
-            // and leaves it alone until this member enters the next phase, so for the life of
-            // this slice nobody writes it.
-            let theirs = unsafe { std::slice::from_raw_parts(from.add(first), into.len()) };
-            if rank == 0 {
-                into.copy_from_slice(theirs);
-            } else {
-                combine_slices(op, into, theirs);
+            how = choice.otherwise;
+        }
+        let mut spare = Spare::default();
+        match how {
+            Algorithm::Boards if data.len() <= BOARD => self.reduce_boards(op, data).await,
+            Algorithm::Pieces => {
+                for piece in data.chunks_mut(Self::room(op)) {
+                    self.core().show_piece(0, piece);
+                    let phase = self.sync().await?;
+                    self.fold_pieces(op, self.size(), phase, 0, piece, &mut spare)?;
+                }
+                Ok(())
+            }
+            _ => {
+                let mut work = Spare::default();
+                for piece in data.chunks_mut(Self::room(op)) {
+                    self.combine_share(op, piece, &mut work, &mut spare).await?;
+                    self.collect_shares(op, piece);
+                }
+                Ok(())
             }
         }
+    }
+
+    async fn reduce_boards(&self, op: &dyn Combine, data: &mut [u8]) -> Result<()> {
+        let len = data.len();
+        let mut sum = Value::default();
+        self.exchange(&Value::of(data), len, |rank, value| {
+            if rank == 0 {
+                sum = *value;
+            } else {
+                op.combine(&mut sum.bytes_mut()[..len], &value.bytes()[..len]);
+            }
+        })
+        .await?;
+        data.copy_from_slice(&sum.bytes()[..len]);
+        Ok(())
+    }
+
+    /// Combines the bytes of the pieces of members `0..last` from `first` on; `own` has this
+    /// member's data there, and the result afterwards.
+    pub fn fold_pieces(
+        &self,
+        op: &dyn Combine,
+        last: u32,
+        phase: u32,
+        first: usize,
+        own: &mut [u8],
+        spare: &mut Spare,
+    ) -> Result<()> {
+        let range = first..first + own.len();
+        fold(op, 0..last, self.rank(), own, spare, |rank, with| {
+            self.core().with_piece(rank, phase, range.clone(), with);
+            Ok(())
+        })
     }
 
     /// Shows `piece`, combines this member's share into its result piece, and synchronises:
     /// afterwards the shares of all may be collected.
-    fn combine_share<T: Numeric>(&self, op: Op, piece: &mut [T], deadline: Deadline) -> Result<()> {
-        self.show(bytes_of(piece));
-        let phase = self.barrier(deadline)?;
-        let share = self.share(self.rank, piece.len());
-        let mine = &mut piece[share.clone()];
-        self.combine_pieces(op, phase, share.start, mine);
-        let to = self.block.result(self.rank);
-        // SAFETY: the result piece is this member's own; readers of the previous results have
-        // finished before they entered `phase`.
-        unsafe {
-            std::ptr::copy_nonoverlapping(mine.as_ptr().cast(), to, size_of_val(mine));
-        }
-        self.barrier(deadline).map(|_| ())
+    async fn combine_share(
+        &self,
+        op: &dyn Combine,
+        piece: &[u8],
+        work: &mut Spare,
+        spare: &mut Spare,
+    ) -> Result<()> {
+        self.core().show_piece(0, piece);
+        let phase = self.sync().await?;
+        let share = share(self.rank(), self.size(), piece.len(), op.unit());
+        let mine = work.bytes(share.len());
+        mine.copy_from_slice(&piece[share.clone()]);
+        self.fold_pieces(op, self.size(), phase, share.start, mine, spare)?;
+        self.core().show_result(0, mine);
+        self.sync().await.map(|_| ())
     }
 
-    fn collect_shares<T: Numeric>(&self, piece: &mut [T]) {
-        for rank in (0..self.block.size).filter(|&r| r != self.rank) {
-            let share = self.share(rank, piece.len());
-            let into = bytes_of_mut(&mut piece[share]);
-            let from = self.block.result(rank);
-            // SAFETY: the owner wrote its result before the barrier that this member has passed
-            // and writes it again only after this member has entered the next phase.
-            unsafe { std::ptr::copy_nonoverlapping(from, into.as_mut_ptr(), into.len()) };
+    fn collect_shares(&self, op: &dyn Combine, piece: &mut [u8]) {
+        for rank in 0..self.size() {
+            let share = share(rank, self.size(), piece.len(), op.unit());
+            self.core().look_result(rank, 0, &mut piece[share]);
         }
+    }
+
+    /// Combines this member's share of all data in its own data, which the others read only
+    /// elsewhere, and collects the others' shares from theirs.
+    async fn allreduce_directly(
+        &self,
+        op: &dyn Combine,
+        addresses: &[u64],
+        data: &mut [u8],
+    ) -> Result<()> {
+        let mine = share(self.rank(), self.size(), data.len(), op.unit());
+        self.fold_directly(op, addresses, mine, data)?;
+        self.sync().await?;
+        for rank in (0..self.size()).filter(|&rank| rank != self.rank()) {
+            let share = share(rank, self.size(), data.len(), op.unit());
+            self.core().fetch(addresses[rank as usize], share.start, &mut data[share])?;
+        }
+        // The others may still be reading.
+        self.sync().await.map(|_| ())
+    }
+
+    /// Combines a range of everybody's data, a piece at a time through this process's caches:
+    /// what others could change is copied before it is looked at.
+    fn fold_directly(
+        &self,
+        op: &dyn Combine,
+        addresses: &[u64],
+        range: std::ops::Range<usize>,
+        data: &mut [u8],
+    ) -> Result<()> {
+        let (mut spare, mut stage) = (Spare::default(), Spare::default());
+        let mut at = range.start;
+        for own in data[range].chunks_mut(Self::room(op)) {
+            let len = own.len();
+            fold(op, 0..self.size(), self.rank(), own, &mut spare, |rank, with| {
+                let theirs = stage.bytes(len);
+                self.core().fetch(addresses[rank as usize], at, theirs)?;
+                with(theirs);
+                Ok(())
+            })?;
+            at += len;
+        }
+        Ok(())
+    }
+
+    async fn reduce(
+        &self,
+        choice: Choice,
+        root: u32,
+        op: &dyn Combine,
+        mut own: Own<'_>,
+    ) -> Result<()> {
+        let mut how = choice.first;
+        if how == Algorithm::Direct {
+            if let Some(addresses) = self.addresses(Some(own.data()), |rank| rank != root).await? {
+                if let Own::Result(data) = own {
+                    self.fold_directly(op, &addresses, 0..data.len(), data)?;
+                }
+                return self.sync().await.map(|_| ());
+            }
+            how = choice.otherwise;
+        }
+        let len = own.data().len();
+        if how == Algorithm::Boards && len <= BOARD {
+            let mut sum = Value::of(own.data());
+            self.reduce_boards(op, &mut sum.bytes_mut()[..len]).await?;
+            if let Own::Result(data) = own {
+                data.copy_from_slice(&sum.bytes()[..len]);
+            }
+            return Ok(());
+        }
+        let (mut spare, mut work) = (Spare::default(), Spare::default());
+        let room = Self::room(op);
+        for round in 0..len.div_ceil(room) {
+            let range = super::pieces::cut(0..len, round, room);
+            if how == Algorithm::Shares {
+                let piece = &own.data()[range.clone()];
+                self.combine_share(op, piece, &mut work, &mut spare).await?;
+                if let Own::Result(data) = &mut own {
+                    self.collect_shares(op, &mut data[range]);
+                }
+                continue;
+            }
+            self.core().show_piece(0, &own.data()[range.clone()]);
+            let phase = self.sync().await?;
+            if let Own::Result(data) = &mut own {
+                self.fold_pieces(op, self.size(), phase, 0, &mut data[range], &mut spare)?;
+            }
+        }
+        Ok(())
     }
 }

@@ -108,8 +108,8 @@ fn await_members(team: &Team, deadline: crate::base::Deadline) -> Result<()> {
     for rank in 0..block.size {
         let slot = block.member(rank)?;
         let marked = || matches!(block.roll.presence(rank), READY | GONE);
-        block.header().wait.wait(
-            node.pace(),
+        node.wait(
+            &block.header().wait,
             deadline,
             DURING,
             || marked().then_some(()),

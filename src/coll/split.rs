@@ -1,7 +1,8 @@
 //! Splitting a team.
 
 use super::block::Block;
-use super::team::{OUT_OF_STEP, Team};
+use super::core::OUT_OF_STEP;
+use super::team::Team;
 use crate::base::sync::Ordering;
 use crate::base::{Error, Result, Slot};
 use crate::shm::heap::Id;
@@ -75,5 +76,5 @@ pub(super) fn become_member(team: &Team, holding: Holding) -> Result<Team> {
     }
     let identity = block.size == team.node().size()
         && (0..block.size).all(|r| block.member(r).is_ok_and(|s| u32::from(s.0) == r));
-    Ok(Team::from_block(block, rank, identity, Some(holding)))
+    Team::from_block(block, rank, identity, Some(holding))
 }

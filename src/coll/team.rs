@@ -7,7 +7,12 @@
 //! One-sided operations on its windows are not affected.
 
 use super::block::Block;
-use crate::base::sync::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use super::core::Core;
+use super::queue::Queue;
+use super::select::Selected;
+use super::sign::Sign;
+use super::step::{Course, run_through};
+use crate::base::sync::{AtomicBool, Ordering};
 use crate::base::{Deadline, Error, Rank, Result, Slot, forked, reentry};
 use crate::shm::holding::Holding;
 use crate::shm::node::Node;
@@ -17,8 +22,9 @@ use std::time::Duration;
 
 /// A group of processes. Cloning is cheap; all clones are one member.
 ///
-/// Every collective must be called by all members in the same order; within a process by one
-/// thread at a time (a second one gets [`Error::Misuse`]).
+/// Every collective must be called by all members in the same order, those that block and those
+/// that do not in one order together; within a process by one thread at a time (a second one gets
+/// [`Error::Misuse`]). Calls of other teams may go on at the same time in other threads.
 #[derive(Debug, Clone)]
 pub struct Team {
     pub(super) member: Arc<Member>,
@@ -28,21 +34,27 @@ pub struct Team {
 /// This process's membership.
 #[derive(Debug)]
 pub(super) struct Member {
-    pub block: Block,
-    pub rank: u32,
+    pub core: Arc<Core>,
     /// Rank equals slot for every member: nothing needs to be looked up.
     pub identity: bool,
-    /// Number of the last synchronising step.
-    pub phase: AtomicU32,
-    /// Number of the last count barrier.
-    pub counted: AtomicU64,
     /// A collective is in progress in this process.
-    pub busy: AtomicBool,
+    busy: AtomicBool,
+    /// Collectives that were begun.
+    pub queue: Queue,
     /// A survivors' team has been made of it, once and for all.
     pub shrunk: AtomicBool,
     /// What keeps the block: of all teams but the whole job's, whose block lasts. Behind `block`: it
     /// is dropped last.
     _holding: Option<Holding>,
+}
+
+impl std::ops::Deref for Member {
+    type Target = Core;
+
+    #[inline]
+    fn deref(&self) -> &Core {
+        &self.core
+    }
 }
 
 impl Team {
@@ -61,7 +73,7 @@ impl Team {
     pub(crate) fn whole(node: &Arc<Node>) -> Result<Team> {
         let block = Block::open(node, node.areas().commons().0, node.size())?;
         let rank = node.slot().0.into();
-        Ok(Self::from_block(block, rank, true, None))
+        Self::from_block(block, rank, true, None)
     }
 
     pub(super) fn from_block(
@@ -69,20 +81,19 @@ impl Team {
         rank: u32,
         identity: bool,
         holding: Option<Holding>,
-    ) -> Team {
+    ) -> Result<Team> {
+        let table = block.node.attachment(Selected::new)?.0.clone();
         block.roll.note(rank, READY);
         block.header().wait.notify();
         let member = Member {
-            block,
-            rank,
+            core: Arc::new(Core::new(block, rank, table)),
             identity,
-            phase: AtomicU32::new(0),
-            counted: AtomicU64::new(0),
             busy: AtomicBool::new(false),
+            queue: Queue::default(),
             shrunk: AtomicBool::new(false),
             _holding: holding,
         };
-        Team { member: Arc::new(member), limit: None }
+        Ok(Team { member: Arc::new(member), limit: None })
     }
 
     /// This process's rank in the team.
@@ -140,38 +151,45 @@ impl Team {
         &self.member.block.node
     }
 
-    /// Runs one collective: refuses a second thread and a broken team, and breaks the team when
-    /// the collective fails half-way.
+    /// Runs one collective that blocks: refuses a second thread and a broken team, finishes what
+    /// was begun before, and breaks the team when the collective fails half-way.
+    #[inline]
     pub(super) fn collective<R>(
         &self,
         during: &'static str,
-        run: impl FnOnce(&Member, Deadline) -> Result<R>,
+        run: impl FnOnce(&Core, Deadline) -> Result<R>,
     ) -> Result<R> {
-        reentry::refuse_inside(during)?;
-        // A new thread of a forked child could find everybody there already.
-        forked::refuse_forked(during)?;
         let member = &*self.member;
-        if member.busy.swap(true, Ordering::Acquire) {
-            return Err(Error::Misuse {
-                what: during,
-                why: "another thread of this rank is in a collective call of the same team; \
-                      call them one after the other, or use a team per thread"
-                    .into(),
-            });
+        let _busy = member.enter(during)?;
+        let deadline = self.deadline();
+        member.intact(during)?;
+        if !member.queue.is_idle() {
+            member.finish_begun(deadline, during)?;
         }
-        let _busy = Busy(member);
-        let result = member.intact(during).and_then(|()| run(member, self.deadline()));
+        let result = run(&member.core, deadline);
         if let Err(error) = &result {
             member.note_failure(error);
         }
         result
     }
+
+    /// As [`Team::collective`], of steps.
+    pub(super) fn run<R>(
+        &self,
+        sign: Sign,
+        steps: impl AsyncFnOnce(&Course<'_>) -> Result<R>,
+    ) -> Result<R> {
+        self.collective(sign.what.during(), |core, deadline| {
+            run_through(steps(&Course::blocking_call(core, sign, deadline)))
+        })
+    }
 }
 
 /// One thread is inside a collective.
-struct Busy<'m>(&'m Member);
+pub(super) struct Busy<'m>(&'m Member);
 
 impl Drop for Busy<'_> {
+    #[inline]
     fn drop(&mut self) {
         if std::thread::panicking() {
             // The others must not wait for a member that will never get to the end of this one.
@@ -181,82 +199,29 @@ impl Drop for Busy<'_> {
     }
 }
 
-/// In the `broken` word: no death but a member that fell out of step.
-pub(super) const OUT_OF_STEP: u32 = 1 << 31;
-
 impl Member {
-    /// An error if the team's collectives have ended.
+    /// Lets one thread in.
     #[inline]
-    pub fn intact(&self, during: &'static str) -> Result<()> {
-        match self.block.header().broken.load(Ordering::Acquire) {
-            0 => Ok(()),
-            raw => Err(self.broken_error(raw, during)),
-        }
+    pub fn enter(&self, during: &'static str) -> Result<Busy<'_>> {
+        reentry::refuse_inside(during)?;
+        // A new thread of a forked child could find everybody there already.
+        forked::refuse_forked(during)?;
+        if self.busy.swap(true, Ordering::Acquire) { Err(occupied(during)) } else { Ok(Busy(self)) }
     }
+}
 
-    #[cold]
-    fn broken_error(&self, raw: u32, during: &'static str) -> Error {
-        if raw & OUT_OF_STEP != 0 {
-            return Error::Misuse {
-                what: during,
-                why: format!(
-                    "an earlier collective of this team was given up by rank {} of the job, so \
-                     its members are no longer in step; make a new team with Team::shrink",
-                    (raw & !OUT_OF_STEP).saturating_sub(1)
-                ),
-            };
-        }
-        match self.block.node.checked_slot(u64::from(raw) - 1) {
-            Ok(slot) => self.block.node.died(slot, during),
-            Err(error) => error,
-        }
+#[cold]
+fn occupied(during: &'static str) -> Error {
+    Error::Misuse {
+        what: during,
+        why: "another thread of this rank is in a collective call of the same team; \
+              call them one after the other, or use a team per thread"
+            .into(),
     }
+}
 
-    /// What `broken` says of this process.
-    fn own_mark(&self) -> u32 {
-        u32::from(self.block.node.slot().0) + 1
-    }
-
-    /// Breaks the team if the error leaves its members out of step.
-    fn note_failure(&self, error: &Error) {
-        match error {
-            Error::RankDied { rank, .. } | Error::RankLeft { rank, .. } => {
-                self.break_team(rank.0 + 1);
-            }
-            Error::TimedOut { .. } => self.give_up(),
-            _ => {}
-        }
-    }
-
-    /// Breaks the team because this member will not do its part.
-    pub fn give_up(&self) {
-        self.break_team(OUT_OF_STEP | self.own_mark());
-    }
-
-    /// Ends the team's collectives for all, unless they have ended, and tells who waits.
-    fn break_team(&self, mark: u32) {
-        let header = self.block.header();
-        let first = header.broken.compare_exchange(0, mark, Ordering::AcqRel, Ordering::Acquire);
-        if first.is_ok() {
-            header.wait.notify();
-            for rank in 0..self.block.size {
-                self.block.lines(rank).wait.notify();
-            }
-        }
-    }
-
-    /// The check of every wait: the team is intact and nobody in it is gone.
-    pub fn check(&self, during: &'static str) -> Result<()> {
-        self.intact(during)?;
-        let slots = (0..self.block.size).filter_map(|r| self.block.member(r).ok());
-        self.block.node.check(slots, during)
-    }
-
-    /// Begins the next synchronising step and returns its number.
-    pub fn next_phase(&self) -> u32 {
-        // Only the thread that holds `busy` gets here.
-        let phase = self.phase.load(Ordering::Relaxed).wrapping_add(1);
-        self.phase.store(phase, Ordering::Relaxed);
-        phase
+impl Drop for Member {
+    fn drop(&mut self) {
+        self.abandon_begun();
     }
 }

@@ -209,7 +209,7 @@ impl Link {
             let check = || {
                 if self.node.probe(peer) { Err(self.node.died(peer, "send")) } else { Ok(()) }
             };
-            let waited = space.cell().wait(self.node.pace(), deadline, "send", attempt, check);
+            let waited = self.node.wait(space.cell(), deadline, "send", attempt, check);
             match waited {
                 Ok(Ok(true)) => return Ok(()),
                 Ok(Ok(false)) => {}
@@ -278,7 +278,7 @@ impl Link {
             check()
         };
         let doorbell = &self.node.rank_slot(self.node.slot()).doorbell;
-        doorbell.wait(self.node.pace(), deadline, "receive", poll, check)?
+        self.node.wait(doorbell, deadline, "receive", poll, check)?
     }
 
     /// If the inbox waits for a message that somebody is writing: asks whether the writer lives.

@@ -30,7 +30,7 @@
 //! | [`info`] | hints |
 //! | [`epoch`] | synchronisation and its rules: guards, unguarded calls, assertions |
 //! | `ops` | the operations on an epoch, contiguous and with layouts |
-//! | [`request`], [`signal`] | operations that are completed on their own; puts that tell |
+//! | [`Request`], [`signal`] | operations that are completed on their own; puts that tell |
 //! | `accumulate` | the atomic domain of a window |
 //! | [`view`] | loads and stores on mapped parts |
 //! | `remote` | the seam to parts that are not mapped; a network will be one more implementation |
@@ -57,12 +57,13 @@ pub mod memory;
 mod ops;
 mod packet;
 pub(crate) mod remote;
-pub mod request;
+mod request;
 pub(crate) mod runtime;
 pub mod signal;
 pub mod view;
 pub mod window;
 
+pub use crate::base::Request;
 pub use accumulate::Element;
 pub use epoch::{
     AccessEpoch, Assertions, Epoch, ExposureEpoch, FenceEpoch, LockAllEpoch, LockEpoch, LockKind,
@@ -72,7 +73,6 @@ pub use info::{AccumulateOps, AmOrdering, Info, Medium, UserBuffers};
 pub use kind::{Attached, Attributes, Flavour, Model, WindowBuilder};
 pub use memory::Memory;
 pub(crate) use ops::{reshape, zeroed};
-pub use request::Request;
 pub use signal::{Compare, SignalOp};
 pub use view::View;
 pub use window::Window;

@@ -156,7 +156,7 @@ impl<T: Element + PartialOrd> Window<T> {
                 let (team, node) = (self.team(), self.node());
                 let cell = &self.core().block.active(team.rank().0).signal;
                 let check = || self.somebody_is_there(DURING);
-                cell.wait(node.pace(), team.deadline(), DURING, poll, check)?
+                node.wait(cell, team.deadline(), DURING, poll, check)?
             }
         };
         fence(Ordering::Acquire);

@@ -5,7 +5,7 @@ use super::forked::Presence;
 use super::liveness::{self, may_act};
 use super::lock::LocalNodes;
 use super::map::{self, Mapping, PAGE};
-use super::park::Pace;
+use super::park::{Pace, WaitCell};
 use super::region::SharedRef;
 use super::section::Words;
 use super::segment::{self, Areas, HUGE_PAGE, NodeHeader, RankSlot, STATE_DEAD, STATE_LEFT};
@@ -24,11 +24,20 @@ const PROBES: usize = 64;
 #[derive(Default)]
 pub(super) struct Attachments {
     all: Mutex<Vec<Arc<dyn Any + Send + Sync>>>,
-    help: OnceLock<Help>,
     last_rites: OnceLock<LastRites>,
+    /// At most [`HELPERS`], in the order in which they came.
+    help: [OnceLock<Help>; HELPERS],
     /// Somebody may want that help.
     needed: AtomicBool,
+    /// Pieces of work that go on only in calls of this process.
+    pending: AtomicU32,
 }
+
+/// Most rooms that have something done in waits.
+const HELPERS: usize = 4;
+
+/// Polls of a wait between two looks at other work, while there is some.
+const HELP_EVERY: u32 = 32;
 
 type Help = Box<dyn Fn(&Node) + Send + Sync>;
 
@@ -165,10 +174,10 @@ impl Node {
 
     /// How this process waits.
     pub fn pace(&self) -> Pace {
-        if self.attachments.needed.load(Ordering::Relaxed) && self.attachments.help.get().is_some()
-        {
+        let others = &self.attachments;
+        if others.needed.load(Ordering::Relaxed) && others.help[0].get().is_some() {
             // What others want of this process rings another bell than what it waits for.
-            return Pace { slice: Pace::HELPING, longest: Pace::HELPING, ..self.pace };
+            return self.pace.watchful();
         }
         self.pace
     }
@@ -219,9 +228,7 @@ impl Node {
         during: &'static str,
     ) -> Result<()> {
         forked::refuse_forked(during)?;
-        if let Some(help) = self.attachments.help.get() {
-            help(self);
-        }
+        self.help();
         let mut count = 0;
         let mut left = None;
         for slot in slots.clone() {
@@ -287,10 +294,55 @@ impl Node {
         Ok(made)
     }
 
-    /// Has `help` called in every wait of this process, before each of its sleeps: for processes
-    /// that make progress in their calls only. It may not block; the first one stays.
+    /// Has `help` called in every wait of this process: before each of its sleeps, and while
+    /// there is [`Node::pending`] work now and then in between. It may not block. Each room asks
+    /// once, for the whole life of the attachment.
     pub(crate) fn help_while_waiting(&self, help: impl Fn(&Node) + Send + Sync + 'static) {
-        let _ = self.attachments.help.set(Box::new(help));
+        let mut help: Help = Box::new(help);
+        for place in &self.attachments.help {
+            match place.set(help) {
+                Ok(()) => return,
+                Err(back) => help = back,
+            }
+        }
+    }
+
+    /// Does what the rooms above want done while this process waits.
+    pub(crate) fn help(&self) {
+        self.attachments.help.iter().map_while(OnceLock::get).for_each(|help| help(self));
+    }
+
+    /// Work that goes on only in calls of this process has come (`true`) or is done: while there
+    /// is some, waits look after it often.
+    pub(crate) fn pending(&self, more: bool) {
+        if more {
+            self.attachments.pending.fetch_add(1, Ordering::Relaxed);
+        } else {
+            self.attachments.pending.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    /// [`WaitCell::wait`] at this process's pace, which looks after pending work meanwhile.
+    pub fn wait<R>(
+        &self,
+        cell: &WaitCell,
+        deadline: Deadline,
+        during: &'static str,
+        mut poll: impl FnMut() -> Option<R>,
+        check: impl FnMut() -> Result<()>,
+    ) -> Result<R> {
+        if self.attachments.pending.load(Ordering::Relaxed) == 0 {
+            return cell.wait(self.pace(), deadline, during, poll, check);
+        }
+        let mut turn = 0u32;
+        let poll = || {
+            turn = turn.wrapping_add(1);
+            if turn.is_multiple_of(HELP_EVERY) {
+                self.help();
+            }
+            poll()
+        };
+        cell.wait(self.pace.watchful(), deadline, during, poll, check)
     }
 
     /// Has `run` called for each block that this process frees, whoever was the last to hold it,

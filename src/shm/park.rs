@@ -37,7 +37,7 @@ pub struct Pace {
 }
 
 impl Pace {
-    /// Longest single sleep: the time within which the death of a peer is noticed at the latest.
+    /// Longest single sleep of all: the time within which the death of a peer is noticed at the latest.
     pub const LONGEST: Duration = Duration::from_millis(64);
 
     /// Longest single sleep of a process that has to look now and then for what others want of it,
@@ -50,6 +50,12 @@ impl Pace {
 
     /// For ranks that share cores: who spins keeps the one waited for from running.
     pub const SHARED: Pace = Pace { spins: 24, yields: 32, ..Pace::DEDICATED };
+
+    /// The same with sleeps so short that who waits can look after other work between them.
+    pub fn watchful(self) -> Pace {
+        let most = Pace::HELPING;
+        Pace { slice: self.slice.min(most), longest: self.longest.min(most), ..self }
+    }
 }
 
 /// Polls without a pause at the beginning of a wait: an answer from another core takes about as

@@ -3,9 +3,10 @@
 //! reached by packets. Each case runs on every rank and fails by panic or error.
 //!
 //! ```text
-//! conformance [WORD] [--ranks N] [--form threads|processes] [--way direct|packets] [--list]
+//! conformance [WORD] [--ranks N] [--form threads|processes] [--way WAY] [--list]
 //!             [--all] [--turn N]
 //! ```
+//! Ways are `direct`, `packets`, and those of collectives with other algorithms ([`coll::WAYS`]).
 //! A word selects cases whose names contain it. Handwritten cases run once per way; of the generated
 //! ones, those that choose packets themselves run once, the others once per way.
 //!
@@ -16,6 +17,7 @@
 //! has done case by case: after a failure the sweep goes on behind the case that failed.
 
 mod active;
+mod coll;
 mod collective;
 mod dynamic;
 mod generated;
@@ -64,8 +66,20 @@ const MAPPED: [&str; 4] = [
 /// every value of each has its place in every part.
 const TURNS: usize = 7;
 
-/// All cases for a way: with the first way, those too that choose for themselves.
+/// Every way: [`WAYS`] and those of collectives.
+fn ways() -> impl Iterator<Item = &'static str> {
+    WAYS.into_iter().chain(coll::WAYS.into_iter().map(|(way, _)| way))
+}
+
+fn by_hand(&(name, run): &Written) -> Case {
+    Case { name: name.to_owned(), run: Box::new(run) }
+}
+
+/// All cases for a way: with the first way, those too that choose for themselves, and collectives.
 fn cases(way: &str) -> Vec<Case> {
+    if !WAYS.contains(&way) {
+        return coll::written().map(by_hand).collect();
+    }
     let written = [
         collective::CASES,
         window::CASES,
@@ -80,8 +94,8 @@ fn cases(way: &str) -> Vec<Case> {
     .chain(active::written());
     let written = written.chain(synchronisation::cases());
     let written = written.filter(|(name, _)| way == WAYS[0] || !MAPPED.contains(name));
-    let mut all: Vec<Case> =
-        written.map(|&(name, run)| Case { name: name.to_owned(), run: Box::new(run) }).collect();
+    let of_collectives = coll::written().filter(|_| way == WAYS[0]);
+    let mut all: Vec<Case> = written.chain(of_collectives).map(by_hand).collect();
     all.extend(active::generated());
     let chooses =
         |case: &Case| case.name.ends_with("/packets") || case.name.starts_with("gen/absurd/");
@@ -119,7 +133,7 @@ fn main() {
     let all = options.has("--all") || given.is_none() && !filter.is_empty();
     let turn = (!all).then(|| given.unwrap_or_else(today));
     if options.has("--list") {
-        for way in WAYS {
+        for way in ways() {
             selected(way, filter, turn).iter().for_each(|case| println!("{} ({way})", case.name));
         }
         return;
@@ -128,7 +142,7 @@ fn main() {
         println!("of the generated cases by packets, turn {} of {TURNS}", turn % TURNS);
     }
     let (mut passed, mut failed) = (0, 0);
-    for way in WAYS.into_iter().filter(|way| options.allows("--way", way)) {
+    for way in ways().filter(|way| options.allows("--way", way)) {
         for form in ["threads", "processes"].into_iter().filter(|f| options.allows("--form", f)) {
             for ranks in SIZES.into_iter().filter(|n| options.allows("--ranks", n)) {
                 let sweep = Sweep { way, form, ranks, filter, turn };

@@ -80,6 +80,7 @@ impl Sweep<'_> {
                 .args(args)
                 .ranks(self.ranks)
                 .env("HITHER_RMA_MEDIUM", medium(self.way))
+                .env("HITHER_COLL", algorithms(self.way))
                 .env("HITHER_WAIT_TIMEOUT", WAIT)
                 .timeout(Duration::from_secs(1800));
             let outcome = ranks::run(launcher);
@@ -92,6 +93,7 @@ impl Sweep<'_> {
             let output = Command::new(program)
                 .args(args)
                 .env("HITHER_RMA_MEDIUM", medium(self.way))
+                .env("HITHER_COLL", algorithms(self.way))
                 .env("HITHER_WAIT_TIMEOUT", WAIT)
                 .output()
                 .expect("starting a process");
@@ -108,6 +110,12 @@ impl Sweep<'_> {
 
 fn medium(way: &str) -> &str {
     if way == "packets" { "packets" } else { "auto" }
+}
+
+/// The setting for collectives.
+fn algorithms(way: &str) -> &'static str {
+    let found = super::coll::WAYS.into_iter().find(|(name, _)| *name == way);
+    found.map_or("", |(_, setting)| setting)
 }
 
 /// A process of a sweep.

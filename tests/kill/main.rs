@@ -7,6 +7,7 @@
 //! workloads by name: those on windows that are reached by packets have that in their names.
 
 mod campaign;
+mod collectives;
 mod fuse;
 mod messages;
 #[path = "../support/mod.rs"]

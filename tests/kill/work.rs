@@ -1,6 +1,6 @@
 //! What the ranks do until one of them is killed.
 
-use super::{TYPED, fuse, windows};
+use super::{TYPED, collectives, fuse, windows};
 use hither::base::Slot;
 use hither::link::Message;
 use hither::{Deadline, Error, Job, Op, Rank, Result, Team};
@@ -11,7 +11,8 @@ const NAMES: &[&str] = &["barrier", "reduce", "splits", "broadcast", "messages"]
 /// Every workload, with the points at which a rank can be told to die.
 pub fn all() -> impl Iterator<Item = (&'static str, &'static [&'static str])> {
     let plain = NAMES.iter().map(|&name| (name, &[][..]));
-    plain.chain(windows::WORKS.iter().map(|work| (work.name, work.points)))
+    let collectives = collectives::WORKS.iter().map(|work| (work.name, work.points));
+    plain.chain(collectives).chain(windows::WORKS.iter().map(|work| (work.name, work.points)))
 }
 
 /// Bytes that control structures, inboxes and lanes may have come to use meanwhile.
@@ -96,11 +97,15 @@ fn run(name: &str, job: &Job, team: &Team, rounds: u32) -> Result<()> {
         "splits" => splits(team, rounds),
         "broadcast" => broadcast(team, rounds),
         "messages" => messages(job, team, rounds),
-        other => match windows::WORKS.iter().find(|work| work.name == other) {
+        other => match all_works().find(|work| work.name == other) {
             Some(work) => (work.run)(team, rounds),
             None => Err(Error::invalid("workload", other)),
         },
     }
+}
+
+fn all_works() -> impl Iterator<Item = &'static windows::Work> {
+    collectives::WORKS.iter().chain(windows::WORKS)
 }
 
 fn reduce(team: &Team, rounds: u32) -> Result<()> {

@@ -1,6 +1,7 @@
 //! The `hither` command: run jobs, demo, bench, topo, doctor. One file per subcommand.
 
 mod bench;
+mod collectives;
 mod demo;
 mod doctor;
 mod run;
@@ -28,6 +29,8 @@ enum Command {
     Bench(bench::Args),
     /// Show cores, caches, NUMA nodes, and where ranks would be bound
     Topo(topo::Args),
+    /// Show which algorithm carries out which collective
+    Collectives(collectives::Args),
     /// Check whether this machine has what hither needs
     Doctor(doctor::Args),
 }
@@ -40,6 +43,7 @@ fn main() -> ExitCode {
         Command::Demo(args) => demo::run(args),
         Command::Bench(args) => bench::run(args),
         Command::Topo(args) => topo::run(args),
+        Command::Collectives(args) => collectives::run(args),
         Command::Doctor(args) => doctor::run(args),
     };
     result.unwrap_or_else(|error| {

@@ -80,7 +80,7 @@ impl Core {
         };
         let cell = &self.block.active(self.block.me()).active;
         let poll = || self.all_open(group).then_some(());
-        let waited = cell.wait(node.pace(), self.block.team.deadline(), what, poll, look);
+        let waited = node.wait(cell, self.block.team.deadline(), what, poll, look);
         waited.map_err(|error| {
             let error = self.with_missing(error, missing().copied());
             self.give_up(group, cause.get(), !matches!(error, Error::TimedOut { .. }));
@@ -112,7 +112,7 @@ impl Core {
             }
             Ok(())
         };
-        let waited = cell.wait(node.pace(), self.block.team.deadline(), what, poll, look);
+        let waited = node.wait(cell, self.block.team.deadline(), what, poll, look);
         waited.map_err(|error| {
             self.with_missing(error, exposure.borrow().open.iter().map(|(origin, _)| *origin))
         })

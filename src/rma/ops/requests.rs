@@ -2,6 +2,7 @@
 
 use super::away::Operands;
 use super::transfer::Action;
+use crate::base::Request;
 use crate::base::{Error, Rank, Result};
 use crate::layout::op::check_op;
 use crate::layout::{Datum, Op};
@@ -9,7 +10,7 @@ use crate::rma::accumulate::Element;
 use crate::rma::epoch::Epoch;
 use crate::rma::kind::Place;
 use crate::rma::remote::Landing;
-use crate::rma::request::Request;
+use crate::rma::request::later;
 
 impl<T: Datum> Epoch<'_, T> {
     /// As [`Epoch::put`]. The request is done when `values` may be used again, which a put on
@@ -53,7 +54,7 @@ impl<T: Datum> Epoch<'_, T> {
         let operands = Operands { landing: Landing::Later, ..operands };
         let ticket = self.window.away(what, target, at, operands)?;
         let ticket = ticket.ok_or_else(|| Error::invalid(what, "it was begun without a ticket"))?;
-        Ok(Request::later(remote, ticket, elements_of::<T>))
+        Ok(later(remote, ticket, elements_of::<T>))
     }
 }
 

@@ -84,7 +84,7 @@ impl Packets {
             let limit = if retry { Deadline::after(RETRY) } else { deadline };
             let check = || self.agent.look_around(&self.node, true);
             let bell = doorbell(&self.node, self.node.slot());
-            match bell.wait(self.node.pace(), limit, during, poll, check) {
+            match self.node.wait(bell, limit, during, poll, check) {
                 Ok(Ok(Some(done))) => return Ok(done),
                 Ok(Ok(None)) => retry = true,
                 Ok(Err(error)) => return Err(error),

@@ -5,7 +5,8 @@ use super::duel::{self, Case, Effort};
 use super::jobs::Options;
 use super::row::Row;
 use super::subject::{
-    active, bfs, coll, idle, limits, link, memory, messages, metadata, oversub, rma, start, window,
+    active, bfs, coll, collectives, idle, limits, link, memory, messages, metadata, oversub, rma,
+    start, window,
 };
 use hither::{Error, Job, Result};
 
@@ -119,6 +120,11 @@ pub const ALL: &[Bench] = &[
     ),
     bench("barrier", "barrier and empty fence", Kind::Cases(coll::barrier)),
     bench("allreduce", "all-reduce of 8 B", Kind::Cases(coll::allreduce)),
+    bench(
+        "collectives",
+        "every collective from 8 B to 1 MiB, of private and of mapped data",
+        Kind::Cases(collectives::cases),
+    ),
     bench("bfs", "breadth-first search of hither demo", Kind::Outside(bfs::run)),
     bench("start", "from the command to the first barrier", Kind::Outside(start::run)),
     bench("idle", "processor time of a rank that waits", Kind::Inside(idle::run)),

@@ -2,6 +2,7 @@
 
 use super::Finding;
 use hither::base::settings::{self, Setting, TABLE};
+use hither::coll::select::Table;
 use hither::topo::Topology;
 use serde::Serialize;
 
@@ -49,6 +50,7 @@ fn usable(setting: &Setting) -> Option<hither::Error> {
         "seconds" => setting.seconds().err(),
         "bytes" => setting.bytes().err(),
         "0 or 1" => setting.switch().err(),
+        "operation:bytes@members=algorithm" => Table::of_settings().err(),
         "PxNxLxCxT" if !text.is_empty() => Topology::synthetic(&text).err(),
         // Settings that need not have a value are words or numbers.
         "messages" | "iterations" | "descriptor" if text != setting.default => {

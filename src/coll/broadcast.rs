@@ -1,0 +1,97 @@
+//! Broadcast.
+
+use super::block::PIECE;
+use super::blocks::bytes_of_mut;
+use super::board::Value;
+use super::select::{Algorithm, Choice};
+use super::sign::{Sign, What};
+use super::step::Course;
+use super::team::Team;
+use crate::base::{Rank, Request, Result};
+use crate::layout::Datum;
+
+const WHAT: What = What::Broadcast;
+
+impl Team {
+    /// Copies `data` of `root` to every member's `data`; lengths must be the same everywhere.
+    ///
+    /// Up to 56 bytes: one cache-line transfer (in a team of up to 16 with cores for all). More:
+    /// two copies and one barrier per 16 KiB; one copy, if the root's data lie in the node's
+    /// memory.
+    ///
+    /// # Errors
+    /// As for [`Team::barrier`]; [`crate::Error::InvalidArgument`] for a root that is no rank.
+    pub fn broadcast<T: Datum>(&self, root: Rank, data: &mut [T]) -> Result<()> {
+        let (choice, sign) = self.plan_broadcast(root, size_of_val(data))?;
+        self.run(sign, async |course| course.broadcast(choice, root.0, bytes_of_mut(data)).await)
+    }
+
+    /// The broadcast, begun now; the request brings the data back.
+    ///
+    /// # Errors
+    /// As for [`Team::broadcast`], partly from the request.
+    pub fn ibroadcast<T: Datum>(
+        &self,
+        root: Rank,
+        data: impl Into<Vec<T>>,
+    ) -> Result<Request<Vec<T>>> {
+        let mut data = data.into();
+        let (choice, sign) = self.plan_broadcast(root, size_of_val(&data[..]))?;
+        self.begin(sign, move |course| async move {
+            course.broadcast(choice, root.0, bytes_of_mut(&mut data)).await?;
+            Ok(data)
+        })
+    }
+
+    fn plan_broadcast(&self, root: Rank, bytes: usize) -> Result<(Choice, Sign)> {
+        self.check_root(root, WHAT.during())?;
+        let choice = self.member.choose(WHAT, bytes as u64);
+        Ok((choice, Sign::new(WHAT, choice.first, root.0, bytes as u64, 0)))
+    }
+}
+
+impl Course<'_> {
+    async fn broadcast(&self, choice: Choice, root: u32, data: &mut [u8]) -> Result<()> {
+        match choice.first {
+            Algorithm::Boards => self.broadcast_by_boards(root, data).await,
+            Algorithm::Direct => match self.addresses(Some(data), |rank| rank == root).await? {
+                Some(addresses) => {
+                    if self.rank() != root {
+                        self.core().fetch(addresses[root as usize], 0, data)?;
+                    }
+                    // The root may change its data when all have them.
+                    self.sync().await.map(|_| ())
+                }
+                None if choice.otherwise == Algorithm::Boards => {
+                    self.broadcast_by_boards(root, data).await
+                }
+                None => self.broadcast_by_pieces(root, data).await,
+            },
+            _ => self.broadcast_by_pieces(root, data).await,
+        }
+    }
+
+    async fn broadcast_by_boards(&self, root: u32, data: &mut [u8]) -> Result<()> {
+        let mine = Value::of(data);
+        let len = data.len();
+        self.exchange(&mine, len, |rank, value| {
+            if rank == root {
+                data.copy_from_slice(&value.bytes()[..len]);
+            }
+        })
+        .await
+    }
+
+    async fn broadcast_by_pieces(&self, root: u32, data: &mut [u8]) -> Result<()> {
+        for piece in data.chunks_mut(PIECE) {
+            if self.rank() == root {
+                self.core().show_piece(0, piece);
+            }
+            let phase = self.sync().await?;
+            if self.rank() != root {
+                self.core().look_piece(root, phase, 0, piece);
+            }
+        }
+        Ok(())
+    }
+}

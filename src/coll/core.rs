@@ -1,0 +1,246 @@
+//! What this process is in a team: its place, the number of the step it has reached, and the end
+//! of the team's collectives, which all members learn from one word.
+//!
+//! ```text
+//! whole --+-- a member died or left ------> broken: slot + 1
+//!         +-- a member gave up ----------> broken: OUT_OF_STEP | slot + 1
+//!         +-- calls did not match -------> pair: the two ranks; broken: MISMATCH | slot + 1
+//! ```
+
+use super::block::{Block, Doing};
+use super::select::{Algorithm, Choice, Table};
+use super::sign::{Sign, What, describe};
+use crate::base::sync::{AtomicU32, AtomicU64, Ordering};
+use crate::base::{Error, Rank, Result};
+use crate::shm::park::WaitCell;
+use std::sync::Arc;
+
+/// In the `broken` word: no death but a member that fell out of step.
+pub(super) const OUT_OF_STEP: u32 = 1 << 31;
+/// In the `broken` word: two members made different calls.
+const MISMATCH: u32 = 1 << 30;
+
+/// This process's place in a team, without what goes on there.
+#[derive(Debug)]
+pub(super) struct Core {
+    pub block: Block,
+    pub rank: u32,
+    /// Number of the last synchronising step.
+    pub phase: AtomicU32,
+    /// Number of the last count barrier.
+    pub counted: AtomicU64,
+    /// What `arrived` is to be after it: see `barrier`.
+    pub tally: AtomicU64,
+    /// Whether every rank of the job can have a core of its own: the same in all members.
+    cores_for_all: bool,
+    /// Whether barriers are by dissemination; else by count.
+    pub disseminates: bool,
+    /// How many lengths, from 0 on, of allreduces go over boards: asked on every call.
+    pub small_allreduce: usize,
+    table: Arc<Table>,
+}
+
+/// Where a member sleeps: its own or another's lines, or the header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    Header,
+    Lines(u32),
+}
+
+impl Place {
+    /// As a number; never 0.
+    pub fn to_raw(self) -> u64 {
+        match self {
+            Place::Header => 1,
+            Place::Lines(rank) => u64::from(rank) + 2,
+        }
+    }
+
+    pub fn from_raw(raw: u64) -> Place {
+        if raw < 2 { Place::Header } else { Place::Lines((raw - 2) as u32) }
+    }
+}
+
+impl Core {
+    pub fn new(block: Block, rank: u32, table: Arc<Table>) -> Core {
+        let node = &block.node;
+        let cores_for_all = node.size() <= node.header().cpus.load(Ordering::Relaxed);
+        let small = |bytes: usize| {
+            let choice = table.choose(What::Allreduce, bytes as u64, block.size, cores_for_all);
+            choice.first == Algorithm::Boards
+        };
+        let small_allreduce = (0..=super::block::BOARD).take_while(|&b| small(b)).count();
+        let barrier = table.choose(What::Barrier, 0, block.size, cores_for_all).first;
+        Core {
+            rank,
+            phase: AtomicU32::new(0),
+            counted: AtomicU64::new(0),
+            tally: AtomicU64::new(0),
+            cores_for_all,
+            disseminates: barrier == Algorithm::Dissemination,
+            small_allreduce,
+            table,
+            block,
+        }
+    }
+
+    /// How a call on `bytes` bytes is carried out: the same in all members.
+    pub fn choose(&self, what: What, bytes: u64) -> Choice {
+        self.table.choose(what, bytes, self.block.size, self.cores_for_all)
+    }
+
+    pub fn cell(&self, place: Place) -> &WaitCell {
+        match place {
+            Place::Header => &self.block.header().wait,
+            Place::Lines(rank) => &self.block.lines(rank).wait,
+        }
+    }
+
+    /// An error if the team's collectives have ended.
+    #[inline]
+    pub fn intact(&self, during: &'static str) -> Result<()> {
+        match self.block.header().broken.load(Ordering::Acquire) {
+            0 => Ok(()),
+            raw => Err(self.broken_error(raw, during)),
+        }
+    }
+
+    #[cold]
+    fn broken_error(&self, raw: u32, during: &'static str) -> Error {
+        if raw & OUT_OF_STEP != 0 {
+            return Error::Misuse {
+                what: during,
+                why: format!(
+                    "an earlier collective of this team was given up by rank {} of the job, so \
+                     its members are no longer in step; make a new team with Team::shrink",
+                    (raw & !OUT_OF_STEP).saturating_sub(1)
+                ),
+            };
+        }
+        if raw & MISMATCH != 0 {
+            return self.mismatch_error();
+        }
+        match self.block.node.checked_slot(u64::from(raw) - 1) {
+            Ok(slot) => self.block.node.died(slot, during),
+            Err(error) => error,
+        }
+    }
+
+    fn mismatch_error(&self) -> Error {
+        let pair = self.block.header().pair.load(Ordering::Acquire);
+        let (a, b) = (pair as u32, (pair >> 32) as u32);
+        let has = |rank: u32| describe(self.block.lines(rank).doing.words());
+        Error::Mismatch {
+            what: "the collective call (its team cannot be used any more)",
+            a: Rank(a),
+            a_has: has(a),
+            b: Rank(b),
+            b_has: has(b),
+        }
+    }
+
+    /// What `broken` says of this process.
+    fn own_mark(&self) -> u32 {
+        u32::from(self.block.node.slot().0) + 1
+    }
+
+    /// Breaks the team if the error leaves its members out of step.
+    pub fn note_failure(&self, error: &Error) {
+        match error {
+            Error::RankDied { rank, .. } | Error::RankLeft { rank, .. } => {
+                self.break_team(rank.0 + 1);
+            }
+            _ => self.give_up(),
+        }
+    }
+
+    /// Breaks the team because this member will not do its part.
+    pub fn give_up(&self) {
+        self.break_team(OUT_OF_STEP | self.own_mark());
+    }
+
+    /// Breaks the team because this member and `other` are in different calls; the error.
+    #[cold]
+    pub fn mismatch(&self, other: u32) -> Error {
+        let pair = &self.block.header().pair;
+        // The first who sees one says which; ranks differ, so no pair is 0.
+        let (a, b) = (self.rank.min(other), self.rank.max(other));
+        let found = u64::from(b) << 32 | u64::from(a);
+        let _ = pair.compare_exchange(0, found, Ordering::AcqRel, Ordering::Acquire);
+        self.break_team(MISMATCH | self.own_mark());
+        match self.intact("a collective") {
+            Err(error) => error,
+            Ok(()) => self.mismatch_error(),
+        }
+    }
+
+    /// Ends the team's collectives for all, unless they have ended, and tells who waits.
+    fn break_team(&self, mark: u32) {
+        let header = self.block.header();
+        let first = header.broken.compare_exchange(0, mark, Ordering::AcqRel, Ordering::Acquire);
+        if first.is_ok() {
+            header.wait.notify();
+            for rank in 0..self.block.size {
+                self.block.lines(rank).wait.notify();
+            }
+        }
+    }
+
+    /// The check of every wait: the team is intact, nobody in it is gone, and nobody who is at
+    /// the same step is there in another call.
+    pub fn check(&self, during: &'static str) -> Result<()> {
+        self.intact(during)?;
+        let slots = (0..self.block.size).filter_map(|r| self.block.member(r).ok());
+        self.block.node.check(slots, during)?;
+        match self.other_call() {
+            Some(other) => Err(self.mismatch(other)),
+            None => Ok(()),
+        }
+    }
+
+    /// A member that is at the step of this one in another call.
+    pub fn other_call(&self) -> Option<u32> {
+        let mine = self.block.lines(self.rank).doing.step.load(Ordering::Relaxed);
+        (0..self.block.size).find(|&rank| {
+            let theirs = self.block.lines(rank).doing.step.load(Ordering::Acquire);
+            theirs as u32 == mine as u32 && theirs != mine && theirs != 0
+        })
+    }
+
+    /// Begins the next synchronising step of a call and returns its number.
+    ///
+    /// Cost: three stores to a line that others read only where they wait in vain.
+    #[inline]
+    pub fn next_phase(&self, sign: Sign) -> u32 {
+        // Only the thread that holds `busy`, or the queue when nobody does, gets here.
+        let phase = self.phase.load(Ordering::Relaxed).wrapping_add(1);
+        self.phase.store(phase, Ordering::Relaxed);
+        self.block.lines(self.rank).doing.begin(step_of(phase, sign), sign.words());
+        phase
+    }
+
+    /// The number of the step to come.
+    #[inline]
+    pub fn coming(&self) -> u32 {
+        self.phase.load(Ordering::Relaxed).wrapping_add(1)
+    }
+}
+
+/// A step's number with the call's word, as flags and boards carry it.
+#[inline]
+pub(super) fn step_of(phase: u32, sign: Sign) -> u64 {
+    u64::from(sign.word) << 32 | u64::from(phase)
+}
+
+impl Doing {
+    fn begin(&self, step: u64, [packed, bytes]: [u64; 2]) {
+        self.packed.store(packed, Ordering::Relaxed);
+        self.bytes.store(bytes, Ordering::Relaxed);
+        // Release: whoever sees the step sees what it belongs to.
+        self.step.store(step, Ordering::Release);
+    }
+
+    fn words(&self) -> [u64; 2] {
+        [self.packed.load(Ordering::Relaxed), self.bytes.load(Ordering::Relaxed)]
+    }
+}

@@ -1,0 +1,58 @@
+//! Teams larger than boards and lanes have room for, with ranks that are threads.
+
+use crate::coll::each;
+use crate::{Job, Op, Rank};
+
+/// More than 64 lanes, so that receivers have their turns.
+const MANY: u32 = 70;
+
+#[test]
+fn large_teams_exchange_in_turns() {
+    let ends = Job::threads(MANY, |job| {
+        let team = job.team();
+        let (me, n) = (team.rank().0, MANY as usize);
+        let block = |from: u32, to: u32, len: usize| -> Vec<u16> {
+            (0..len).map(|i| (from * 100 + to) as u16 + i as u16).collect()
+        };
+        for len in [1, 200] {
+            let to: Vec<u16> = (0..MANY).flat_map(|rank| block(me, rank, len)).collect();
+            let from: Vec<u16> = (0..MANY).flat_map(|rank| block(rank, me, len)).collect();
+            let mut data = to.clone();
+            team.alltoall_in_place(&mut data)?;
+            assert_eq!(data, from);
+            let mut apart = vec![0; data.len()];
+            team.alltoall(&to, &mut apart)?;
+            assert_eq!(apart, from);
+            let counts = vec![len; n];
+            let begun = team.ialltoallv(to, &counts, &counts)?;
+            assert_eq!(begun.wait()?, from);
+            let root = Rank(MANY / 2);
+            let all: Vec<u16> = (0..MANY).flat_map(|rank| block(root.0, rank, len)).collect();
+            let mut mine = vec![0; len];
+            team.scatter(root, &all, &mut mine)?;
+            assert_eq!(mine, block(root.0, me, len));
+            // Maps x -> a x + c: the order of ranks shows.
+            let map = |rank: u32, i: usize| [rank * 2 + 3, rank + i as u32];
+            let then = |[a, c]: [u32; 2], [b, d]: [u32; 2]| {
+                [a.wrapping_mul(b), c.wrapping_mul(b).wrapping_add(d)]
+            };
+            let data: Vec<[u32; 2]> = (0..len * n).map(|i| map(me, i)).collect();
+            let whole = |i| (1..MANY).fold(map(0, i), |sum, rank| then(sum, map(rank, i)));
+            let mut block = vec![[0; 2]; len];
+            team.reduce_scatter_block(each(then), &data, &mut block)?;
+            for (i, got) in block.iter().enumerate() {
+                assert_eq!(*got, whole(me as usize * len + i));
+            }
+            let mut scanned = data[..len].to_vec();
+            team.scan(each(then), &mut scanned)?;
+            for (i, got) in scanned.iter().enumerate() {
+                assert_eq!(*got, (1..=me).fold(map(0, i), |sum, rank| then(sum, map(rank, i))));
+            }
+        }
+        let mut sum = [1u64];
+        team.allreduce(Op::Sum, &mut sum)?;
+        assert_eq!(sum, [u64::from(MANY)]);
+        job.finish()
+    });
+    ends.unwrap().into_iter().for_each(|end| end.unwrap());
+}

@@ -1,0 +1,183 @@
+//! Every collective, small and large, beside what moving its data costs at the least.
+//!
+//! An operation of a side is two calls where there is a root, one for each of two roots, as a
+//! round trip of the limit is two copies through shared cells.
+
+use crate::bench::crew::Crew;
+use crate::bench::duel::{Case, Pair, Side};
+use crate::bench::floor::barrier::FlagBarrier;
+use crate::bench::floor::copy_cells::CopyCells;
+use crate::bench::meter::Meter;
+use crate::bench::row::{Goal, Point};
+use hither::coll::{Team, each};
+use hither::{Op, Rank, Result, Window};
+
+const BENCH: &str = "collectives";
+
+/// Bytes of what a member gives or gets.
+const SIZES: [usize; 4] = [8, 1 << 10, 64 << 10, 1 << 20];
+
+type Call = fn(&Team, Rank, &mut [u64], &mut [u64]) -> Result<()>;
+
+/// Name, whether the second buffer has one block for each member, and the call.
+const CALLS: [(&str, bool, Call); 14] = [
+    ("broadcast", false, |team, root, mine, _| team.broadcast(root, mine)),
+    ("ibroadcast", false, |team, root, mine, _| {
+        let back = team.ibroadcast(root, mine.to_vec())?.wait()?;
+        mine.copy_from_slice(&back);
+        Ok(())
+    }),
+    ("gather", true, |team, root, mine, all| team.gather(root, mine, all)),
+    ("scatter", true, |team, root, mine, all| team.scatter(root, all, mine)),
+    ("allgather", true, |team, _, mine, all| team.allgather(mine, all)),
+    ("alltoall", true, |team, _, _, all| team.alltoall_in_place(all)),
+    ("reduce", false, |team, root, mine, _| team.reduce_in_place(root, Op::Sum, mine)),
+    ("allreduce", false, |team, _, mine, _| team.allreduce(Op::Sum, mine)),
+    ("iallreduce", false, |team, _, mine, _| {
+        let back = team.iallreduce(Op::Sum, mine.to_vec())?.wait()?;
+        mine.copy_from_slice(&back);
+        Ok(())
+    }),
+    ("allreduce, user's operation", false, |team, _, mine, _| {
+        team.allreduce(each(|a: u64, b: u64| a.wrapping_mul(3).wrapping_add(b)), mine)
+    }),
+    ("reduce_scatter_block", true, |team, _, mine, all| {
+        team.reduce_scatter_block(Op::Sum, all, mine)
+    }),
+    ("scan", false, |team, _, mine, _| team.scan(Op::Sum, mine)),
+    ("exscan", false, |team, _, mine, _| team.exscan(Op::Sum, mine)),
+    ("barrier, begun", false, |team, _, _, _| team.ibarrier()?.wait()),
+];
+
+struct Calls {
+    team: Team,
+    call: Call,
+    mine: Vec<u64>,
+    all: Vec<u64>,
+}
+
+impl Calls {
+    fn new(crew: &Crew, size: usize, blocks: bool, call: Call) -> Result<Calls> {
+        let team = crew.job()?.team().clone();
+        let len = size / 8;
+        let blocks = if blocks { team.size() as usize } else { 0 };
+        Ok(Calls { team, call, mine: vec![1; len], all: vec![1; len * blocks] })
+    }
+
+    fn once(&mut self) -> Result<()> {
+        for root in [Rank(0), Rank(1 % self.team.size())] {
+            (self.call)(&self.team, root, &mut self.mine, &mut self.all)?;
+        }
+        Ok(())
+    }
+}
+
+impl Side for Calls {
+    fn lead(&mut self, count: u64, meter: &mut Meter) -> Result<()> {
+        meter.run(count, |_| self.once())
+    }
+
+    fn follow(&mut self, count: u64) -> Result<()> {
+        (0..count).try_for_each(|_| self.once())
+    }
+}
+
+/// Broadcast and allreduce of data in windows.
+struct Mapped {
+    team: Team,
+    window: Window<u64>,
+    sum: bool,
+}
+
+impl Mapped {
+    fn once(&mut self) -> Result<()> {
+        // SAFETY: this rank's part, which nobody accesses by operations.
+        let data = unsafe {
+            std::slice::from_raw_parts_mut(self.window.local().as_ptr(), self.window.len())
+        };
+        for root in [Rank(0), Rank(1 % self.team.size())] {
+            if self.sum {
+                self.team.allreduce(Op::Sum, data)?;
+            } else {
+                self.team.broadcast(root, data)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Side for Mapped {
+    fn lead(&mut self, count: u64, meter: &mut Meter) -> Result<()> {
+        meter.run(count, |_| self.once())
+    }
+
+    fn follow(&mut self, count: u64) -> Result<()> {
+        (0..count).try_for_each(|_| self.once())
+    }
+}
+
+/// Two flag all-reduces.
+struct TwoFlags(FlagBarrier);
+
+impl Side for TwoFlags {
+    fn lead(&mut self, count: u64, meter: &mut Meter) -> Result<()> {
+        meter.run(count, |_| self.0.once().and_then(|()| self.0.once()))
+    }
+
+    fn follow(&mut self, count: u64) -> Result<()> {
+        (0..2 * count).try_for_each(|_| self.0.once())
+    }
+}
+
+fn floor(crew: &Crew, size: usize) -> Result<Box<dyn Side>> {
+    Ok(if size <= 56 {
+        Box::new(TwoFlags(FlagBarrier::new(crew, true)?))
+    } else {
+        Box::new(CopyCells::new(crew, size)?)
+    })
+}
+
+fn limit(size: usize) -> &'static str {
+    if size <= 56 { "flag all-reduce" } else { "copy in + copy out" }
+}
+
+/// Makes a rank's part of a case.
+type Make = Box<dyn Fn(&Crew) -> Result<Box<dyn Side>>>;
+
+/// `collectives`.
+pub fn cases() -> Vec<Case> {
+    let mut cases = Vec::new();
+    let mut add = |what: &str, size: usize, subject: Make| {
+        let setup =
+            move |crew: &Crew| Ok(Pair { subject: subject(crew)?, floor: floor(crew, size)? });
+        let point = Point::new("Collectives", what, "bytes", size as f64);
+        let case = Case::latency(BENCH, what, size, limit(size), Goal::None, setup);
+        cases.push(case.one_way().on(point));
+    };
+    for (what, blocks, call) in CALLS {
+        for size in SIZES {
+            // Of a barrier there is one size only.
+            if size == 8 || !what.starts_with("barrier") {
+                add(
+                    what,
+                    size,
+                    Box::new(move |crew| Ok(Box::new(Calls::new(crew, size, blocks, call)?))),
+                );
+            }
+        }
+    }
+    for (what, sum) in [("broadcast, mapped", false), ("allreduce, mapped", true)] {
+        for size in [64 << 10, 1 << 20] {
+            add(
+                what,
+                size,
+                Box::new(move |crew| {
+                    let team = crew.job()?.team().clone();
+                    let window = Window::allocate(&team, size / 8)?;
+                    Ok(Box::new(Mapped { team, window, sum }))
+                }),
+            );
+        }
+    }
+    cases
+}
