@@ -44,6 +44,10 @@ pub use {
         Call, Handler, HandlerFunction, Message, Placement, RawCall, RawMessage, UntypedHandler,
         VectorCall, VectorHandler, VectorOutput,
     },
+    coll::message::{
+        Any, Cancelled, Exchange, Exchanged, MatchedMessage, Pending, ReceiveBuffer,
+        ReceiveRequest, SendBuffer, SendRequest, Source, Status, Tag, test_any, wait_any,
+    },
     layout::{Datum, Kind, Layout, Located, Numeric, Op, Order, Shape},
     rma::{
         AccessEpoch, AmOrdering, Assertions, Attached, Attributes, Compare, Element, Epoch,

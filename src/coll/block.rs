@@ -52,8 +52,9 @@ pub(super) struct TeamHeader {
     pub child: AtomicU64,
     /// Not 0 once a member has given up waiting for the others in the making of that.
     pub given_up: AtomicU32,
-    _pad0: AtomicU32,
-    _pad3: [AtomicU64; 4],
+    /// By what messages of the team are told from those of others: never used before in this job.
+    pub context: AtomicU32,
+    _pad0: [AtomicU64; 4],
     /// Count barrier: arrivals, ever.
     pub arrived: AtomicU64,
     _pad1: [AtomicU64; 7],
@@ -188,6 +189,8 @@ impl Block {
     /// Finishes a fresh block, whose pages are zero behind its roll.
     fn finish(&self) {
         self.header().size.store(self.size, Ordering::Relaxed);
+        let context = self.node.header().contexts.fetch_add(1, Ordering::Relaxed);
+        self.header().context.store(context, Ordering::Relaxed);
         self.header().magic.store(TEAM_MAGIC, Ordering::Release);
     }
 

@@ -9,6 +9,7 @@ mod barrier;
 mod block;
 mod board;
 mod exchange;
+pub mod message;
 mod reduce;
 mod shrink;
 mod split;

@@ -9,10 +9,11 @@
 use super::block::Block;
 use crate::base::sync::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use crate::base::{Deadline, Error, Rank, Result, Slot, forked, reentry};
+use crate::p2p::Endpoint;
 use crate::shm::holding::Holding;
 use crate::shm::node::Node;
 use crate::shm::roll::READY;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 /// A group of processes. Cloning is cheap; all clones are one member.
@@ -40,6 +41,14 @@ pub(super) struct Member {
     pub busy: AtomicBool,
     /// A survivors' team has been made of it, once and for all.
     pub shrunk: AtomicBool,
+    /// The team's context in messages.
+    pub context: u32,
+    /// What messages are sent and received by; made when the first one is.
+    pub endpoint: OnceLock<Arc<Endpoint>>,
+    /// Deaths of members that a receive from any source has reported.
+    pub deaths_reported: AtomicU32,
+    /// Where to go on asking members whether they live.
+    pub asked: AtomicU32,
     /// What keeps the block: of all teams but the whole job's, whose block lasts. Behind `block`: it
     /// is dropped last.
     _holding: Option<Holding>,
@@ -72,7 +81,12 @@ impl Team {
     ) -> Team {
         block.roll.note(rank, READY);
         block.header().wait.notify();
+        let context = block.header().context.load(Ordering::Relaxed);
         let member = Member {
+            context,
+            endpoint: OnceLock::new(),
+            deaths_reported: AtomicU32::new(0),
+            asked: AtomicU32::new(0),
             block,
             rank,
             identity,
@@ -258,5 +272,15 @@ impl Member {
         let phase = self.phase.load(Ordering::Relaxed).wrapping_add(1);
         self.phase.store(phase, Ordering::Relaxed);
         phase
+    }
+}
+
+impl Drop for Member {
+    fn drop(&mut self) {
+        if let Some(endpoint) = self.endpoint.get()
+            && !forked::is_forked()
+        {
+            endpoint.forget_context(self.context);
+        }
     }
 }

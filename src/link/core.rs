@@ -81,9 +81,9 @@ impl Core {
         })
     }
 
-    /// Has `sink` get its messages from now on; the first one stays.
-    pub fn attach(&self, sink: Arc<dyn Sink>) {
-        let _ = self.sink.set(sink);
+    /// Has `sink` get its messages from now on; false if there is one, which stays.
+    pub fn attach(&self, sink: Arc<dyn Sink>) -> bool {
+        self.sink.set(sink).is_ok()
     }
 
     pub(super) fn words(&self) -> &Words {

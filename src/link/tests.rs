@@ -1,8 +1,8 @@
 //! The link between ranks that are threads, or turns, of one process.
 
-use crate::base::Rank;
 use super::*;
 use crate::base::Offset;
+use crate::base::Rank;
 use crate::base::sync::Ordering;
 use crate::shm::liveness::eventually;
 use crate::shm::map::Mapping;

@@ -212,8 +212,10 @@ impl Sending {
     /// `None` if the log does not reach back so far.
     pub fn logged_since(&self, from: u64, such: impl Fn(u64, u64) -> bool) -> Option<bool> {
         let log = self.log.as_deref()?;
-        let dropped = if log.latest.len() == LOGGED { log.latest.front().map(|e| e.0) } else { None };
-        if from < log.since || dropped.is_some_and(|first| from + 1 < first) || from > self.numbered {
+        let dropped =
+            if log.latest.len() == LOGGED { log.latest.front().map(|e| e.0) } else { None };
+        if from < log.since || dropped.is_some_and(|first| from + 1 < first) || from > self.numbered
+        {
             return None;
         }
         Some(log.latest.iter().any(|&(number, imm, note)| number > from && such(imm, note)))

@@ -23,9 +23,9 @@
 use super::claim;
 use super::counters::count;
 use super::engine::{Advertised, Engine, Posted};
-use super::outgoing::Waiting;
 use super::matching::{Arrive, Envelope, Key, Pattern};
 use super::messenger::Messenger;
+use super::outgoing::Waiting;
 use super::reach::{self, Direction, Reach};
 use super::record::{Arrived, RecordRef};
 use super::send::Letter;
@@ -170,7 +170,7 @@ impl Messenger {
         } else {
             self.reaches.of(wire.node, to)
         };
-        if reach == Reach::Never || !claim::claim(wire.node, to, advert.word)? {
+        if reach == Reach::Never || !claim::claim(wire.node, to, advert.word) {
             return Ok(None);
         }
         let here = data.as_ptr().cast_mut();
@@ -183,7 +183,7 @@ impl Messenger {
             Ok(()) => {}
             Err(Error::Os { .. }) => {
                 self.reaches.forget(to);
-                claim::unclaim(wire.node, to, advert.word)?;
+                claim::unclaim(wire.node, to, advert.word);
                 return Ok(None);
             }
             Err(error) => return Err(error),
@@ -222,6 +222,7 @@ impl Messenger {
     #[cold]
     pub(super) fn match_advertised(
         &self,
+        wire: Wire<'_>,
         engine: &mut Engine,
         envelope: &Envelope,
         first: Posted,
@@ -229,7 +230,7 @@ impl Messenger {
         let mut posted = first;
         loop {
             let Some(word) = posted.advert else { return Some(posted.record) };
-            if self.claims.withdraw(word) {
+            if self.claims.withdraw(wire.node, word) {
                 engine.adverts.remove(&word);
                 return Some(posted.record);
             }
@@ -243,7 +244,14 @@ impl Messenger {
     }
 
     /// Receiver: an advertised receive has its message.
-    pub(super) fn fulfilled(&self, message: &Message<'_>, head: u64, length: u64, word: u64) {
+    pub(super) fn fulfilled(
+        &self,
+        wire: Wire<'_>,
+        message: &Message<'_>,
+        head: u64,
+        length: u64,
+        word: u64,
+    ) {
         let (_, element) = wire::unlabel(message.imm);
         let (rank, tag) = wire::unhead(head);
         let mut engine = self.engine();
@@ -258,7 +266,7 @@ impl Messenger {
         let Some(record) = record else {
             return self.damage(message.from, "a message for a receive that there is not");
         };
-        self.claims.release(word);
+        self.claims.release(wire.node, word);
         let arrived = Arrived { rank, tag, bytes: length as usize };
         record.finish(record.get().admit(arrived, element).map(|()| arrived));
     }

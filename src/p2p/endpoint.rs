@@ -2,9 +2,10 @@
 
 use super::counters::MessageCounters;
 use super::messenger::Messenger;
-use crate::base::{Result, Slot};
+use crate::base::{Deadline, Error, Result, Slot};
 use crate::link::core::{Core, Wire};
 use crate::shm::node::Node;
+use std::cell::Cell;
 use std::sync::Arc;
 
 /// See the [module](self). Teams and requests share one; it keeps the attachment.
@@ -49,7 +50,36 @@ impl Endpoint {
 
     /// For the checks of waits that depend on a peer: if it is gone, and all that it had sent was
     /// received, ends what waits for it.
-    pub fn mourn(&self, peer: Slot) -> Result<()> {
-        self.messenger.mourn(self.wire(), peer)
+    /// Whether that was so.
+    pub fn mourn(&self, peer: Slot) -> Result<bool> {
+        self.messenger.has_mourned(self.wire(), peer)
+    }
+
+    /// Waits until `find` finds something.
+    ///
+    /// # Errors
+    /// Those of `check`; [`Error::TimedOut`]; damage.
+    pub fn await_any<R>(
+        &self,
+        deadline: Deadline,
+        during: &'static str,
+        find: impl Fn() -> Option<R>,
+        check: impl FnMut() -> Result<()>,
+    ) -> Result<R> {
+        let found = Cell::new(None);
+        let done = || {
+            let now = find();
+            let some = now.is_some();
+            if some {
+                found.set(now);
+            }
+            some
+        };
+        let waited = self.messenger.wait_until(self.wire(), deadline, during, done, check);
+        match (waited, found.take()) {
+            (_, Some(found)) => Ok(found),
+            (Err(error), None) => Err(error),
+            (Ok(()), None) => Err(Error::invalid(during, "nothing was found")),
+        }
     }
 }

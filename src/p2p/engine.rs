@@ -152,13 +152,11 @@ pub(super) struct Engine {
 /// Peers by slot.
 #[derive(Default)]
 pub(super) struct Peers {
-    table: HashMap<Slot, Box<Peer>>,
-    /// The latest one: most messages come from it. Its box stays where it is.
-    latest: Option<(Slot, std::ptr::NonNull<Peer>)>,
+    all: Vec<Peer>,
+    places: HashMap<Slot, usize>,
+    /// The latest one: most messages come from it.
+    latest: Option<(Slot, usize)>,
 }
-
-// SAFETY: `latest` points into `table`, from which nothing is removed.
-unsafe impl Send for Peers {}
 
 impl Peers {
     /// What is known of `slot`.
@@ -167,14 +165,16 @@ impl Peers {
         let at = match self.latest {
             Some((latest, at)) if latest == slot => at,
             _ => {
-                let peer = &mut **self.table.entry(slot).or_default();
-                let at = std::ptr::NonNull::from(peer);
+                let all = &mut self.all;
+                let at = *self.places.entry(slot).or_insert_with(|| {
+                    all.push(Peer::default());
+                    all.len() - 1
+                });
                 self.latest = Some((slot, at));
                 at
             }
         };
-        // SAFETY: a box of the table, borrowed as the table is.
-        unsafe { &mut *at.as_ptr() }
+        &mut self.all[at]
     }
 }
 

@@ -93,9 +93,18 @@ impl Messenger {
     ///
     /// # Errors
     /// Settings that are none.
-    pub(crate) fn of(node: &Node, core: &Core) -> Result<Arc<Messenger>> {
+    pub(crate) fn of(node: &Node, core: &Arc<Core>) -> Result<Arc<Messenger>> {
         let messenger = node.attachment(|| Messenger::open(node))?;
-        core.attach(messenger.clone());
+        if core.attach(messenger.clone()) {
+            // Who waits here for something else may be waited for by those who send here.
+            let (core, messenger) = (Arc::downgrade(core), Arc::downgrade(&messenger));
+            node.help_while_waiting(move |node| {
+                if let (Some(core), Some(messenger)) = (core.upgrade(), messenger.upgrade()) {
+                    // Damage is reported by the next call that is about messages.
+                    let _ = messenger.progress(Wire { node, core: &core });
+                }
+            });
+        }
         Ok(messenger)
     }
 
@@ -132,7 +141,7 @@ impl Messenger {
             return Err(Error::Incompatible { what: "a message", why: why.clone() });
         }
         loop {
-            self.outgoing.flush(wire);
+            self.outgoing.flush(self, wire);
             let Some(due) = lock(&self.due).pop_front() else { return Ok(()) };
             self.work.fetch_sub(1, Ordering::AcqRel);
             self.carry(wire, due);
@@ -217,10 +226,10 @@ impl Messenger {
                 self.announced(wire, &message, head, rts);
             }),
             wire::FULFILLED => wire::words(message.bytes).map(|[head, length, advert]| {
-                self.fulfilled(&message, head, length, advert);
+                self.fulfilled(wire, &message, head, length, advert);
             }),
             wire::FIN => wire::words(message.bytes).map(|[number]| {
-                self.finished(from, number, message.imm as u8);
+                self.finished(wire, from, number, message.imm as u8);
             }),
             wire::CTS => wire::words(message.bytes).map(|[number, stream, buffer, size]| {
                 self.asked_for(wire, from, number, stream, buffer, size);
@@ -228,7 +237,9 @@ impl Messenger {
             wire::DATA => wire::words(message.bytes).map(|[stream, buffer, position, len]| {
                 self.piece_came(from, stream, buffer, position, len);
             }),
-            wire::ABORT => wire::words(message.bytes).map(|[stream]| self.aborted(from, stream)),
+            wire::ABORT => {
+                wire::words(message.bytes).map(|[stream]| self.aborted(wire, from, stream))
+            }
             wire::ADVERT => wire::words(message.bytes).map(|words: [u64; 5]| {
                 self.advertised(wire, from, message.imm, words);
             }),
@@ -254,7 +265,7 @@ impl Messenger {
         let envelope = Envelope { context, source: message.from, tag };
         let mut engine = self.engine();
         engine.peers.get(message.from).taken += 1;
-        match self.match_arrived(&mut engine, &envelope) {
+        match self.match_arrived(wire, &mut engine, &envelope) {
             Some(record) => {
                 drop(engine);
                 record.deliver(Arrived { rank, tag, bytes: data.len() }, element, data);
@@ -275,10 +286,15 @@ impl Messenger {
 
     /// The receive that takes a message that has come.
     #[inline]
-    fn match_arrived(&self, engine: &mut Engine, envelope: &Envelope) -> Option<RecordRef> {
+    fn match_arrived(
+        &self,
+        wire: Wire<'_>,
+        engine: &mut Engine,
+        envelope: &Envelope,
+    ) -> Option<RecordRef> {
         match engine.matching.arrive(envelope) {
             Arrive::Matched(_, Posted { record, advert: None }) => Some(record),
-            Arrive::Matched(_, posted) => self.match_advertised(engine, envelope, posted),
+            Arrive::Matched(_, posted) => self.match_advertised(wire, engine, envelope, posted),
             Arrive::Unexpected => None,
         }
     }
@@ -290,7 +306,7 @@ impl Messenger {
         let envelope = Envelope { context, source: message.from, tag };
         let mut engine = self.engine();
         engine.peers.get(message.from).taken += 1;
-        match self.match_arrived(&mut engine, &envelope) {
+        match self.match_arrived(wire, &mut engine, &envelope) {
             Some(record) => {
                 drop(engine);
                 let arrived = Arrived { rank, tag, bytes: rts.length as usize };
@@ -361,7 +377,7 @@ impl Messenger {
     }
 
     /// A receiver has what was announced (or gave it up).
-    fn finished(&self, from: Slot, number: u64, status: u8) {
+    fn finished(&self, wire: Wire<'_>, from: Slot, number: u64, status: u8) {
         let mut engine = self.engine();
         if engine.sendings.get_mut(number).is_none_or(|sending| sending.to != from) {
             // Given up meanwhile.
@@ -370,7 +386,7 @@ impl Messenger {
         let Some(sending) = engine.sendings.remove(number) else { return };
         drop(engine);
         if let Some(claim) = sending.claim {
-            self.claims.release(claim);
+            self.claims.release(wire.node, claim);
         }
         let outcome = match status {
             0 => Ok(Arrived::default()),
@@ -400,7 +416,8 @@ impl Drop for Messenger {
     fn drop(&mut self) {
         // Peers may still copy from and to what goes on: it is never freed.
         let mut engine = self.engine.lock();
-        while let Some(number) = engine.sendings.iter().next().map(|(number, _)| number) {
+        let numbers: Vec<u64> = engine.sendings.iter().map(|(number, _)| number).collect();
+        for number in numbers {
             if let Some(sending) = engine.sendings.remove(number) {
                 sending.record.leak();
             }

@@ -4,6 +4,7 @@
 //! not empty what comes later goes behind. *Notes* answer something and may overtake each other;
 //! they wait in one queue. Both are bounded by what the program and its peers have begun.
 
+use super::messenger::Messenger;
 use super::record::RecordRef;
 use super::wire::Words;
 use crate::base::sync::{AtomicU32, Ordering};
@@ -49,6 +50,7 @@ impl Outgoing {
     /// Sends a numbered message behind those that wait; false if that is not possible now.
     pub fn try_send(
         &self,
+        messenger: &Messenger,
         wire: Wire<'_>,
         to: Slot,
         label: Label,
@@ -60,7 +62,7 @@ impl Outgoing {
         }
         let mut queues = lock(&self.numbered);
         if let Some(queue) = queues.get_mut(&to) {
-            if !self.flush_queue(wire, to, queue)? {
+            if !self.flush_queue(messenger, wire, to, queue)? {
                 return Ok(false);
             }
             queues.remove(&to);
@@ -92,7 +94,7 @@ impl Outgoing {
     }
 
     /// Sends what finds room now.
-    pub fn flush(&self, wire: Wire<'_>) {
+    pub fn flush(&self, messenger: &Messenger, wire: Wire<'_>) {
         if self.is_empty() {
             return;
         }
@@ -108,7 +110,7 @@ impl Outgoing {
         }
         drop(notes);
         let mut queues = lock(&self.numbered);
-        queues.retain(|to, queue| match self.flush_queue(wire, *to, queue) {
+        queues.retain(|to, queue| match self.flush_queue(messenger, wire, *to, queue) {
             Ok(empty) => !empty,
             Err(_) => {
                 // The peer is gone: what waits for it ends with the reason.
@@ -126,11 +128,19 @@ impl Outgoing {
     /// Sends from one queue; whether it is empty now.
     fn flush_queue(
         &self,
+        messenger: &Messenger,
         wire: Wire<'_>,
         to: Slot,
         queue: &mut VecDeque<Waiting>,
     ) -> Result<bool> {
-        while let Some(first) = queue.front() {
+        while let Some(first) = queue.front_mut() {
+            if let Waiting::Data { label, head, record } = first
+                && wire.node.rank_slot(to).pressure.load(Ordering::Relaxed) != 0
+            {
+                // When it was queued there was room for its data; now there is none.
+                let (label, head, record) = (*label, *head, *record);
+                *first = messenger.announce(wire, to, record, label, head)?;
+            }
             let sent = match first {
                 Waiting::Data { label, head, record } => with_data(record, |data| {
                     wire.try_send_numbered(to, *label, Headed(*head, data), *head)

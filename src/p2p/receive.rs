@@ -8,7 +8,7 @@ use super::outgoing::Waiting;
 use super::record::{Arrived, Record, RecordRef};
 use super::send::missing;
 use super::wire;
-use crate::base::{Deadline, Error, Result, Slot};
+use crate::base::{Deadline, Result, Slot};
 use crate::link::core::Wire;
 use std::any::Any;
 use std::sync::Arc;
@@ -102,7 +102,7 @@ impl Endpoint {
             check()
         };
         let waited = messenger.wait_until(wire, deadline, during, || record.is_done(), check);
-        waited.map_err(|error| pattern.source.map_or(error, |source| missing(error, source)))
+        waited.map_err(|error| missing(error, pattern.source))
     }
 
     /// Posts a receive that goes on after the call. `owner` keeps the record.
@@ -136,7 +136,7 @@ impl Endpoint {
         let waited = messenger.wait_until(wire, deadline, during, || record.is_done(), check);
         std::mem::forget(guard);
         match waited {
-            Err(error) if self.give_up_receive(record, None) => Err(missing(error, source)),
+            Err(error) if self.give_up_receive(record, None) => Err(missing(error, Some(source))),
             _ => record.take().unwrap_or_else(|| Ok(Arrived::default())),
         }
     }
@@ -168,7 +168,7 @@ impl Endpoint {
                     drop(engine);
                     return record.abandon();
                 }
-                Some((key, Some(word))) if messenger.claims.withdraw(word) => {
+                Some((key, Some(word))) if messenger.claims.withdraw(wire.node, word) => {
                     engine.adverts.remove(&word);
                     engine.matching.cancel(key);
                     drop(engine);
@@ -201,12 +201,12 @@ impl Endpoint {
 
     /// Cancels a posted receive: true if it had no message yet.
     pub(super) fn cancel(&self, record: &Record, key: Option<Key>) -> bool {
-        let messenger = &*self.messenger;
+        let (messenger, wire) = (&*self.messenger, self.wire());
         let Some(key) = key else { return false };
         let mut engine = messenger.engine();
         let Some(posted) = engine.matching.posted_mut(key).copied() else { return false };
         if let Some(word) = posted.advert {
-            if !messenger.claims.withdraw(word) {
+            if !messenger.claims.withdraw(wire.node, word) {
                 return false;
             }
             engine.adverts.remove(&word);
@@ -272,15 +272,6 @@ impl Endpoint {
         find: impl Fn() -> Option<R>,
     ) -> Result<R> {
         let (messenger, wire) = (&*self.messenger, self.wire());
-        let found = std::cell::Cell::new(None);
-        let done = || {
-            let now = find();
-            let some = now.is_some();
-            if some {
-                found.set(now);
-            }
-            some
-        };
         let check = || {
             if let Some(source) = pattern.source
                 && messenger.has_mourned(wire, source)?
@@ -289,14 +280,8 @@ impl Endpoint {
             }
             check()
         };
-        let waited = messenger.wait_until(wire, deadline, during, done, check);
-        match (waited, found.take()) {
-            (_, Some(found)) => Ok(found),
-            (Err(error), None) => {
-                Err(pattern.source.map_or(error, |source| missing(error, source)))
-            }
-            (Ok(()), None) => Err(Error::invalid(during, "nothing was found")),
-        }
+        let waited = self.await_any(deadline, during, find, check);
+        waited.map_err(|error| missing(error, pattern.source))
     }
 }
 
@@ -345,7 +330,7 @@ impl Messenger {
         for posted in engine.posted_from(peer) {
             if let Some(word) = posted.advert {
                 engine.adverts.remove(&word);
-                self.claims.release(word);
+                self.claims.release(wire.node, word);
             }
             ended.push(posted.record);
         }
@@ -356,7 +341,7 @@ impl Messenger {
         let claimed: Vec<_> = engine.adverts.iter().filter_map(claimed).collect();
         for (word, record) in claimed {
             engine.adverts.remove(&word);
-            self.claims.release(word);
+            self.claims.release(wire.node, word);
             ended.push(record);
         }
         let idle = |(number, it): (u64, &super::engine::Sending)| {
@@ -365,10 +350,11 @@ impl Messenger {
         let sendings: Vec<u64> = engine.sendings.iter().filter_map(idle).collect();
         for number in sendings {
             let Some(sending) = engine.sendings.remove(number) else { continue };
-            sending.claim.into_iter().for_each(|word| self.claims.release(word));
+            sending.claim.into_iter().for_each(|word| self.claims.release(wire.node, word));
             ended.push(sending.record);
         }
-        let from = |(number, it): (u64, &super::engine::Stream)| (it.from == peer).then_some(number);
+        let from =
+            |(number, it): (u64, &super::engine::Stream)| (it.from == peer).then_some(number);
         let streams: Vec<u64> = engine.streams.iter().filter_map(from).collect();
         drop(engine);
         for number in streams {
@@ -387,6 +373,12 @@ impl Messenger {
 
     /// See [`Endpoint::forget_context`].
     pub(super) fn forget_context(&self, wire: Wire<'_>, context: u32) {
+        // What has come and was not looked at belongs to it too.
+        for _ in 0..64 {
+            if !matches!(self.progress(wire), Ok(Some(1..))) {
+                break;
+            }
+        }
         let mut engine = self.engine();
         let removed = engine.matching.remove_context(context);
         let mut numbers = Vec::new();
@@ -400,20 +392,17 @@ impl Messenger {
         }
         self.relieve(wire, &engine);
         // Receives that nobody waits for any longer: their memory may still be written to.
-        for (_, _, posted) in removed.posted {
-            match posted.advert {
-                Some(word) if !self.claims.withdraw(word) => {
-                    let Some(Advertised::Posted(_)) = engine.adverts.get(&word) else { continue };
-                    posted.record.leak();
+        for (_, pattern, posted) in removed.posted {
+            if let Some(word) = posted.advert {
+                if !self.claims.withdraw(wire.node, word) {
+                    // Its sender is copying into it, and will say when it has.
+                    let source = pattern.source.unwrap_or(wire.node.slot());
+                    engine.adverts.insert(word, Advertised::Claimed(posted.record, source));
+                    continue;
                 }
-                Some(word) => {
-                    engine.adverts.remove(&word);
-                    posted.record.get().abandon();
-                }
-                None => {
-                    posted.record.get().abandon();
-                }
+                engine.adverts.remove(&word);
             }
+            posted.record.get().abandon();
         }
         drop(engine);
         for (source, number) in numbers {

@@ -10,11 +10,13 @@
 use super::counters::count;
 use super::endpoint::Endpoint;
 use super::engine::Sending;
+use super::messenger::Messenger;
 use super::outgoing::{Waiting, pack, with_data};
 use super::record::{Arrived, Place, Record, RecordRef};
 use super::wire::{self, Rts, Words};
 use crate::base::sync::Ordering;
 use crate::base::{Deadline, Error, Rank, Result, Slot};
+use crate::link::core::Wire;
 use crate::shm::ring::{Headed, Label};
 use std::any::Any;
 use std::sync::Arc;
@@ -78,18 +80,25 @@ impl Endpoint {
         letter: &Letter,
         data: &[u8],
         mode: Mode,
-        deadline: Deadline,
+        deadline: impl FnOnce() -> Deadline,
     ) -> Result<()> {
         if mode == Mode::Standard && self.is_small(letter.to, data.len()) {
             let (head, label) = (letter.head(), letter.label(wire::EAGER)?);
             let payload = Headed(head, data);
-            if self.messenger.outgoing.try_send(self.wire(), letter.to, label, payload, head)? {
+            if self.messenger.outgoing.try_send(
+                &self.messenger,
+                self.wire(),
+                letter.to,
+                label,
+                payload,
+                head,
+            )? {
                 return Ok(());
             }
         }
         // SAFETY: `data` is borrowed until the record is done or given up; it is only read.
         let place = unsafe { Place::flat(data.as_ptr().cast_mut(), data.len()) };
-        self.send_place(letter, place, mode, deadline)
+        self.send_place(letter, place, mode, deadline())
     }
 
     /// Sends what lies in a place.
@@ -101,19 +110,28 @@ impl Endpoint {
         deadline: Deadline,
     ) -> Result<()> {
         let record = Record::new(place, letter.element, 1);
-        let guard = GivenUp { endpoint: self, record: &record, to: letter.to };
-        // SAFETY: the record outlives the guard, which gives it up if it is not done by then.
+        // SAFETY: the record outlives the guard below, which gives it up if it is not done by then;
+        // before that nobody keeps the handle.
         let handle = unsafe { RecordRef::new(&record) };
         let len = record.place.len();
         if mode == Mode::Standard && self.is_small(letter.to, len) {
             let (head, label) = (letter.head(), letter.label(wire::EAGER)?);
             let outgoing = &self.messenger.outgoing;
             return with_data(&handle, |data| {
-                let attempt =
-                    || outgoing.try_send(self.wire(), letter.to, label, Headed(head, data), head);
+                let attempt = || {
+                    outgoing.try_send(
+                        &self.messenger,
+                        self.wire(),
+                        letter.to,
+                        label,
+                        Headed(head, data),
+                        head,
+                    )
+                };
                 self.wait_for_room(letter.to, deadline, attempt)
             });
         }
+        let guard = GivenUp { endpoint: self, record: &record, to: letter.to };
         let begun = self.begin(letter, handle, mode, true)?;
         if let Begun::Over = begun {
             return Ok(());
@@ -121,13 +139,27 @@ impl Endpoint {
         let sent = match begun {
             Begun::Words { label, words } => self.wait_for_room(letter.to, deadline, || {
                 let outgoing = &self.messenger.outgoing;
-                outgoing.try_send(self.wire(), letter.to, label, words.bytes(), words.first())
+                outgoing.try_send(
+                    &self.messenger,
+                    self.wire(),
+                    letter.to,
+                    label,
+                    words.bytes(),
+                    words.first(),
+                )
             }),
             Begun::Data { label, head, number } => {
                 let data = pack(&handle, &number.to_ne_bytes());
                 self.wait_for_room(letter.to, deadline, || {
                     let payload = Headed(head, &data);
-                    self.messenger.outgoing.try_send(self.wire(), letter.to, label, payload, head)
+                    self.messenger.outgoing.try_send(
+                        &self.messenger,
+                        self.wire(),
+                        letter.to,
+                        label,
+                        payload,
+                        head,
+                    )
                 })
             }
             Begun::Over => Ok(()),
@@ -158,9 +190,8 @@ impl Endpoint {
     pub(super) fn await_sent(&self, record: &Record, to: Slot, deadline: Deadline) -> Result<()> {
         let wire = self.wire();
         let check = || self.messenger.mourn(wire, to);
-        let waited =
-            self.messenger.wait_until(wire, deadline, DURING, || record.is_done(), check);
-        waited.map_err(|error| missing(error, to))
+        let waited = self.messenger.wait_until(wire, deadline, DURING, || record.is_done(), check);
+        waited.map_err(|error| missing(error, Some(to)))
     }
 
     /// Takes the first step of a message that does not simply go: what is to be sent now.
@@ -194,13 +225,8 @@ impl Endpoint {
                 return Ok(Begun::Over);
             }
         }
-        count(&messenger.counting.announced);
         sending.claim = address.filter(|_| borrowed).and_then(|_| messenger.claims.take(wire.node));
-        let claim = sending.claim;
-        let number = messenger.engine().sendings.insert(sending);
-        let readable = address.is_some() && (claim.is_some() || !borrowed);
-        let address = address.map_or(0, |at| at.addr() as u64);
-        let rts = Rts { length: len as u64, address, number, claim, readable };
+        let rts = messenger.rts(sending, borrowed);
         Ok(Begun::Words { label: letter.label(wire::RTS)?, words: rts.words(head) })
     }
 
@@ -224,7 +250,7 @@ impl Endpoint {
         if mode == Mode::Standard && self.is_small(to, record.place.len()) {
             let (head, label) = (letter.head(), letter.label(wire::EAGER)?);
             let sent = with_data(&handle, |data| {
-                messenger.outgoing.try_send(wire, to, label, Headed(head, data), head)
+                messenger.outgoing.try_send(messenger, wire, to, label, Headed(head, data), head)
             })?;
             if sent {
                 handle.finish(Ok(Arrived::default()));
@@ -250,7 +276,7 @@ impl Endpoint {
         };
         messenger.outgoing.queue(to, waiting);
         // Sends it, if there is room.
-        messenger.outgoing.flush(wire);
+        messenger.outgoing.flush(messenger, wire);
         Ok(())
     }
 
@@ -281,7 +307,7 @@ impl Endpoint {
             let sending = engine.sendings.get_mut(number);
             let free = sending.is_some_and(|sending| {
                 sending.busy == 0
-                    && sending.claim.is_none_or(|claim| messenger.claims.withdraw(claim))
+                    && sending.claim.is_none_or(|claim| messenger.claims.withdraw(wire.node, claim))
             });
             if free {
                 engine.sendings.remove(number);
@@ -296,10 +322,46 @@ impl Endpoint {
     }
 }
 
+impl Messenger {
+    /// Keeps a send and makes its announcement.
+    fn rts(&self, sending: Sending, borrowed: bool) -> Rts {
+        count(&self.counting.announced);
+        let (place, claim) = (&sending.record.get().place, sending.claim);
+        let readable = place.address().is_some() && (claim.is_some() || !borrowed);
+        let address = place.address().map_or(0, |at| at.addr() as u64);
+        let length = place.len() as u64;
+        let number = self.engine().sendings.insert(sending);
+        Rts { length, address, number, claim, readable }
+    }
+
+    /// Announces a message whose data were to travel with it. Its memory may be borrowed.
+    pub(super) fn announce(
+        &self,
+        wire: Wire<'_>,
+        to: Slot,
+        record: RecordRef,
+        label: Label,
+        head: u64,
+    ) -> Result<Waiting> {
+        let flat = record.get().place.address().is_some();
+        let claim = if flat { self.claims.take(wire.node) } else { None };
+        let rts = self.rts(Sending { record, to, claim, granted: 0, pushed: 0, busy: 0 }, true);
+        let label = Label::new(wire::RTS, label.imm())?;
+        Ok(Waiting::Words { label, words: rts.words(head), logged: true })
+    }
+}
+
 /// What is to be sent of a message that has begun.
 enum Begun {
-    Words { label: Label, words: Words },
-    Data { label: Label, head: u64, number: u64 },
+    Words {
+        label: Label,
+        words: Words,
+    },
+    Data {
+        label: Label,
+        head: u64,
+        number: u64,
+    },
     /// Nothing: it is over.
     Over,
 }
@@ -318,11 +380,11 @@ impl Drop for GivenUp<'_> {
 }
 
 /// Names who is waited for.
-pub(super) fn missing(error: Error, slot: Slot) -> Error {
-    match error {
-        Error::TimedOut { during, waited, .. } => {
+pub(super) fn missing(error: Error, slot: Option<Slot>) -> Error {
+    match (error, slot) {
+        (Error::TimedOut { during, waited, .. }, Some(slot)) => {
             Error::TimedOut { during, waited, missing: vec![Rank(slot.0.into())] }
         }
-        other => other,
+        (other, _) => other,
     }
 }

@@ -57,7 +57,8 @@ impl Buffers {
     fn take(&self, node: &Node, stream: u64, most: usize) -> Result<Vec<u64>> {
         let mut state = self.lock();
         if !state.open {
-            let at = node.claim_commons((BUFFER * BUFFERS) as u64)?;
+            // For ever: a peer may still be filling one when this process has died.
+            let at = node.alloc_for_job((BUFFER * BUFFERS) as u64)?;
             node.reserve(at, (BUFFER * BUFFERS) as u64, "buffers for large messages")?;
             state.free.extend((0..BUFFERS).map(|i| at.0 + (i * BUFFER) as u64));
             state.open = true;
@@ -197,7 +198,7 @@ impl Messenger {
             && let Some(sending) = engine.sendings.remove(number)
         {
             drop(engine);
-            sending.claim.into_iter().for_each(|claim| self.claims.release(claim));
+            sending.claim.into_iter().for_each(|claim| self.claims.release(wire.node, claim));
             sending.record.finish(Ok(Arrived::default()));
         }
     }
@@ -271,9 +272,10 @@ impl Messenger {
     }
 
     /// Receiver: the sender has given the message up.
-    pub(super) fn aborted(&self, from: Slot, number: u64) {
+    pub(super) fn aborted(&self, wire: Wire<'_>, from: Slot, number: u64) {
         let Some(stream) = self.end_stream(number, |stream| stream.from == from) else { return };
         stream.record.into_iter().for_each(|record| record.finish(Err(taken_back(from))));
+        self.feed_streams(wire);
     }
 
     /// Takes a stream out once nobody copies from its buffers, which are free then.

@@ -76,9 +76,8 @@ impl Messenger {
             return stream(record);
         }
         match rts.claim.map(|name| claim(wire.node, from, name)) {
-            None | Some(Ok(true)) => {}
-            Some(Ok(false)) => return record.finish(Err(taken_back(from))),
-            Some(Err(error)) => return record.finish(Err(error)),
+            None | Some(true) => {}
+            Some(false) => return record.finish(Err(taken_back(from))),
         }
         match self.copy_in(wire, record, from, reach, &rts) {
             Ok(()) => {
@@ -108,7 +107,9 @@ impl Messenger {
         if let Some(here) = place.address() {
             // SAFETY: the record is the engine's, this thread has it alone, and it was checked
             // that there is room; what the sender announced stays as it is until FIN.
-            return unsafe { reach::copy(node, from, reach, here, rts.address, len, Direction::In) };
+            return unsafe {
+                reach::copy(node, from, reach, here, rts.address, len, Direction::In)
+            };
         }
         let mut pack = vec![0u8; PACK.min(len)];
         let mut position = 0;

@@ -20,8 +20,8 @@
 //! something of the receiver's. *Element* is the size of what the data are made of, up to 254
 //! bytes; 0 for bytes that may be anything, 255 for larger elements.
 
-use crate::link::KINDS;
 use crate::base::Result;
+use crate::link::KINDS;
 use crate::shm::ring::{Label, MAX_MESSAGE};
 
 pub(super) const EAGER: u8 = KINDS;
@@ -62,7 +62,7 @@ pub(super) fn unhead(head: u64) -> (u32, u32) {
 }
 
 /// The element code of elements of `size` bytes.
-pub(super) const fn element_code(size: usize) -> u8 {
+pub(crate) const fn element_code(size: usize) -> u8 {
     if size == 0 || size > 254 { 255 } else { size as u8 }
 }
 

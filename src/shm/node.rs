@@ -24,13 +24,13 @@ const PROBES: usize = 64;
 #[derive(Default)]
 pub(super) struct Attachments {
     all: Mutex<Vec<Arc<dyn Any + Send + Sync>>>,
-    help: OnceLock<Help>,
+    help: Mutex<Vec<Help>>,
     last_rites: OnceLock<LastRites>,
     /// Somebody may want that help.
     needed: AtomicBool,
 }
 
-type Help = Box<dyn Fn(&Node) + Send + Sync>;
+type Help = Arc<dyn Fn(&Node) + Send + Sync>;
 
 /// Gets the kind of a block, where it lies, and how many members it had.
 type LastRites = fn(&Node, u32, Offset, u32);
@@ -198,6 +198,11 @@ impl Node {
         matches!(self.rank_slot(slot).state.load(Ordering::Acquire), STATE_DEAD | STATE_LEFT)
     }
 
+    /// Whether a slot's process is known to have died, rather than left. One load.
+    pub fn has_died(&self, slot: Slot) -> bool {
+        self.rank_slot(slot).state.load(Ordering::Acquire) == STATE_DEAD
+    }
+
     /// Asks the kernel whether a slot's process is gone, and records it if so. About 1 µs.
     pub fn probe(&self, slot: Slot) -> bool {
         let block = self.rank_slot(slot);
@@ -219,9 +224,8 @@ impl Node {
         during: &'static str,
     ) -> Result<()> {
         forked::refuse_forked(during)?;
-        if let Some(help) = self.attachments.help.get() {
-            help(self);
-        }
+        let help = self.attachments.help.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        help.iter().for_each(|help| help(self));
         let mut count = 0;
         let mut left = None;
         for slot in slots.clone() {
@@ -287,10 +291,11 @@ impl Node {
         Ok(made)
     }
 
-    /// Has `help` called in every wait of this process, before each of its sleeps: for processes
-    /// that make progress in their calls only. It may not block; the first one stays.
+    /// Has `help` called in every wait of this process, before each of its sleeps: for what makes
+    /// progress in calls only. It may not block.
     pub(crate) fn help_while_waiting(&self, help: impl Fn(&Node) + Send + Sync + 'static) {
-        let _ = self.attachments.help.set(Box::new(help));
+        let mut all = self.attachments.help.lock().unwrap_or_else(PoisonError::into_inner);
+        all.push(Arc::new(help));
     }
 
     /// Has `run` called for each block that this process frees, whoever was the last to hold it,

@@ -30,6 +30,8 @@ pub const VERSION: u64 = 0x4869_7468_6572_0003;
 pub const MAX_CAPACITY: u32 = 4096;
 /// Lock nodes per process: how many of its threads can wait for locks at one time.
 pub const LOCK_NODES: usize = 64;
+/// Words per process by which buffers are claimed.
+pub const CLAIMS: usize = 512;
 /// Bytes of one inbox.
 pub const INBOX_BYTES: u64 = 128 << 10;
 /// Service inboxes per process.
@@ -85,7 +87,9 @@ pub struct NodeHeader {
     pub agreed: AtomicU32,
     /// Processors the job may use, as seen by whoever created the segment (before binding).
     pub cpus: AtomicU32,
-    _pad0: [AtomicU32; 14],
+    /// Contexts of messages that were given out, ever.
+    pub contexts: AtomicU32,
+    _pad0: [AtomicU32; 13],
     /// Ranks known dead, ever. On a line of its own: every wait looks at it, deaths write it.
     pub deaths: AtomicU32,
     /// Non-zero once the job is being ended (the launcher's doing): the cause is the dead rank.
@@ -103,11 +107,9 @@ pub struct Copying {
     pub cookie_at: AtomicU64,
     /// A random number.
     pub cookie: AtomicU64,
-    /// Offset of the page with the words by which buffers are claimed, 0 while there is none.
-    pub claims: AtomicU64,
-    /// Non-zero once the others, but `claims`, are written.
+    /// Non-zero once the others are written.
     pub ready: AtomicU64,
-    _pad: AtomicU64,
+    _pad: [AtomicU64; 2],
 }
 
 /// One process's control block.
@@ -149,6 +151,9 @@ pub struct RankSlot {
     pub lock_nodes: [LockNode; LOCK_NODES],
     /// Words of this process's threads, see `section`.
     pub sections: [Section; SECTIONS],
+    /// Words by which this process and a peer agree who has a buffer. Here, because a peer may
+    /// touch them after this process has died, when its other memory may be another's.
+    pub claims: [AtomicU64; CLAIMS],
 }
 
 // SAFETY: repr(C), atomics only.
@@ -166,11 +171,12 @@ const _: () = {
     assert!(offset_of!(RankSlot, lane_owners) == 128);
     assert!(offset_of!(RankSlot, sending) == 256);
     assert!(offset_of!(RankSlot, service) == 512 && offset_of!(RankSlot, copying) == 520);
-    assert!(size_of::<Copying>() == 56 && offset_of!(Copying, claims) == 32);
+    assert!(size_of::<Copying>() == 56 && offset_of!(Copying, ready) == 32);
     assert!(offset_of!(RankSlot, lock_nodes) == 576);
     assert!(size_of::<LockNode>() == 64);
     assert!(offset_of!(RankSlot, sections) == 576 + 64 * LOCK_NODES);
-    assert!(size_of::<RankSlot>() == 576 + 64 * (LOCK_NODES + SECTIONS));
+    assert!(offset_of!(RankSlot, claims) == 576 + 64 * (LOCK_NODES + SECTIONS));
+    assert!(size_of::<RankSlot>() == 576 + 64 * (LOCK_NODES + SECTIONS) + 8 * CLAIMS);
 };
 
 /// Where the areas of a segment lie.

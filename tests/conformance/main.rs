@@ -27,6 +27,7 @@ mod signals;
 mod support;
 mod sweep;
 mod synchronisation;
+mod talk;
 mod window;
 
 use hither::{Job, Result};
@@ -79,6 +80,8 @@ fn cases(way: &str) -> Vec<Case> {
     .flatten()
     .chain(active::written());
     let written = written.chain(synchronisation::cases());
+    // Messages have nothing to do with windows.
+    let written = written.chain(talk::cases().filter(|_| way == WAYS[0]));
     let written = written.filter(|(name, _)| way == WAYS[0] || !MAPPED.contains(name));
     let mut all: Vec<Case> =
         written.map(|&(name, run)| Case { name: name.to_owned(), run: Box::new(run) }).collect();
