@@ -20,7 +20,7 @@ use super::outgoing::Outgoing;
 use super::reach::Reaches;
 use super::record::{Arrived, RecordRef};
 use super::stream::Buffers;
-use super::transfer::Due;
+use super::transfer::{Due, given_up};
 use super::wire::{self, Rts, Words};
 use crate::base::sync::{AtomicU32, Ordering};
 use crate::base::{Deadline, Error, Result, Slot, settings};
@@ -390,10 +390,7 @@ impl Messenger {
         }
         let outcome = match status {
             0 => Ok(Arrived::default()),
-            _ => Err(Error::PeerFailed {
-                rank: crate::base::Rank(from.0.into()),
-                during: "receiving a message of this rank",
-            }),
+            _ => Err(given_up(wire.node, from, "sending a message")),
         };
         sending.record.finish(outcome);
     }

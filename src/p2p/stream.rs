@@ -274,7 +274,10 @@ impl Messenger {
     /// Receiver: the sender has given the message up.
     pub(super) fn aborted(&self, wire: Wire<'_>, from: Slot, number: u64) {
         let Some(stream) = self.end_stream(number, |stream| stream.from == from) else { return };
-        stream.record.into_iter().for_each(|record| record.finish(Err(taken_back(from))));
+        stream
+            .record
+            .into_iter()
+            .for_each(|record| record.finish(Err(taken_back(wire.node, from))));
         self.feed_streams(wire);
     }
 

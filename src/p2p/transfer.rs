@@ -17,8 +17,10 @@ use super::messenger::Messenger;
 use super::reach::{self, Direction, Reach};
 use super::record::{Arrived, RecordRef};
 use super::wire::Rts;
+use crate::base::sync::Ordering;
 use crate::base::{Error, Rank, Result, Slot};
 use crate::link::core::Wire;
+use crate::shm::node::Node;
 
 /// Bytes that are put together at a time for data that do not lie together.
 const PACK: usize = 64 << 10;
@@ -34,9 +36,20 @@ pub(super) enum Due {
     Empty { stream: u64, buffer: u64, position: usize, len: usize },
 }
 
+/// What one side gets whose peer gave the message up. If somebody has died, most likely because of
+/// that: then the error names the dead.
+pub(super) fn given_up(node: &Node, peer: Slot, during: &'static str) -> Error {
+    if node.header().deaths.load(Ordering::Relaxed) > 0
+        && let Some(dead) = (0..node.size() as u16).map(Slot).find(|slot| node.has_died(*slot))
+    {
+        return node.died(dead, during);
+    }
+    Error::PeerFailed { rank: Rank(peer.0.into()), during }
+}
+
 /// What a receive gets whose message its sender took back.
-pub(super) fn taken_back(from: Slot) -> Error {
-    Error::PeerFailed { rank: Rank(from.0.into()), during: "receiving a message" }
+pub(super) fn taken_back(node: &Node, from: Slot) -> Error {
+    given_up(node, from, "receiving a message")
 }
 
 impl Messenger {
@@ -77,7 +90,7 @@ impl Messenger {
         }
         match rts.claim.map(|name| claim(wire.node, from, name)) {
             None | Some(true) => {}
-            Some(false) => return record.finish(Err(taken_back(from))),
+            Some(false) => return record.finish(Err(taken_back(wire.node, from))),
         }
         match self.copy_in(wire, record, from, reach, &rts) {
             Ok(()) => {
