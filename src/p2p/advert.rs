@@ -130,7 +130,7 @@ impl Messenger {
     /// The end of the peer.
     pub(super) fn try_fulfil(&self, wire: Wire<'_>, letter: &Letter, data: &[u8]) -> Result<bool> {
         let to = letter.to;
-        if !self.adverts.lock().get(&to).is_some_and(|adverts| !adverts.is_empty())
+        if self.adverts.lock().get(&to).is_none_or(VecDeque::is_empty)
             || self.outgoing.has_queue(to)
         {
             return Ok(false);

@@ -195,18 +195,6 @@ impl Record {
         true
     }
 
-    /// Makes a done record one that can be used once more.
-    pub fn renew(&mut self) {
-        *self = Record::new(
-            std::mem::replace(
-                &mut self.place,
-                Place { at: std::ptr::null_mut(), len: 0, shape: None },
-            ),
-            self.element,
-            self.unit,
-        );
-    }
-
     /// Whether the outcome is there. One load.
     #[inline(always)]
     pub fn is_done(&self) -> bool {

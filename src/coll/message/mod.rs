@@ -154,7 +154,7 @@ impl Team {
             });
         }
         let (source, bytes) = (Rank(arrived.rank), arrived.bytes);
-        let elements = if unit == 0 { 0 } else { bytes / unit };
+        let elements = bytes.checked_div(unit).unwrap_or(0);
         Ok(Status { source, tag: arrived.tag, elements, bytes })
     }
 

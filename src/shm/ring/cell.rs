@@ -144,7 +144,7 @@ impl Label {
 /// What a message carries, as its producer has it.
 pub trait Payload: Copy {
     /// Bytes.
-    fn len(self) -> usize;
+    fn size(self) -> usize;
 
     /// What does not fit the first cell.
     fn rest(&self) -> &[u8];
@@ -158,8 +158,8 @@ pub trait Payload: Copy {
 
 impl Payload for &[u8] {
     #[inline(always)]
-    fn len(self) -> usize {
-        <[u8]>::len(self)
+    fn size(self) -> usize {
+        self.len()
     }
     #[inline(always)]
     fn rest(&self) -> &[u8] {
@@ -168,7 +168,7 @@ impl Payload for &[u8] {
     #[inline(always)]
     unsafe fn put_first(self, to: *mut u8) {
         // SAFETY: the caller's; as many bytes are read as the slice has.
-        unsafe { copy_short(to, self.as_ptr(), <[u8]>::len(self).min(FIRST_BYTES)) }
+        unsafe { copy_short(to, self.as_ptr(), self.len().min(FIRST_BYTES)) }
     }
 }
 
@@ -178,7 +178,7 @@ pub struct Headed<'a>(pub u64, pub &'a [u8]);
 
 impl Payload for Headed<'_> {
     #[inline(always)]
-    fn len(self) -> usize {
+    fn size(self) -> usize {
         8 + self.1.len()
     }
     #[inline(always)]
@@ -288,7 +288,7 @@ impl Cell {
             // SAFETY: the caller owns the 56 bytes of the body: 8 for the label and
             // FIRST_BYTES behind it.
             unsafe {
-                body.write(label.with_len(payload.len()));
+                body.write(label.with_len(payload.size()));
                 payload.put_first(body.add(1).cast());
             }
         });

@@ -174,9 +174,9 @@ impl InboxSender {
         label: Label,
         payload: impl Payload,
     ) -> Result<Push> {
-        let n = cells_for(payload.len());
+        let n = cells_for(payload.size());
         if n > largest(N) {
-            return Err(too_long(payload.len(), N));
+            return Err(too_long(payload.size(), N));
         }
         let Some(at) = self.claim(inbox, me, n)? else {
             return Ok(Push::Full);

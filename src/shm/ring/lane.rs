@@ -181,14 +181,14 @@ impl LaneSender {
         label: Label,
         payload: impl Payload,
     ) -> Result<Push> {
-        let n = cells_for(payload.len());
+        let n = cells_for(payload.size());
         // At most half of the lane can never lack room while this holds, so that the common case
         // is one comparison.
         if self.at.since(self.head, N) + n as i64 > N as i64 && !self.find_room(lane, n)? {
             return Ok(Push::Full);
         }
         if n > largest(N) {
-            return Err(too_long(payload.len(), N));
+            return Err(too_long(payload.size(), N));
         }
         // SAFETY: this is the only producer, and the n cells at `at` lie less than a lap ahead of
         // a head that was acquired: the consumer is done with them.

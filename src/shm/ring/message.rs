@@ -20,7 +20,7 @@ pub(super) fn cell<const N: usize>(cells: &[Cell; N], at: Position, k: usize) ->
 /// the message, and a producer that dies before leaves nothing that looks like one.
 ///
 /// # Safety
-/// The caller owns the `n` cells at `at` as their producer, and `n == cells_for(payload.len())`.
+/// The caller owns the `n` cells at `at` as their producer, and `n == cells_for(payload.size())`.
 #[inline(always)]
 pub(super) unsafe fn write<const N: usize>(
     cells: &[Cell; N],
