@@ -98,7 +98,7 @@ impl Messenger {
         if core.attach(messenger.clone()) {
             // Who waits here for something else may be waited for by those who send here.
             let (core, messenger) = (Arc::downgrade(core), Arc::downgrade(&messenger));
-            node.help_while_waiting(move |node| {
+            node.help_in_passing(move |node| {
                 if let (Some(core), Some(messenger)) = (core.upgrade(), messenger.upgrade()) {
                     // Damage is reported by the next call that is about messages.
                     let _ = messenger.progress(Wire { node, core: &core });

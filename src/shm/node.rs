@@ -24,13 +24,15 @@ const PROBES: usize = 64;
 #[derive(Default)]
 pub(super) struct Attachments {
     all: Mutex<Vec<Arc<dyn Any + Send + Sync>>>,
-    help: Mutex<Vec<Help>>,
+    help: OnceLock<Help>,
+    /// The same, of what is helped now and then: sleeps need not be short for it.
+    in_passing: OnceLock<Help>,
     last_rites: OnceLock<LastRites>,
     /// Somebody may want that help.
     needed: AtomicBool,
 }
 
-type Help = Arc<dyn Fn(&Node) + Send + Sync>;
+type Help = Box<dyn Fn(&Node) + Send + Sync>;
 
 /// Gets the kind of a block, where it lies, and how many members it had.
 type LastRites = fn(&Node, u32, Offset, u32);
@@ -224,8 +226,12 @@ impl Node {
         during: &'static str,
     ) -> Result<()> {
         forked::refuse_forked(during)?;
-        let help = self.attachments.help.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        help.iter().for_each(|help| help(self));
+        if let Some(help) = self.attachments.help.get() {
+            help(self);
+        }
+        if let Some(help) = self.attachments.in_passing.get() {
+            help(self);
+        }
         let mut count = 0;
         let mut left = None;
         for slot in slots.clone() {
@@ -291,11 +297,10 @@ impl Node {
         Ok(made)
     }
 
-    /// Has `help` called in every wait of this process, before each of its sleeps: for what makes
-    /// progress in calls only. It may not block.
+    /// Has `help` called in every wait of this process, before each of its sleeps: for processes
+    /// that make progress in their calls only. It may not block; the first one stays.
     pub(crate) fn help_while_waiting(&self, help: impl Fn(&Node) + Send + Sync + 'static) {
-        let mut all = self.attachments.help.lock().unwrap_or_else(PoisonError::into_inner);
-        all.push(Arc::new(help));
+        let _ = self.attachments.help.set(Box::new(help));
     }
 
     /// Has `run` called for each block that this process frees, whoever was the last to hold it,
@@ -308,6 +313,11 @@ impl Node {
         if let Some(run) = self.attachments.last_rites.get() {
             run(self, kind, at, size);
         }
+    }
+
+    /// As [`Node::help_while_waiting`], for a second one, which does not make sleeps short.
+    pub(crate) fn help_in_passing(&self, help: impl Fn(&Node) + Send + Sync + 'static) {
+        let _ = self.attachments.in_passing.set(Box::new(help));
     }
 
     /// Whether somebody may want the help of [`Node::help_while_waiting`] at present: sleeps are
