@@ -49,7 +49,7 @@ fn talk(team: &Team, rounds: u32, sizes: &[usize]) -> Result<()> {
         let to = Rank((me.0 + round) % team.size());
         let from = Rank((me.0 + team.size() - round % team.size()) % team.size());
         // In turn, sender and receiver come first.
-        let early = round % 2 == 0;
+        let early = round.is_multiple_of(2);
         let post = || team.irecv(from, round, vec![0u32; size]);
         let mut receive = if early { Some(post()?) } else { None };
         at("after a receive was posted");

@@ -263,7 +263,7 @@ fn beside(job: &Job) -> Result<()> {
     for i in 0..50u64 {
         link.send(to, 3, i, &i.to_ne_bytes(), limit)?;
         team.isend(next(job), 1, vec![i; 3])?.wait()?;
-        if i % 2 == 0 {
+        if i.is_multiple_of(2) {
             let mut got = [0; 3];
             team.recv(previous(job), 1, &mut got)?;
             assert_eq!(got, [i; 3]);

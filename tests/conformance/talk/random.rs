@@ -163,7 +163,7 @@ fn batches(job: &Job) -> Result<()> {
                 receives.push((from, i, planned, team.irecv(Rank(from), tag, vec![0u8; room])?));
             }
         }
-        if round % 2 == 0 {
+        if round.is_multiple_of(2) {
             team.barrier()?;
         }
         let mut sends = Vec::new();

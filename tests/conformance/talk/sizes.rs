@@ -38,7 +38,7 @@ fn blocking(job: &Job) -> Result<()> {
         let data = mine(job, size, tag as u64);
         let mut into = vec![0xee; size + 3];
         // In a ring of blocking calls somebody has to begin; alone, nobody receives meanwhile.
-        let sent = if job.size() > 1 && job.rank().0 % 2 == 0 {
+        let sent = if job.size() > 1 && job.rank().0.is_multiple_of(2) {
             team.send(next(job), tag as u32, &data)?;
             None
         } else {
