@@ -11,7 +11,8 @@
 //! call that can fail returns [`Error`]; every wait ends when a rank that it depends on dies.
 //!
 //! The rooms of the house, and which may use which, stand in `ARCHITECTURE.md`; what windows
-//! promise and cost, in `docs/windows.md`; the settings in [`base::settings`].
+//! promise and cost, in `docs/windows.md`; the settings in [`base::settings`]. Messages
+//! between ranks are methods of [`Team`] too; see `docs/messages.md`.
 
 pub mod base;
 // Public for the tests and benchmarks of its pieces; it promises programs nothing.
@@ -43,6 +44,10 @@ pub use {
     am::{
         Call, Handler, HandlerFunction, Message, Placement, RawCall, RawMessage, UntypedHandler,
         VectorCall, VectorHandler, VectorOutput,
+    },
+    coll::message::{
+        Any, Cancelled, Exchange, Exchanged, MatchedMessage, Pending, ReceiveBuffer,
+        ReceiveRequest, SendBuffer, SendRequest, Source, Status, Tag, test_any, wait_any,
     },
     layout::{Datum, Kind, Layout, Located, Numeric, Op, Order, Shape},
     rma::{

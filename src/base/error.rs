@@ -109,6 +109,36 @@ pub enum Error {
         /// The rank that died.
         culprit: Rank,
     },
+    /// A message was longer than the buffer it was received into.
+    #[error(
+        "the message of rank {from} with tag {tag} has {sent} bytes and the buffer room for {room}; it was dropped: receive into a larger buffer (probe tells the size)"
+    )]
+    Truncated {
+        /// Who sent it, numbered as in the team of the call.
+        from: Rank,
+        /// Its tag.
+        tag: u32,
+        /// Bytes it had.
+        sent: u64,
+        /// Bytes there was room for.
+        room: u64,
+    },
+    /// A message was received as elements of another size than it was sent as.
+    #[error(
+        "the message of rank {from} with tag {tag} has {sent} bytes, sent as elements of {element}, and cannot be received as elements of {expected} bytes; it was dropped: let both sides use the same type"
+    )]
+    ElementSize {
+        /// Who sent it, numbered as in the team of the call.
+        from: Rank,
+        /// Its tag.
+        tag: u32,
+        /// Bytes it had.
+        sent: u64,
+        /// Bytes of the elements that were sent; 0 or 255 where that is not known.
+        element: u64,
+        /// Bytes of the elements that were to be received.
+        expected: u64,
+    },
     /// A bounded resource is used up.
     #[error("{what}: all {limit} are in use; {advice}")]
     Exhausted {

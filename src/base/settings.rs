@@ -45,6 +45,15 @@ settings! {
     HUGE_PAGES = "HITHER_HUGE_PAGES", "1", "0 or 1";
     /// Messages to one peer through its inbox before a private lane is opened to it.
     LANE_AFTER = "HITHER_LANE_AFTER", "64", "messages";
+    /// Messages up to this size travel with their data (at most what one short message holds, about
+    /// 6.9 KiB); larger ones are announced, and copied once.
+    EAGER_LIMIT = "HITHER_EAGER_LIMIT", "16K", "bytes";
+    /// Memory for messages that have come and that nobody has asked for, beyond which senders only
+    /// announce theirs, whatever their size, until half of it is free.
+    UNEXPECTED_LIMIT = "HITHER_UNEXPECTED_LIMIT", "16M", "bytes";
+    /// Large messages between private memories: copied by the kernel where it permits
+    /// (process_vm_readv), which is tried out silently, or never (0): then through shared buffers.
+    CMA = "HITHER_CMA", "auto", "auto or 0";
     /// Packet windows: when operations are sent: eager (as soon as the synchronisation allows),
     /// delayed (when the epoch ends), adaptive (delayed while they are few and small).
     RMA_ISSUING = "HITHER_RMA_ISSUING", "adaptive", "eager, delayed or adaptive";

@@ -51,10 +51,11 @@ pub(super) struct TeamHeader {
     pub child: AtomicU64,
     /// Not 0 once a member has given up waiting for the others in the making of that.
     pub given_up: AtomicU32,
-    _pad0: AtomicU32,
+    /// By what messages of the team are told from those of others: never used before in this job.
+    pub context: AtomicU32,
     /// Two ranks whose calls did not match; 0 while there are none.
     pub pair: AtomicU64,
-    _pad3: [AtomicU64; 3],
+    _pad0: [AtomicU64; 3],
     /// Count barrier: arrivals, ever, with the sum of their calls' words above.
     pub arrived: AtomicU64,
     _pad1: [AtomicU64; 7],
@@ -206,6 +207,8 @@ impl Block {
     /// Finishes a fresh block, whose pages are zero behind its roll.
     fn finish(&self) {
         self.header().size.store(self.size, Ordering::Relaxed);
+        let context = self.node.header().contexts.fetch_add(1, Ordering::Relaxed);
+        self.header().context.store(context, Ordering::Relaxed);
         self.header().magic.store(TEAM_MAGIC, Ordering::Release);
     }
 

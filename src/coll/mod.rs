@@ -30,6 +30,7 @@ mod broadcast;
 mod core;
 mod direct;
 mod gather;
+pub mod message;
 mod operation;
 mod pieces;
 mod queue;

@@ -14,10 +14,11 @@ use super::sign::Sign;
 use super::step::{Course, run_through};
 use crate::base::sync::{AtomicBool, Ordering};
 use crate::base::{Deadline, Error, Rank, Result, Slot, forked, reentry};
+use crate::p2p::Endpoint;
 use crate::shm::holding::Holding;
 use crate::shm::node::Node;
 use crate::shm::roll::READY;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 /// A group of processes. Cloning is cheap; all clones are one member.
@@ -43,6 +44,14 @@ pub(super) struct Member {
     pub queue: Queue,
     /// A survivors' team has been made of it, once and for all.
     pub shrunk: AtomicBool,
+    /// The team's context in messages.
+    pub context: u32,
+    /// What messages are sent and received by; made when the first one is.
+    pub endpoint: OnceLock<Arc<Endpoint>>,
+    /// Deaths of members that a receive from any source has reported.
+    pub deaths_reported: AtomicU32,
+    /// Where to go on asking members whether they live.
+    pub asked: AtomicU32,
     /// What keeps the block: of all teams but the whole job's, whose block lasts. Behind `block`: it
     /// is dropped last.
     _holding: Option<Holding>,
@@ -85,7 +94,12 @@ impl Team {
         let table = block.node.attachment(Selected::new)?.0.clone();
         block.roll.note(rank, READY);
         block.header().wait.notify();
+        let context = block.header().context.load(Ordering::Relaxed);
         let member = Member {
+            context,
+            endpoint: OnceLock::new(),
+            deaths_reported: AtomicU32::new(0),
+            asked: AtomicU32::new(0),
             core: Arc::new(Core::new(block, rank, table)),
             identity,
             busy: AtomicBool::new(false),
@@ -223,5 +237,10 @@ fn occupied(during: &'static str) -> Error {
 impl Drop for Member {
     fn drop(&mut self) {
         self.abandon_begun();
+        if let Some(endpoint) = self.endpoint.get()
+            && !forked::is_forked()
+        {
+            endpoint.forget_context(self.context);
+        }
     }
 }

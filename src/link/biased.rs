@@ -33,7 +33,7 @@ const SHARED: u64 = 1;
 const MANY: u32 = 256;
 
 /// A value that one thread at a time works with, usually the same.
-pub(super) struct Biased<T> {
+pub(crate) struct Biased<T> {
     /// Address of the owning thread, or [`SHARED`]; 0 before the first use. Changed under `turns`.
     owner: AtomicU64,
     /// The owner is inside. Written by the owner only.
@@ -159,7 +159,7 @@ impl<T> Biased<T> {
 }
 
 /// The value, until dropped.
-pub(super) struct Guard<'a, T> {
+pub(crate) struct Guard<'a, T> {
     lock: &'a Biased<T>,
     /// Present unless the thread is the owner.
     turns: Option<MutexGuard<'a, Turns>>,

@@ -14,14 +14,15 @@
 //! A connection is made when the first message is sent, so the memory of a process grows with
 //! the peers it talks to (at most 256 bytes for a cold one), not with the ranks of the job.
 
-mod biased;
+pub(crate) mod biased;
 mod control;
+pub(crate) mod core;
 mod inbound;
 mod near;
 mod receive;
 pub(crate) mod service;
 mod table;
-mod vc;
+pub(crate) mod vc;
 mod words;
 
 #[cfg(test)]
@@ -29,19 +30,14 @@ mod tests;
 
 pub use crate::shm::ring::{MAX_MESSAGE, Push};
 
-use crate::base::{Deadline, Error, Rank, Result, Slot, forked, reentry, settings};
+use self::core::{Core, Wire};
+use crate::base::{Deadline, Error, Result, Slot, forked, reentry};
 use crate::shm::node::Node;
 use crate::shm::ring::Label;
-use biased::Biased;
-use near::Near;
-use receive::Receiver;
 use std::sync::Arc;
-use table::VcTable;
-use vc::Vc;
-use words::Words;
 
 /// Kinds that users of the link may give to messages: those below.
-pub const KINDS: u8 = control::FIRST_RESERVED;
+pub const KINDS: u8 = 0xe0;
 
 /// A received message.
 #[derive(Clone, Copy, Debug)]
@@ -80,26 +76,22 @@ pub struct Counters {
 /// One process's connections to its peers. Any thread may send, any thread may receive.
 pub struct Link {
     node: Arc<Node>,
-    table: VcTable,
-    words: Words,
-    receiver: Biased<Receiver>,
-    lane_after: u32,
-    near: Near,
+    core: Arc<Core>,
 }
 
 impl Link {
-    /// The link of this process. There must be only one for a [`Node`]: it is the inbox's
-    /// consumer. Errors: the setting `HITHER_LANE_AFTER` is no number.
+    /// The link of this process. All links of a [`Node`] are one: a message is received once.
+    /// Errors: the setting `HITHER_LANE_AFTER` is no number.
     pub fn new(node: Arc<Node>) -> Result<Link> {
-        let lane_after = settings::LANE_AFTER.number()?.min(u64::from(u32::MAX)) as u32;
-        Link::with_lane_after(node, lane_after)
+        let core = Core::of(&node)?;
+        Ok(Link { node, core })
     }
 
-    /// As [`Link::new`], with connections becoming hot after `lane_after` messages.
+    /// As [`Link::new`], with connections becoming hot after `lane_after` messages, if this is
+    /// the first link of the node.
     pub fn with_lane_after(node: Arc<Node>, lane_after: u32) -> Result<Link> {
-        let receiver = Biased::new(Receiver::new(&node)?);
-        let (table, words, near) = (VcTable::new(), Words::default(), Near::default());
-        Ok(Link { node, table, words, receiver, lane_after, near })
+        let core = Core::with_lane_after(&node, lane_after)?;
+        Ok(Link { node, core })
     }
 
     /// The process's attachment.
@@ -107,28 +99,9 @@ impl Link {
         &self.node
     }
 
-    fn words(&self) -> &Words {
-        &self.words
-    }
-
-    #[inline]
-    fn vc(&self, peer: Slot) -> Result<&Vc> {
-        match self.table.get(peer) {
-            Some(vc) => Ok(vc),
-            None => self.connect(peer),
-        }
-    }
-
-    #[cold]
-    fn connect(&self, peer: Slot) -> Result<&Vc> {
-        if u32::from(peer.0) >= self.node.size() {
-            return Err(Error::invalid(
-                "send",
-                format!("there is no rank {peer} in a job of {}", self.node.size()),
-            ));
-        }
-        let lane_after = self.near.lane_after(&self.node, peer, self.lane_after);
-        self.table.insert(peer, || Vc::new(&self.node, peer, lane_after))
+    #[inline(always)]
+    fn wire(&self) -> Wire<'_> {
+        Wire { node: &self.node, core: &self.core }
     }
 
     /// Sends a message to `peer`, or says that there is no room ([`Push::Full`]): backpressure is
@@ -148,7 +121,7 @@ impl Link {
     pub fn try_send(&self, peer: Slot, kind: u8, imm: u64, bytes: &[u8]) -> Result<Push> {
         reentry::refuse_inside("try_send")?;
         let label = label(kind, imm)?;
-        self.vc(peer)?.lock().try_send(self, label, bytes)
+        self.wire().try_send(peer, label, bytes)
     }
 
     /// Sends a message, waiting for room until `deadline` or until the peer dies.
@@ -178,61 +151,23 @@ impl Link {
         imm: u64,
         bytes: &[u8],
         deadline: Deadline,
-        mut progress: impl FnMut() -> Result<()>,
+        progress: impl FnMut() -> Result<()>,
     ) -> Result<()> {
         reentry::refuse_inside("send")?;
         let label = label(kind, imm)?;
-        let vc = self.vc(peer)?;
-        loop {
-            let space = {
-                let mut sending = vc.lock();
-                if sending.try_send(self, label, bytes)? == Push::Sent {
-                    return Ok(());
-                }
-                sending.space()
-            };
-            progress()?;
-            // Some(true): sent. Some(false): the connection has changed; wait at the other place.
-            let attempt = || {
-                let mut sending = vc.lock();
-                match sending.try_send(self, label, bytes) {
-                    Ok(Push::Sent) => return Some(Ok(true)),
-                    Err(e) => return Some(Err(e)),
-                    Ok(Push::Full) if sending.is_hot() != space.is_lane() => {
-                        return Some(Ok(false));
-                    }
-                    Ok(Push::Full) => {}
-                }
-                drop(sending);
-                progress().err().map(Err)
-            };
-            let check = || {
-                if self.node.probe(peer) { Err(self.node.died(peer, "send")) } else { Ok(()) }
-            };
-            let waited = self.node.wait(space.cell(), deadline, "send", attempt, check);
-            match waited {
-                Ok(Ok(true)) => return Ok(()),
-                Ok(Ok(false)) => {}
-                Ok(Err(e)) => return Err(e),
-                Err(Error::TimedOut { during, waited, .. }) => {
-                    let missing = vec![Rank(peer.0.into())];
-                    return Err(Error::TimedOut { during, waited, missing });
-                }
-                Err(e) => return Err(e),
-            }
-        }
+        self.wire().send_while(peer, label, bytes, deadline, progress)
     }
 
     /// Makes the connection to `peer` hot now, if it can be: the hint that much will be sent.
     /// Returns whether it is hot. Never waits.
     pub fn promote(&self, peer: Slot) -> Result<bool> {
         reentry::refuse_inside("promote")?;
-        self.vc(peer)?.lock().promote(self)
+        self.wire().promote(peer)
     }
 
     /// Whether messages to `peer` go through a lane now.
     pub fn is_hot(&self, peer: Slot) -> bool {
-        !forked::is_forked() && self.table.get(peer).is_some_and(|vc| vc.lock().is_hot())
+        !forked::is_forked() && self.core.table().get(peer).is_some_and(|vc| vc.lock().is_hot())
     }
 
     /// Receives what has arrived, at most a few hundred messages, and calls `f` for each. Returns
@@ -253,9 +188,7 @@ impl Link {
 
     fn poll_with(&self, f: &mut impl FnMut(Message<'_>)) -> Result<usize> {
         reentry::refuse_inside("poll")?;
-        // Should `f` panic: its message has been taken by then, so all is in order.
-        let Some(mut receiver) = self.receiver.try_lock() else { return Ok(0) };
-        receiver.poll(&self.node, f)
+        self.wire().poll(f)
     }
 
     /// Receives as [`Link::poll`], waiting for a message if there is none, until `deadline` or
@@ -273,43 +206,21 @@ impl Link {
             Ok(0) => None,
             found => Some(found),
         };
+        let wire = self.wire();
         let check = || {
-            self.probe_unfinished();
+            wire.probe_unfinished();
             check()
         };
-        let doorbell = &self.node.rank_slot(self.node.slot()).doorbell;
-        self.node.wait(doorbell, deadline, "receive", poll, check)?
-    }
-
-    /// If the inbox waits for a message that somebody is writing: asks whether the writer lives.
-    fn probe_unfinished(&self) {
-        if let Some(receiver) = self.receiver.try_lock()
-            && let Some(owner) = receiver.unfinished()
-        {
-            self.node.probe(owner);
-        }
+        self.node.wait(wire.doorbell(), deadline, "receive", poll, check)?
     }
 
     /// What has been done so far. Takes every connection's lock for a moment. Zeros in a process
     /// that was forked off from a rank.
     pub fn counters(&self) -> Counters {
-        let mut counters = Counters::default();
         if forked::is_forked() {
-            return counters;
+            return Counters::default();
         }
-        self.table.for_each(|vc| {
-            let sending = vc.lock();
-            counters.connections += 1;
-            counters.sent_cold += sending.sent_cold;
-            counters.sent_hot += sending.sent_hot;
-            counters.promotions += sending.promotions;
-        });
-        let receiver = self.receiver.lock();
-        counters.received = receiver.received();
-        counters.lanes = receiver.lanes() as u64;
-        counters.reclaims = receiver.reclaims;
-        counters.skipped = receiver.skipped();
-        counters
+        self.wire().counters()
     }
 }
 
@@ -319,7 +230,8 @@ impl Drop for Link {
         if forked::is_forked() {
             return;
         }
-        self.table.for_each(|vc| vc.lock().close(self));
+        // They can be opened again: other rooms of the library may go on using them.
+        self.core.table().for_each(|vc| vc.lock().close(self.wire()));
     }
 }
 
@@ -334,7 +246,7 @@ fn label(kind: u8, imm: u64) -> Result<Label> {
     if kind >= KINDS {
         return Err(Error::invalid(
             "send",
-            format!("kind {kind:#x} is one of the link's own; use one below {KINDS:#x}"),
+            format!("kind {kind:#x} is one of the library's own; use one below {KINDS:#x}"),
         ));
     }
     Label::new(kind, imm)

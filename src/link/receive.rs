@@ -11,9 +11,9 @@
 //! many depends on whether anybody wants a lane. A process that receives nothing takes no lane
 //! back: time alone is no reason.
 
-use super::Message;
 use super::control::{self, LEFT, SWITCH};
 use super::inbound::Inbound;
+use super::{KINDS, Message};
 use crate::base::sync::Ordering;
 use crate::base::{Error, Offset, Result, Slot};
 use crate::shm::map::PAGE;
@@ -22,6 +22,7 @@ use crate::shm::region::SharedRef;
 use crate::shm::ring::lane::{LaneMemory, LaneReceiver};
 use crate::shm::ring::{Polled, Position, Scratch};
 use crate::shm::segment::LANE_BYTES;
+use std::collections::VecDeque;
 
 /// Most messages taken from one lane before the next one is looked at.
 const LANE_BATCH: usize = 32;
@@ -34,6 +35,11 @@ const IDLE: u64 = 1 << 16;
 /// The same, while a peer wants a lane and finds none.
 const IDLE_IF_WANTED: u64 = 512;
 
+/// Bytes of the program's messages that are held at most (and what one poll adds).
+const MOST_HELD: usize = 16 << 20;
+/// What holding a message costs beside its bytes.
+const HELD_COST: usize = 64;
+
 /// See the [module](self).
 pub(super) struct Receiver {
     inbound: Inbound,
@@ -42,10 +48,22 @@ pub(super) struct Receiver {
     /// Messages received, by which lanes age.
     clock: u64,
     next_ageing: u64,
+    /// The program's messages that another room came across.
+    held: VecDeque<Held>,
+    held_bytes: usize,
+    /// Peers that are gone, and where the inbox ended when that was seen.
+    departed: Vec<(Slot, Position)>,
     deaths: u32,
     /// Deaths to clean up after, once everything before this place in the inbox was received.
     burial: Option<(u32, Position)>,
     pub reclaims: u64,
+}
+
+struct Held {
+    from: Slot,
+    kind: u8,
+    imm: u64,
+    bytes: Box<[u8]>,
 }
 
 struct Attached {
@@ -93,6 +111,9 @@ impl Receiver {
             lanes: Vec::new(),
             clock: 0,
             next_ageing: AGE_EVERY,
+            held: VecDeque::new(),
+            held_bytes: 0,
+            departed: Vec::new(),
             deaths: 0,
             burial: None,
             reclaims: 0,
@@ -117,6 +138,66 @@ impl Receiver {
     /// Whose unfinished message the inbox waits for.
     pub fn unfinished(&self) -> Option<Slot> {
         self.inbound.unfinished()
+    }
+
+    /// Gives the program what was held for it.
+    pub fn give_held(&mut self, mut f: impl FnMut(Message<'_>)) {
+        while let Some(held) = self.held.pop_front() {
+            self.held_bytes -= held.bytes.len() + HELD_COST;
+            f(Message { from: held.from, kind: held.kind, imm: held.imm, bytes: &held.bytes });
+        }
+    }
+
+    /// As [`Receiver::poll`], but `f` gets messages of the kinds from [`KINDS`] on only; the
+    /// others are held for the program.
+    ///
+    /// # Errors
+    /// [`Error::Exhausted`] if very much is held.
+    #[inline]
+    pub fn poll_holding(&mut self, node: &Node, f: &mut impl FnMut(Message<'_>)) -> Result<usize> {
+        if self.held_bytes >= MOST_HELD {
+            return Err(Error::Exhausted {
+                what: "bytes for short messages that have come and that nobody received",
+                limit: MOST_HELD as u64,
+                advice: "receive them with Link::poll: what is behind them cannot arrive",
+            });
+        }
+        let mut held = std::mem::take(&mut self.held);
+        let mut bytes = 0;
+        let polled = self.poll(node, &mut |m: Message<'_>| {
+            if m.kind >= KINDS {
+                f(m);
+            } else {
+                bytes += m.bytes.len() + HELD_COST;
+                held.push_back(Held {
+                    from: m.from,
+                    kind: m.kind,
+                    imm: m.imm,
+                    bytes: m.bytes.into(),
+                });
+            }
+        });
+        self.held = held;
+        self.held_bytes += bytes;
+        polled
+    }
+
+    /// Of a peer that is gone: whether all that it had sent has been taken. To be asked again,
+    /// after a poll, if not.
+    pub fn has_drained(&mut self, peer: Slot) -> Result<bool> {
+        let place = match self.departed.iter().find(|(slot, _)| *slot == peer) {
+            Some((_, place)) => *place,
+            None => {
+                let place = self.inbound.load_tail()?;
+                self.departed.push((peer, place));
+                place
+            }
+        };
+        // A lane is known once the inbox has been read so far.
+        if !self.inbound.has_passed(place) {
+            return Ok(false);
+        }
+        Ok(self.lanes.iter().all(|lane| lane.from != peer || lane.from_lane.is_empty(&lane.memory)))
     }
 
     /// Receives what is there, a bounded number of messages. Returns their number.

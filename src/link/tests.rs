@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::base::Offset;
+use crate::base::Rank;
 use crate::base::sync::Ordering;
 use crate::shm::liveness::eventually;
 use crate::shm::map::Mapping;
@@ -45,7 +46,7 @@ fn owned_lanes(link: &Link) -> usize {
 /// What a process does that is killed: nothing at all, its descriptors are closed.
 fn kill(link: Link) {
     let node = link.node.clone();
-    link.table.for_each(|vc| vc.lock().forget());
+    link.core.table().for_each(|vc| vc.lock().forget());
     drop(link);
     drop(node);
 }
@@ -117,7 +118,7 @@ proptest! {
                 }
                 Step::Revoke(at) => {
                     if let Some(link) = &links[usize::from(at)] {
-                        link.receiver.lock().revoke_oldest(0);
+                        link.core.receiver.lock().revoke_oldest(0);
                     }
                 }
                 Step::Kill(at) => {
@@ -330,7 +331,7 @@ fn many_threads_send_and_receive_while_lanes_come_and_go() {
             };
             receiver.recv_wait(Deadline::NEVER, || Ok(()), on_message).unwrap();
             if got % 97 == 0 {
-                receiver.receiver.lock().revoke_oldest(0);
+                receiver.core.receiver.lock().revoke_oldest(0);
             }
         }
     });

@@ -14,9 +14,10 @@
 //! taken back waits for twice as many messages before it takes another, so that more pairs than
 //! lanes do not pass the lanes to and fro.
 
+use super::Push;
 use super::biased::{Biased, Guard};
 use super::control::{self, LEFT, SWITCH};
-use super::{Link, Push};
+use super::core::Wire;
 use crate::base::sync::{AtomicU16, Ordering};
 use crate::base::{Error, Result, Slot};
 use crate::shm::node::Node;
@@ -24,8 +25,9 @@ use crate::shm::park::WaitCell;
 use crate::shm::region::SharedRef;
 use crate::shm::ring::inbox::{InboxMemory, InboxSender};
 use crate::shm::ring::lane::{LaneMemory, LanePush, LaneSender};
-use crate::shm::ring::{Label, cell};
+use crate::shm::ring::{Label, Payload, cell};
 use crate::shm::segment::{LANE_BYTES, LANES};
+use std::collections::VecDeque;
 
 /// A threshold is doubled at most up to this many times its first value.
 const LARGEST_BACKOFF: u32 = 64;
@@ -47,6 +49,33 @@ pub(super) struct Sending {
     pub sent_cold: u64,
     pub sent_hot: u64,
     pub promotions: u64,
+    /// Numbered messages sent, see [`Sending::try_send_numbered`].
+    numbered: u64,
+    /// Somebody is between two numbers: no other numbered message may be sent now.
+    closed: bool,
+    /// The latest numbered messages, once somebody wants to know.
+    log: Option<Box<Log>>,
+}
+
+/// Messages that are looked back at.
+const LOGGED: usize = 64;
+
+/// Labels and notes of the latest numbered messages.
+struct Log {
+    /// Messages sent before the log began.
+    since: u64,
+    latest: VecDeque<(u64, u64, u64)>,
+}
+
+/// What came of an attempt to send a numbered message.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Numbered {
+    /// It is on its way.
+    Sent,
+    /// There is no room now.
+    Full,
+    /// The connection is [closed](Sending::close_numbers) to numbered messages.
+    Closed,
 }
 
 enum State {
@@ -85,6 +114,9 @@ impl Vc {
             sent_cold: 0,
             sent_hot: 0,
             promotions: 0,
+            numbered: 0,
+            closed: false,
+            log: None,
         });
         Ok(Vc { peer, sending })
     }
@@ -101,12 +133,12 @@ impl Vc {
 }
 
 impl Sending {
-    /// Sends, or says that there is no room. See [`Link::try_send`].
+    /// Sends, or says that there is no room. See [`super::Link::try_send`].
     #[inline]
-    pub fn try_send(&mut self, link: &Link, label: Label, bytes: &[u8]) -> Result<Push> {
-        let node = link.node();
+    pub fn try_send(&mut self, wire: Wire<'_>, label: Label, bytes: impl Payload) -> Result<Push> {
+        let node = wire.node;
         if node.is_dead(self.peer) {
-            return Err(self.bury(link));
+            return Err(self.bury(wire));
         }
         if let State::Hot(hot) = &mut self.state {
             let word = &node.rank_slot(node.slot()).sending[hot.word];
@@ -121,21 +153,91 @@ impl Sending {
                 LanePush::Revoked => {}
             }
         }
-        self.send_cold(link, label, bytes)
+        self.send_cold(wire, label, bytes)
     }
 
-    fn send_cold(&mut self, link: &Link, label: Label, bytes: &[u8]) -> Result<Push> {
-        if !self.settle_leaving(link)? {
+    /// As [`Sending::try_send`], for messages that the two sides count alike. `note` is what the
+    /// log keeps of it.
+    #[inline]
+    pub fn try_send_numbered(
+        &mut self,
+        wire: Wire<'_>,
+        label: Label,
+        bytes: impl Payload,
+        note: u64,
+    ) -> Result<Numbered> {
+        if self.closed {
+            return Ok(Numbered::Closed);
+        }
+        let sent = self.push_numbered(wire, label, bytes)?;
+        if let (Some(log), Numbered::Sent) = (&mut self.log, sent) {
+            if log.latest.len() == LOGGED {
+                log.latest.pop_front();
+            }
+            log.latest.push_back((self.numbered, label.imm(), note));
+        }
+        Ok(sent)
+    }
+
+    /// As [`Sending::try_send_numbered`], by the one that has closed the connection; not logged.
+    #[inline]
+    pub fn push_numbered(
+        &mut self,
+        wire: Wire<'_>,
+        label: Label,
+        bytes: impl Payload,
+    ) -> Result<Numbered> {
+        Ok(match self.try_send(wire, label, bytes)? {
+            Push::Sent => {
+                self.numbered += 1;
+                Numbered::Sent
+            }
+            Push::Full => Numbered::Full,
+        })
+    }
+
+    /// Lets nobody else send numbered messages, and says how many there were; `None` if somebody
+    /// did so before.
+    pub fn close_numbers(&mut self) -> Option<u64> {
+        (!std::mem::replace(&mut self.closed, true)).then_some(self.numbered)
+    }
+
+    /// Keeps a log of numbered messages from now on.
+    pub fn keep_log(&mut self) {
+        let since = self.numbered;
+        self.log.get_or_insert_with(|| Box::new(Log { since, latest: VecDeque::new() }));
+    }
+
+    /// Whether one of the logged messages after number `from` is `such` (by label value and note);
+    /// `None` if the log does not reach back so far.
+    pub fn logged_since(&self, from: u64, such: impl Fn(u64, u64) -> bool) -> Option<bool> {
+        let log = self.log.as_deref()?;
+        let dropped =
+            if log.latest.len() == LOGGED { log.latest.front().map(|e| e.0) } else { None };
+        if from < log.since || dropped.is_some_and(|first| from + 1 < first) || from > self.numbered
+        {
+            return None;
+        }
+        Some(log.latest.iter().any(|&(number, imm, note)| number > from && such(imm, note)))
+    }
+
+    /// Ends [`Sending::close_numbers`].
+    pub fn open_numbers(&mut self) {
+        self.closed = false;
+    }
+
+    fn send_cold(&mut self, wire: Wire<'_>, label: Label, bytes: impl Payload) -> Result<Push> {
+        if !self.settle_leaving(wire)? {
             return Ok(Push::Full);
         }
-        let node = link.node();
+        let node = wire.node;
         if let State::Cold { sent } = self.state
             && sent >= self.threshold.saturating_mul(self.backoff)
-            && self.promote(link)?
+            && self.promote(wire)?
         {
-            return self.try_send(link, label, bytes);
+            return self.try_send(wire, label, bytes);
         }
-        let push = self.to_inbox.try_send(&self.inbox, node.slot(), label, bytes)?;
+        let push = self.to_inbox.try_push(&self.inbox, node.slot(), label, bytes)?;
         if push == Push::Sent {
             self.sent_cold += 1;
             if let State::Cold { sent } = &mut self.state {
@@ -147,24 +249,24 @@ impl Sending {
     }
 
     /// Brings a connection whose lane was revoked back to Cold; false if LEFT finds no room yet.
-    fn settle_leaving(&mut self, link: &Link) -> Result<bool> {
+    fn settle_leaving(&mut self, wire: Wire<'_>) -> Result<bool> {
         self.state = match std::mem::replace(&mut self.state, State::Dead) {
             State::Hot(hot) | State::Leaving(hot) => State::Leaving(hot),
             state => state,
         };
         let State::Leaving(hot) = &self.state else { return Ok(true) };
         let (control, word) = (hot.control(), hot.word);
-        if self.push_control(link, LEFT, control)? == Push::Full {
+        if self.push_control(wire, LEFT, control)? == Push::Full {
             return Ok(false);
         }
-        link.words().give_back(word);
+        wire.core.words().give_back(word);
         self.backoff = (self.backoff * 2).min(LARGEST_BACKOFF);
         self.state = State::Cold { sent: 0 };
         Ok(true)
     }
 
-    fn push_control(&mut self, link: &Link, kind: u8, imm: u64) -> Result<Push> {
-        let node = link.node();
+    fn push_control(&mut self, wire: Wire<'_>, kind: u8, imm: u64) -> Result<Push> {
+        let node = wire.node;
         let label = Label::new(kind, imm)?;
         let push = self.to_inbox.try_send(&self.inbox, node.slot(), label, &[])?;
         if push == Push::Sent {
@@ -175,8 +277,8 @@ impl Sending {
 
     /// Moves a cold connection to a lane, if one is to be had; true if it is hot afterwards.
     #[cold]
-    pub fn promote(&mut self, link: &Link) -> Result<bool> {
-        let node = link.node();
+    pub fn promote(&mut self, wire: Wire<'_>) -> Result<bool> {
+        let node = wire.node;
         match self.state {
             State::Hot(_) => return Ok(true),
             State::Cold { .. } if self.peer != node.slot() => {}
@@ -184,18 +286,18 @@ impl Sending {
         }
         // Whatever the attempt comes to, the next one is a threshold away.
         self.state = State::Cold { sent: 0 };
-        let Some(word) = link.words().take() else { return Ok(false) };
+        let Some(word) = wire.core.words().take() else { return Ok(false) };
         let Some((index, owner)) = take_lane(node, self.peer) else {
-            link.words().give_back(word);
+            wire.core.words().give_back(word);
             let peer = node.rank_slot(self.peer);
             if peer.lanes_wanted.load(Ordering::Relaxed) == 0 {
                 peer.lanes_wanted.store(1, Ordering::Relaxed);
             }
             return Ok(false);
         };
-        if let Some(hot) = self.open(link, index, word) {
+        if let Some(hot) = self.open(wire, index, word) {
             let control = hot.control();
-            match self.push_control(link, SWITCH, control) {
+            match self.push_control(wire, SWITCH, control) {
                 Ok(Push::Sent) => {
                     self.state = State::Hot(Box::new(hot));
                     self.promotions += 1;
@@ -203,21 +305,21 @@ impl Sending {
                 }
                 Ok(Push::Full) => self.state = State::Cold { sent: u32::MAX },
                 Err(e) => {
-                    link.words().give_back(word);
+                    wire.core.words().give_back(word);
                     return Err(e);
                 }
             }
         }
         // The peer never heard of it.
-        link.words().give_back(word);
+        wire.core.words().give_back(word);
         owner.store(0, Ordering::Release);
         Ok(false)
     }
 
     /// Reserves and opens a lane that this process now owns; `None` if there is no memory for it,
     /// in which case the connection stays as it is.
-    fn open(&self, link: &Link, index: usize, word: usize) -> Option<Hot> {
-        let node = link.node();
+    fn open(&self, wire: Wire<'_>, index: usize, word: usize) -> Option<Hot> {
+        let node = wire.node;
         let at = node.areas().lane(self.peer, index);
         node.reserve(at, LANE_BYTES, "a lane").ok()?;
         let lane: SharedRef<LaneMemory> = SharedRef::new(node.mapping(), at).ok()?;
@@ -240,10 +342,10 @@ impl Sending {
     }
 
     /// Gives the lane up in good order, as far as there is room to say so.
-    pub fn close(&mut self, link: &Link) {
-        if !link.node().is_dead(self.peer) {
+    pub fn close(&mut self, wire: Wire<'_>) {
+        if !wire.node.is_dead(self.peer) {
             // A damaged inbox or a full one: the peer finds out when this process ends.
-            let _ = self.settle_leaving(link);
+            let _ = self.settle_leaving(wire);
         }
     }
 
@@ -254,13 +356,13 @@ impl Sending {
     }
 
     #[cold]
-    fn bury(&mut self, link: &Link) -> Error {
+    fn bury(&mut self, wire: Wire<'_>) -> Error {
         if let State::Hot(hot) | State::Leaving(hot) =
             std::mem::replace(&mut self.state, State::Dead)
         {
-            link.words().give_back(hot.word);
+            wire.core.words().give_back(hot.word);
         }
-        link.node().died(self.peer, "send")
+        wire.node.died(self.peer, "send")
     }
 }
 

@@ -15,6 +15,7 @@
 
 use crate::base::{Error, Offset, Rank, Result};
 use crate::coll::Team;
+use crate::coll::message::{ReceiveBuffer, SendBuffer};
 use crate::layout::Datum;
 use crate::shm::copy::{copy_in, copy_out};
 use crate::shm::map::{PAGE, round_up};
@@ -101,6 +102,25 @@ impl fmt::Debug for Store {
             Store::Private(parts) => write!(f, "Private({} elements)", parts.len),
             Store::Raw => write!(f, "Raw"),
         }
+    }
+}
+
+// SAFETY: the elements stay where they are as long as a handle exists; those who also use them
+// through windows see to it, as with any memory of a window, that accesses do not meet.
+unsafe impl<T: Datum> SendBuffer for Memory<T> {
+    type Item = T;
+    fn first(&self) -> *const T {
+        self.as_ptr()
+    }
+    fn count(&self) -> usize {
+        self.len()
+    }
+}
+
+// SAFETY: as above.
+unsafe impl<T: Datum> ReceiveBuffer for Memory<T> {
+    fn first_mut(&mut self) -> *mut T {
+        self.as_ptr()
     }
 }
 

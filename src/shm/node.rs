@@ -207,6 +207,11 @@ impl Node {
         matches!(self.rank_slot(slot).state.load(Ordering::Acquire), STATE_DEAD | STATE_LEFT)
     }
 
+    /// Whether a slot's process is known to have died, rather than left. One load.
+    pub fn has_died(&self, slot: Slot) -> bool {
+        self.rank_slot(slot).state.load(Ordering::Acquire) == STATE_DEAD
+    }
+
     /// Asks the kernel whether a slot's process is gone, and records it if so. About 1 µs.
     pub fn probe(&self, slot: Slot) -> bool {
         let block = self.rank_slot(slot);

@@ -30,6 +30,8 @@ pub const VERSION: u64 = 0x4869_7468_6572_0003;
 pub const MAX_CAPACITY: u32 = 4096;
 /// Lock nodes per process: how many of its threads can wait for locks at one time.
 pub const LOCK_NODES: usize = 64;
+/// Words per process by which buffers are claimed.
+pub const CLAIMS: usize = 512;
 /// Bytes of one inbox.
 pub const INBOX_BYTES: u64 = 128 << 10;
 /// Service inboxes per process.
@@ -85,12 +87,29 @@ pub struct NodeHeader {
     pub agreed: AtomicU32,
     /// Processors the job may use, as seen by whoever created the segment (before binding).
     pub cpus: AtomicU32,
-    _pad0: [AtomicU32; 14],
+    /// Contexts of messages that were given out, ever.
+    pub contexts: AtomicU32,
+    _pad0: [AtomicU32; 13],
     /// Ranks known dead, ever. On a line of its own: every wait looks at it, deaths write it.
     pub deaths: AtomicU32,
     /// Non-zero once the job is being ended (the launcher's doing): the cause is the dead rank.
     pub ending: AtomicU32,
     _pad1: [AtomicU32; 14],
+}
+
+/// What a process says about its private memory, so that peers find out whether they can copy from
+/// and to it by system calls. Written once, before the first message that refers to it.
+#[repr(C)]
+pub struct Copying {
+    /// A random name of the address space: ranks that are threads of one process have the same.
+    pub space: [AtomicU64; 2],
+    /// Address of the process's copy of `cookie`; 0 if nobody is to copy.
+    pub cookie_at: AtomicU64,
+    /// A random number.
+    pub cookie: AtomicU64,
+    /// Non-zero once the others are written.
+    pub ready: AtomicU64,
+    _pad: [AtomicU64; 2],
 }
 
 /// One process's control block.
@@ -106,14 +125,18 @@ pub struct RankSlot {
     pub core: AtomicU32,
     /// Vote in the address agreement: round << 1 | mapped.
     pub vote: AtomicU64,
-    _pad0: [AtomicU64; 5],
+    /// Non-zero while this process holds so many messages that nobody has asked for that large ones
+    /// and small ones alike shall only be announced to it.
+    pub pressure: AtomicU32,
+    _pad0: AtomicU32,
+    _pad1: [AtomicU64; 4],
     /// Rung by whoever puts a message where this process looks for messages.
     pub doorbell: WaitCell,
     /// Set by a peer that found all lanes into this process taken.
     pub lanes_wanted: AtomicU32,
     /// How many of `sections` have ever belonged to a thread: the first ones.
     pub sections_used: AtomicU32,
-    _pad1: [AtomicU32; 12],
+    _pad2: [AtomicU32; 12],
     /// Who may write to each lane into this process: slot plus one, 0 for nobody. Changed from 0
     /// by whoever takes the lane, to 0 by this process.
     pub lane_owners: [AtomicU16; LANES],
@@ -122,11 +145,15 @@ pub struct RankSlot {
     pub sending: [AtomicU32; LANES],
     /// Rung by whoever puts a packet into one of this process's service inboxes.
     pub service: WaitCell,
-    _pad2: [AtomicU32; 14],
+    /// How peers may copy from and to this process's private memory.
+    pub copying: Copying,
     /// Queue nodes for the locks this process's threads wait for.
     pub lock_nodes: [LockNode; LOCK_NODES],
     /// Words of this process's threads, see `section`.
     pub sections: [Section; SECTIONS],
+    /// Words by which this process and a peer agree who has a buffer. Here, because a peer may
+    /// touch them after this process has died, when its other memory may be another's.
+    pub claims: [AtomicU64; CLAIMS],
 }
 
 // SAFETY: repr(C), atomics only.
@@ -140,14 +167,16 @@ const _: () = {
     assert!(offset_of!(NodeHeader, length) == 8);
     assert!(offset_of!(NodeHeader, base) == 56);
     assert!(offset_of!(NodeHeader, deaths) == 128);
-    assert!(offset_of!(RankSlot, doorbell) == 64);
+    assert!(offset_of!(RankSlot, pressure) == 24 && offset_of!(RankSlot, doorbell) == 64);
     assert!(offset_of!(RankSlot, lane_owners) == 128);
     assert!(offset_of!(RankSlot, sending) == 256);
-    assert!(offset_of!(RankSlot, service) == 512);
+    assert!(offset_of!(RankSlot, service) == 512 && offset_of!(RankSlot, copying) == 520);
+    assert!(size_of::<Copying>() == 56 && offset_of!(Copying, ready) == 32);
     assert!(offset_of!(RankSlot, lock_nodes) == 576);
     assert!(size_of::<LockNode>() == 64);
     assert!(offset_of!(RankSlot, sections) == 576 + 64 * LOCK_NODES);
-    assert!(size_of::<RankSlot>() == 576 + 64 * (LOCK_NODES + SECTIONS));
+    assert!(offset_of!(RankSlot, claims) == 576 + 64 * (LOCK_NODES + SECTIONS));
+    assert!(size_of::<RankSlot>() == 576 + 64 * (LOCK_NODES + SECTIONS) + 8 * CLAIMS);
 };
 
 /// Where the areas of a segment lie.

@@ -34,7 +34,7 @@ const ROUNDS: u32 = 32;
 const LOWEST: u64 = 0x1000_0000_0000;
 const HIGHEST: u64 = 0x5500_0000_0000;
 /// A random 64-bit number from the kernel.
-pub fn random() -> Result<u64> {
+pub(crate) fn random() -> Result<u64> {
     let mut bytes = [0u8; 8];
     rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())
         .map_err(|e| Error::os("getrandom", e))?;

@@ -163,6 +163,8 @@ impl Job {
         let limit = settings::WAIT_TIMEOUT.seconds()?;
         let team = Team::whole(&node)?;
         let team = limit.map_or(team.clone(), |limit| team.with_deadline(limit));
+        // What comes for teams must find who takes it, also while the program looks into the link.
+        team.open_messages()?;
         let link = Link::new(node)?;
         Ok(Job { team, link, limit })
     }

@@ -29,6 +29,7 @@ mod signals;
 mod support;
 mod sweep;
 mod synchronisation;
+mod talk;
 mod window;
 
 use hither::{Job, Result};
@@ -93,6 +94,8 @@ fn cases(way: &str) -> Vec<Case> {
     .flatten()
     .chain(active::written());
     let written = written.chain(synchronisation::cases());
+    // Messages have nothing to do with windows.
+    let written = written.chain(talk::cases().filter(|_| way == WAYS[0]));
     let written = written.filter(|(name, _)| way == WAYS[0] || !MAPPED.contains(name));
     let of_collectives = coll::written().filter(|_| way == WAYS[0]);
     let mut all: Vec<Case> = written.chain(of_collectives).map(by_hand).collect();

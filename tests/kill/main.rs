@@ -12,6 +12,7 @@ mod fuse;
 mod messages;
 #[path = "../support/mod.rs"]
 mod support;
+mod talk;
 mod windows;
 mod work;
 
@@ -41,6 +42,12 @@ fn main() {
     };
     let works = work::all().map(|(name, points)| work(name, points));
     let windows = windows::WORKS.iter().filter(|of_windows| !of_windows.mapped);
+    let through_buffers = talk::WORKS.iter().map(|talk| Work {
+        name: format!("{} through buffers", talk.name),
+        settings: vec![("HITHER_CMA", "0")],
+        ..work(talk.name, talk.points)
+    });
+    let works = works.chain(through_buffers);
     let works =
         works.chain(windows.map(|of_windows| by_packets(work(of_windows.name, of_windows.points))));
     Campaign {

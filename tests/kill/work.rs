@@ -1,6 +1,6 @@
 //! What the ranks do until one of them is killed.
 
-use super::{TYPED, collectives, fuse, windows};
+use super::{TYPED, collectives, fuse, talk, windows};
 use hither::base::Slot;
 use hither::link::Message;
 use hither::{Deadline, Error, Job, Op, Rank, Result, Team};
@@ -11,12 +11,13 @@ const NAMES: &[&str] = &["barrier", "reduce", "splits", "broadcast", "messages"]
 /// Every workload, with the points at which a rank can be told to die.
 pub fn all() -> impl Iterator<Item = (&'static str, &'static [&'static str])> {
     let plain = NAMES.iter().map(|&name| (name, &[][..]));
-    let collectives = collectives::WORKS.iter().map(|work| (work.name, work.points));
-    plain.chain(collectives).chain(windows::WORKS.iter().map(|work| (work.name, work.points)))
+    plain.chain(all_works().map(|work| (work.name, work.points)))
 }
 
 /// Bytes that control structures, inboxes and lanes may have come to use meanwhile.
 const SLACK: u64 = 3 << 20;
+/// Bytes that each rank may have come to use for large messages.
+const BUFFERS: u64 = (1 << 20) + (16 << 10);
 
 /// Bytes of the node's memory that have pages.
 fn pages_in_use() -> u64 {
@@ -86,7 +87,8 @@ fn go_on(name: &str, job: &Job, before: u64) -> Result<()> {
     let left = job.node().symmetric_in_use()?;
     assert_eq!(left, 0, "bytes of windows that nobody has any more");
     let pages = pages_in_use();
-    assert!(pages < before + SLACK, "{pages} bytes of memory in use, {before} before");
+    let buffers = u64::from(job.size()) * BUFFERS;
+    assert!(pages < before + SLACK + buffers, "{pages} bytes of memory in use, {before} before");
     survivors.barrier()
 }
 
@@ -105,7 +107,7 @@ fn run(name: &str, job: &Job, team: &Team, rounds: u32) -> Result<()> {
 }
 
 fn all_works() -> impl Iterator<Item = &'static windows::Work> {
-    collectives::WORKS.iter().chain(windows::WORKS)
+    collectives::WORKS.iter().chain(windows::WORKS).chain(talk::WORKS)
 }
 
 fn reduce(team: &Team, rounds: u32) -> Result<()> {

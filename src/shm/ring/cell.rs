@@ -141,6 +141,60 @@ impl Label {
     }
 }
 
+/// What a message carries, as its producer has it.
+pub trait Payload: Copy {
+    /// Bytes.
+    fn size(self) -> usize;
+
+    /// What does not fit the first cell.
+    fn rest(&self) -> &[u8];
+
+    /// Writes the first [`FIRST_BYTES`] of it, or all if there are fewer.
+    ///
+    /// # Safety
+    /// `to` is writable for [`FIRST_BYTES`] and aligned to 8.
+    unsafe fn put_first(self, to: *mut u8);
+}
+
+impl Payload for &[u8] {
+    #[inline(always)]
+    fn size(self) -> usize {
+        self.len()
+    }
+    #[inline(always)]
+    fn rest(&self) -> &[u8] {
+        self.get(FIRST_BYTES..).unwrap_or_default()
+    }
+    #[inline(always)]
+    unsafe fn put_first(self, to: *mut u8) {
+        // SAFETY: the caller's; as many bytes are read as the slice has.
+        unsafe { copy_short(to, self.as_ptr(), self.len().min(FIRST_BYTES)) }
+    }
+}
+
+/// A word and bytes behind it, that lie apart: sent as one, without being put together first.
+#[derive(Clone, Copy, Debug)]
+pub struct Headed<'a>(pub u64, pub &'a [u8]);
+
+impl Payload for Headed<'_> {
+    #[inline(always)]
+    fn size(self) -> usize {
+        8 + self.1.len()
+    }
+    #[inline(always)]
+    fn rest(&self) -> &[u8] {
+        self.1.get(FIRST_BYTES - 8..).unwrap_or_default()
+    }
+    #[inline(always)]
+    unsafe fn put_first(self, to: *mut u8) {
+        // SAFETY: the caller's; as many bytes are read as the slice has.
+        unsafe {
+            to.cast::<u64>().write(self.0);
+            copy_short(to.add(8), self.1.as_ptr(), self.1.len().min(FIRST_BYTES - 8));
+        }
+    }
+}
+
 /// A received message. The bytes are a private copy.
 #[derive(Clone, Copy, Debug)]
 pub struct Incoming<'a> {
@@ -226,17 +280,16 @@ impl Cell {
     /// Writes label and the first bytes of a message.
     ///
     /// # Safety
-    /// The caller owns the body. At most [`FIRST_BYTES`] of `bytes` are taken.
+    /// The caller owns the body. At most [`FIRST_BYTES`] of `payload` are taken.
     #[inline(always)]
-    pub(super) unsafe fn put_first(&self, label: Label, bytes: &[u8]) {
+    pub(super) unsafe fn put_first(&self, label: Label, payload: impl Payload) {
         self.body.with_mut(|body| {
             let body = body.cast::<u64>();
-            let payload = bytes.len().min(FIRST_BYTES);
             // SAFETY: the caller owns the 56 bytes of the body: 8 for the label and
-            // FIRST_BYTES behind it; `payload` bytes are read from the slice.
+            // FIRST_BYTES behind it.
             unsafe {
-                body.write(label.with_len(bytes.len()));
-                copy_short(body.add(1).cast(), bytes.as_ptr(), payload);
+                body.write(label.with_len(payload.size()));
+                payload.put_first(body.add(1).cast());
             }
         });
     }

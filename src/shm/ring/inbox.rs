@@ -32,7 +32,9 @@
 //! the next producer moves it on by (1). A *living* producer that stands still between claim and
 //! commit holds up what is behind it (which the others meet as a full ring, in the end).
 
-use super::cell::{CLAIMED, COMMITTED, Cell, Incoming, Label, MIDDLE, Scratch, Tag, cells_for};
+use super::cell::{
+    CLAIMED, COMMITTED, Cell, Incoming, Label, MIDDLE, Payload, Scratch, Tag, cells_for,
+};
 use super::message::{cell, read, write};
 use super::position::Position;
 use super::{Polled, Push, damaged, largest, publish_after, too_long};
@@ -161,15 +163,26 @@ impl InboxSender {
         label: Label,
         bytes: &[u8],
     ) -> Result<Push> {
-        let n = cells_for(bytes.len());
+        self.try_push(inbox, me, label, bytes)
+    }
+
+    /// As [`InboxSender::try_send`], of any payload.
+    pub fn try_push<const N: usize>(
+        &mut self,
+        inbox: &InboxMemory<N>,
+        me: Slot,
+        label: Label,
+        payload: impl Payload,
+    ) -> Result<Push> {
+        let n = cells_for(payload.size());
         if n > largest(N) {
-            return Err(too_long(bytes.len(), N));
+            return Err(too_long(payload.size(), N));
         }
         let Some(at) = self.claim(inbox, me, n)? else {
             return Ok(Push::Full);
         };
         // SAFETY: `claim` gave this thread the n cells at `at`.
-        unsafe { write(&inbox.cells, at, me, n, label, bytes) };
+        unsafe { write(&inbox.cells, at, me, n, label, payload) };
         Ok(Push::Sent)
     }
 

@@ -32,7 +32,7 @@
 //! cells (but not the first, which holds the control lines) may be given back in between: zeros
 //! look like nothing, too.
 
-use super::cell::{COMMITTED, Cell, Incoming, Label, Scratch, Tag, cells_for};
+use super::cell::{COMMITTED, Cell, Incoming, Label, Payload, Scratch, Tag, cells_for};
 use super::message::{cell, read, write};
 use super::position::Position;
 use super::{Polled, Push, damaged, largest, publish_after, too_long};
@@ -169,23 +169,35 @@ impl LaneSender {
         label: Label,
         bytes: &[u8],
     ) -> Result<Push> {
-        let n = cells_for(bytes.len());
+        self.try_push(lane, me, label, bytes)
+    }
+
+    /// As [`LaneSender::try_send`], of any payload.
+    #[inline(always)]
+    pub fn try_push<const N: usize>(
+        &mut self,
+        lane: &LaneMemory<N>,
+        me: Slot,
+        label: Label,
+        payload: impl Payload,
+    ) -> Result<Push> {
+        let n = cells_for(payload.size());
         // At most half of the lane can never lack room while this holds, so that the common case
         // is one comparison.
         if self.at.since(self.head, N) + n as i64 > N as i64 && !self.find_room(lane, n)? {
             return Ok(Push::Full);
         }
         if n > largest(N) {
-            return Err(too_long(bytes.len(), N));
+            return Err(too_long(payload.size(), N));
         }
         // SAFETY: this is the only producer, and the n cells at `at` lie less than a lap ahead of
         // a head that was acquired: the consumer is done with them.
-        unsafe { write(&lane.cells, self.at, me, n, label, bytes) };
+        unsafe { write(&lane.cells, self.at, me, n, label, payload) };
         self.at = self.at.plus(n, N);
         Ok(Push::Sent)
     }
 
-    /// As [`LaneSender::try_send`], for a lane that its consumer may take back. `sending` is a
+    /// As [`LaneSender::try_push`], for a lane that its consumer may take back. `sending` is a
     /// word in the producer's memory that stands for this grant, and that the consumer knows.
     ///
     /// Cost: that of `try_send`, one store to a line that is this process's, and one load of a
@@ -197,12 +209,12 @@ impl LaneSender {
         sending: &AtomicU32,
         me: Slot,
         label: Label,
-        bytes: &[u8],
+        payload: impl Payload,
     ) -> Result<LanePush> {
         sending.store(1, Ordering::Relaxed);
         light_fence();
         let push = if lane.grant.grant.load(Ordering::Acquire) == self.grant {
-            self.try_send(lane, me, label, bytes).map(|push| match push {
+            self.try_push(lane, me, label, payload).map(|push| match push {
                 Push::Sent => LanePush::Sent,
                 Push::Full => LanePush::Full,
             })
@@ -284,6 +296,12 @@ impl LaneReceiver {
             self.publish(lane);
         }
         Ok(Polled::Message(Incoming { from: tag.owner(), label, bytes: scratch.bytes(len) }))
+    }
+
+    /// Whether no message is there now.
+    pub fn is_empty<const N: usize>(&self, lane: &LaneMemory<N>) -> bool {
+        let tag = Tag(cell(&lane.cells, self.at, 0).tag.load(Ordering::Acquire));
+        tag.lap() != self.at.tag_lap()
     }
 
     #[cold]

@@ -1,8 +1,6 @@
 //! Messages of several cells: what both rings do between claim and commit, and on acquire.
 
-use super::cell::{
-    COMMITTED, Cell, FIRST_BYTES, Label, MIDDLE, MORE_BYTES, Scratch, Tag, cells_for,
-};
+use super::cell::{COMMITTED, Cell, Label, MIDDLE, MORE_BYTES, Payload, Scratch, Tag, cells_for};
 use super::position::Position;
 use super::{damaged, largest};
 use crate::base::sync::Ordering;
@@ -22,7 +20,7 @@ pub(super) fn cell<const N: usize>(cells: &[Cell; N], at: Position, k: usize) ->
 /// the message, and a producer that dies before leaves nothing that looks like one.
 ///
 /// # Safety
-/// The caller owns the `n` cells at `at` as their producer, and `n == cells_for(bytes.len())`.
+/// The caller owns the `n` cells at `at` as their producer, and `n == cells_for(payload.size())`.
 #[inline(always)]
 pub(super) unsafe fn write<const N: usize>(
     cells: &[Cell; N],
@@ -30,13 +28,13 @@ pub(super) unsafe fn write<const N: usize>(
     owner: Slot,
     n: usize,
     label: Label,
-    bytes: &[u8],
+    payload: impl Payload,
 ) {
     // The first cell comes last: a consumer that waits reads its line all the time, so it should
     // be taken from it once, not twice.
     if n > 1 {
         let tag = Tag::new(at, MIDDLE, owner, n);
-        for (k, part) in bytes[FIRST_BYTES..].chunks(MORE_BYTES).enumerate() {
+        for (k, part) in payload.rest().chunks(MORE_BYTES).enumerate() {
             let cell = cell(cells, at, k + 1);
             // A cell behind the end of the lap carries the lap the message began in plus one.
             let tag = if at.index() + k + 1 < N { tag } else { tag.next_lap() };
@@ -47,7 +45,7 @@ pub(super) unsafe fn write<const N: usize>(
     }
     let first = cell(cells, at, 0);
     // SAFETY: as above.
-    unsafe { first.put_first(label, bytes) };
+    unsafe { first.put_first(label, payload) };
     first.tag.store(Tag::new(at, COMMITTED, owner, n).0, Ordering::Release);
 }
 

@@ -224,7 +224,8 @@ fn loom_lane_changes_hands_without_the_producer() {
             loom::thread::spawn(move || {
                 for i in 0..3 {
                     let label = Label::new(1, i).unwrap();
-                    let push = first.try_send_guarded(&lane, &sending, Slot(1), label, &[7; 60]);
+                    let push =
+                        first.try_send_guarded(&lane, &sending, Slot(1), label, &[7; 60][..]);
                     match push.unwrap() {
                         LanePush::Sent => sent.store(i + 1, Ordering::Relaxed),
                         LanePush::Full => {}

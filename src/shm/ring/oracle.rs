@@ -155,7 +155,7 @@ proptest! {
             for (i, len) in lens.into_iter().enumerate() {
                 let bytes = content(i as u64, len);
                 let label = Label::new(1, i as u64).unwrap();
-                let push = sender.try_send_guarded(&lane, &sending, me, label, &bytes).unwrap();
+                let push = sender.try_send_guarded(&lane, &sending, me, label, &bytes[..]).unwrap();
                 prop_assert_eq!(push, LanePush::Sent);
                 match receiver.poll(&lane, &mut scratch).unwrap() {
                     Polled::Message(m) => {
@@ -174,7 +174,7 @@ proptest! {
             receiver.close(&lane);
             let label = Label::new(0, 0).unwrap();
             for sender in former.iter_mut().chain([&mut sender]) {
-                let push = sender.try_send_guarded(&lane, &sending, me, label, &[]).unwrap();
+                let push = sender.try_send_guarded(&lane, &sending, me, label, &[][..]).unwrap();
                 prop_assert_eq!(push, LanePush::Revoked);
             }
             former = Some(sender);

@@ -6,7 +6,7 @@ use super::jobs::Options;
 use super::row::Row;
 use super::subject::{
     active, bfs, coll, collectives, idle, limits, link, memory, messages, metadata, oversub, rma,
-    start, window,
+    start, talk, window,
 };
 use hither::{Error, Job, Result};
 
@@ -54,6 +54,7 @@ pub const ALL: &[Bench] = &[
         kind: Kind::Cases(link::inbox),
     },
     bench("lane", "8 B to 4 KiB through a private lane: latency and rate", Kind::Cases(link::lane)),
+    bench("p2p", "tagged messages: latency, rate, bandwidth, threads", Kind::Cases(talk::cases)),
     bench("put", "put and flush", Kind::Cases(window::put)),
     bench("get", "get and flush", Kind::Cases(window::get)),
     bench("atomics", "fetch_and_op and compare_and_swap", Kind::Cases(window::atomics)),

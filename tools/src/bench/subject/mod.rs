@@ -13,5 +13,6 @@ pub mod metadata;
 pub mod oversub;
 pub mod rma;
 pub mod start;
+pub mod talk;
 pub mod variants;
 pub mod window;

@@ -1,0 +1,170 @@
+//! Tagged messages between members of a team: what `p2p` does, with ranks and element types.
+//!
+//! ```text
+//!  rank  -> slot (the team's table)        T -> bytes, size of its elements
+//!  team  -> context (told from every other team's)
+//! ```
+//! Every call may be made by any thread at any time. Messages of one member to another in one team
+//! are received in the order in which they were sent, by those that take them; a call that waits
+//! makes progress for all.
+//!
+//! **Deaths.** A receive that names its source fails once that is gone and all that it had sent was
+//! received. One from any source fails when the death of a member becomes known that no such
+//! receive has reported before in this process, and when nobody else is left; it may be posted
+//! again. Either way its buffer is the caller's again.
+
+mod blocking;
+mod matched;
+mod name;
+mod request;
+mod scope;
+
+pub use matched::MatchedMessage;
+pub use name::{Any, Source, Status, Tag};
+pub use request::{
+    Cancelled, Pending, ReceiveBuffer, ReceiveRequest, SendBuffer, SendRequest, test_any, wait_any,
+};
+pub use scope::{Exchange, Exchanged};
+
+use super::Team;
+use super::team::Member;
+use crate::base::sync::Ordering;
+use crate::base::{Error, Rank, Result, Slot, reentry};
+use crate::layout::{Datum, Kind};
+use crate::p2p::{Arrived, Endpoint, Letter, Pattern, element_code};
+use std::sync::Arc;
+
+/// Members asked about in one check of a receive from any source.
+const ASKED: u32 = 64;
+
+/// The code of elements of this type.
+pub(super) const fn code<T: Datum>() -> u8 {
+    match T::ELEMENT {
+        Some(kind) => kind_code(kind),
+        None => element_code(size_of::<T>()),
+    }
+}
+
+const fn kind_code(kind: Kind) -> u8 {
+    element_code(kind.size())
+}
+
+/// What data of a layout are made of.
+pub(super) fn layout_code(layout: &crate::layout::Layout) -> u8 {
+    layout.kind().map_or(0, kind_code)
+}
+
+impl Member {
+    /// What messages are sent and received by.
+    #[inline]
+    pub fn endpoint(&self) -> Result<&Arc<Endpoint>> {
+        match self.endpoint.get() {
+            Some(endpoint) => Ok(endpoint),
+            None => self.open_endpoint(),
+        }
+    }
+
+    #[cold]
+    fn open_endpoint(&self) -> Result<&Arc<Endpoint>> {
+        let endpoint = Arc::new(Endpoint::of(&self.block.node)?);
+        Ok(self.endpoint.get_or_init(|| endpoint))
+    }
+
+    /// The check of a wait for any member.
+    pub fn check_any(&self, during: &'static str) -> Result<()> {
+        let node = &self.block.node;
+        let others = |rank: &u32| *rank != self.rank;
+        let slot = |rank: u32| self.block.member(rank).ok();
+        let first = self.asked.fetch_add(ASKED, Ordering::Relaxed);
+        for i in 0..self.block.size.min(ASKED) {
+            let rank = first.wrapping_add(i) % self.block.size;
+            if others(&rank)
+                && let Some(slot) = slot(rank)
+            {
+                node.probe(slot);
+            }
+        }
+        let gone = |slot: &Slot| node.is_dead(*slot);
+        let members = (0..self.block.size).filter(others).filter_map(slot);
+        let gone: Vec<Slot> = members.filter(gone).collect();
+        if gone.is_empty() {
+            return Ok(());
+        }
+        let endpoint = self.endpoint()?;
+        for slot in &gone {
+            // What they had sent comes first.
+            if !endpoint.mourn(*slot)? {
+                return Ok(());
+            }
+        }
+        let alone = gone.len() as u32 + 1 == self.block.size;
+        let error = |slot: Slot| node.died(slot, during);
+        let died = gone.iter().filter(|slot| node.has_died(**slot)).count() as u32;
+        if died > self.deaths_reported.fetch_max(died, Ordering::Relaxed) || alone {
+            let last = gone.iter().rev().find(|slot| node.has_died(**slot)).or(gone.last());
+            return last.map_or(Ok(()), |slot| Err(error(*slot)));
+        }
+        Ok(())
+    }
+}
+
+impl Team {
+    /// What a message to `to` is sent as.
+    #[inline]
+    fn letter(&self, to: Rank, tag: u32, element: u8) -> Result<Letter> {
+        let to = self.slot_of(to)?;
+        Ok(Letter { to, context: self.member.context, rank: self.member.rank, tag, element })
+    }
+
+    /// What a receive takes.
+    #[inline]
+    fn pattern(&self, from: Source, tag: Tag) -> Result<Pattern> {
+        let source = match from {
+            Source::Rank(rank) => Some(self.slot_of(rank)?),
+            Source::Any => None,
+        };
+        let tag = match tag {
+            Tag::Exactly(tag) => Some(tag),
+            Tag::Any => None,
+        };
+        Ok(Pattern { context: self.member.context, source, tag })
+    }
+
+    /// The check of a receive's wait, for what the pattern does not name.
+    fn check_for(&self, pattern: &Pattern, during: &'static str) -> Result<()> {
+        match pattern.source {
+            Some(_) => Ok(()),
+            None => self.member.check_any(during),
+        }
+    }
+
+    #[inline]
+    fn messages(&self, during: &'static str) -> Result<&Arc<Endpoint>> {
+        reentry::refuse_inside(during)?;
+        self.member.endpoint()
+    }
+
+    /// What the program is told of a message.
+    #[inline]
+    fn status(&self, arrived: Arrived, unit: usize) -> Result<Status> {
+        if arrived.rank >= self.size() {
+            return Err(Error::Incompatible {
+                what: "a message",
+                why: format!("it says that rank {} of {} sent it", arrived.rank, self.size()),
+            });
+        }
+        let (source, bytes) = (Rank(arrived.rank), arrived.bytes);
+        let elements = bytes.checked_div(unit).unwrap_or(0);
+        Ok(Status { source, tag: arrived.tag, elements, bytes })
+    }
+
+    /// Has messages of all teams taken from now on.
+    pub(crate) fn open_messages(&self) -> Result<()> {
+        self.member.endpoint().map(drop)
+    }
+
+    /// What this process has done with tagged messages, over all teams.
+    pub fn message_counters(&self) -> Result<crate::p2p::MessageCounters> {
+        Ok(self.member.endpoint()?.counters())
+    }
+}

@@ -1,0 +1,352 @@
+//! What a process has of its connections, apart from the program's handle ([`Link`](super::Link)):
+//! it hangs on the [`Node`] and never owns it, and the rooms of the library that send by it
+//! (tagged messages) use it beside the program.
+//!
+//! ```text
+//!   kind below KINDS                     the program's: to the callback of Link::poll, or held
+//!                                        until it polls, if another room polled
+//!   KINDS <= kind < FIRST_RESERVED       the sink's
+//!   FIRST_RESERVED and above             the link's own
+//! ```
+
+use super::biased::Biased;
+use super::near::Near;
+use super::receive::Receiver;
+use super::table::VcTable;
+use super::vc::{Numbered, Vc};
+use super::words::Words;
+use super::{Counters, KINDS, Message, Push};
+use crate::base::sync::{AtomicU32, Ordering, heavy_fence, light_fence};
+use crate::base::{Deadline, Error, Rank, Result, Slot, settings};
+use crate::shm::node::Node;
+use crate::shm::park::WaitCell;
+use crate::shm::ring::{Label, Payload};
+use std::sync::{Arc, OnceLock};
+
+/// Who gets the messages of the kinds from [`KINDS`] on.
+pub(crate) trait Sink: Send + Sync {
+    /// A message has come. Called with the receiver's lock held: it may not poll.
+    fn arrive(&self, wire: Wire<'_>, message: Message<'_>);
+
+    /// After a poll of the program's, without any lock held: time to answer.
+    fn settle(&self, wire: Wire<'_>);
+}
+
+/// See the [module](self).
+pub(crate) struct Core {
+    table: VcTable,
+    words: Words,
+    pub(super) receiver: Biased<Receiver>,
+    lane_after: u32,
+    near: Near,
+    sink: OnceLock<Arc<dyn Sink>>,
+    /// A thread that is about to sleep found the receiver in use, so that what has come meanwhile
+    /// may lie there unseen: whoever is inside wakes it.
+    missed: AtomicU32,
+}
+
+impl std::fmt::Debug for Core {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Core").finish_non_exhaustive()
+    }
+}
+
+impl Core {
+    /// The connections of a process, made at first use.
+    ///
+    /// # Errors
+    /// The setting `HITHER_LANE_AFTER` is no number.
+    pub fn of(node: &Node) -> Result<Arc<Core>> {
+        node.attachment(|| {
+            let lane_after = settings::LANE_AFTER.number()?.min(u64::from(u32::MAX)) as u32;
+            Core::new(node, lane_after)
+        })
+    }
+
+    /// As [`Core::of`], with connections becoming hot after `lane_after` messages if they are
+    /// made now.
+    pub fn with_lane_after(node: &Node, lane_after: u32) -> Result<Arc<Core>> {
+        node.attachment(|| Core::new(node, lane_after))
+    }
+
+    fn new(node: &Node, lane_after: u32) -> Result<Core> {
+        Ok(Core {
+            table: VcTable::new(),
+            words: Words::default(),
+            receiver: Biased::new(Receiver::new(node)?),
+            lane_after,
+            near: Near::default(),
+            sink: OnceLock::new(),
+            missed: AtomicU32::new(0),
+        })
+    }
+
+    /// Has `sink` get its messages from now on; false if there is one, which stays.
+    pub fn attach(&self, sink: Arc<dyn Sink>) -> bool {
+        self.sink.set(sink).is_ok()
+    }
+
+    pub(super) fn words(&self) -> &Words {
+        &self.words
+    }
+
+    pub(super) fn table(&self) -> &VcTable {
+        &self.table
+    }
+}
+
+/// A process's connections with its attachment: what sends and receives.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wire<'a> {
+    /// The attachment.
+    pub node: &'a Node,
+    /// The connections.
+    pub core: &'a Core,
+}
+
+impl<'a> Wire<'a> {
+    #[inline]
+    pub(super) fn vc(self, peer: Slot) -> Result<&'a Vc> {
+        match self.core.table.get(peer) {
+            Some(vc) => Ok(vc),
+            None => self.connect(peer),
+        }
+    }
+
+    #[cold]
+    fn connect(self, peer: Slot) -> Result<&'a Vc> {
+        if u32::from(peer.0) >= self.node.size() {
+            return Err(Error::invalid(
+                "send",
+                format!("there is no rank {peer} in a job of {}", self.node.size()),
+            ));
+        }
+        let lane_after = self.core.near.lane_after(self.node, peer, self.core.lane_after);
+        self.core.table.insert(peer, || Vc::new(self.node, peer, lane_after))
+    }
+
+    /// Sends a message, or says that there is no room. Never waits.
+    #[inline]
+    pub fn try_send(self, peer: Slot, label: Label, bytes: impl Payload) -> Result<Push> {
+        self.vc(peer)?.lock().try_send(self, label, bytes)
+    }
+
+    /// Sends a message that both sides count, or says why not now. Never waits.
+    ///
+    /// Cost: that of [`Wire::try_send`].
+    #[inline]
+    pub fn try_send_numbered(
+        self,
+        peer: Slot,
+        label: Label,
+        bytes: impl Payload,
+        note: u64,
+    ) -> Result<Numbered> {
+        self.vc(peer)?.lock().try_send_numbered(self, label, bytes, note)
+    }
+
+    /// As [`Wire::try_send_numbered`], by whoever has closed the numbers.
+    pub fn push_numbered(self, peer: Slot, label: Label, bytes: impl Payload) -> Result<Numbered> {
+        self.vc(peer)?.lock().push_numbered(self, label, bytes)
+    }
+
+    /// Lets no other thread send numbered messages to `peer`, and says how many there were;
+    /// `None` if another has done so.
+    pub fn close_numbers(self, peer: Slot) -> Result<Option<u64>> {
+        Ok(self.vc(peer)?.lock().close_numbers())
+    }
+
+    /// Ends [`Wire::close_numbers`].
+    pub fn open_numbers(self, peer: Slot) -> Result<()> {
+        self.vc(peer)?.lock().open_numbers();
+        Ok(())
+    }
+
+    /// See [`Link::send_while`](super::Link::send_while).
+    pub fn send_while(
+        self,
+        peer: Slot,
+        label: Label,
+        bytes: &[u8],
+        deadline: Deadline,
+        progress: impl FnMut() -> Result<()>,
+    ) -> Result<()> {
+        let attempt = || Ok(self.vc(peer)?.lock().try_send(self, label, bytes)? == Push::Sent);
+        self.wait_for_room(peer, deadline, "send", attempt, progress)
+    }
+
+    /// Repeats `attempt` until it has come to something, sleeping where room becomes free, calling
+    /// `progress` in between.
+    ///
+    /// # Errors
+    /// Those of the two; the end of the peer; [`Error::TimedOut`].
+    pub fn wait_for_room(
+        self,
+        peer: Slot,
+        deadline: Deadline,
+        during: &'static str,
+        mut attempt: impl FnMut() -> Result<bool>,
+        mut progress: impl FnMut() -> Result<()>,
+    ) -> Result<()> {
+        let vc = self.vc(peer)?;
+        loop {
+            if attempt()? {
+                return Ok(());
+            }
+            let space = vc.lock().space();
+            progress()?;
+            // Some(true): done. Some(false): the connection has changed; wait at the other place.
+            let poll = || {
+                match attempt() {
+                    Ok(true) => return Some(Ok(true)),
+                    Err(e) => return Some(Err(e)),
+                    Ok(false) if vc.lock().is_hot() != space.is_lane() => {
+                        return Some(Ok(false));
+                    }
+                    Ok(false) => {}
+                }
+                progress().err().map(Err)
+            };
+            let check = || {
+                if self.node.probe(peer) { Err(self.node.died(peer, during)) } else { Ok(()) }
+            };
+            let waited = self.node.wait(space.cell(), deadline, during, poll, check);
+            match waited {
+                Ok(Ok(true)) => return Ok(()),
+                Ok(Ok(false)) => {}
+                Ok(Err(e)) => return Err(e),
+                Err(Error::TimedOut { during, waited, .. }) => {
+                    let missing = vec![Rank(peer.0.into())];
+                    return Err(Error::TimedOut { during, waited, missing });
+                }
+                Err(e) => return Err(e),
+            }
+        }
+    }
+
+    /// Keeps a log of numbered messages to `peer` from now on.
+    pub fn keep_log(self, peer: Slot) -> Result<()> {
+        self.vc(peer)?.lock().keep_log();
+        Ok(())
+    }
+
+    /// Whether one of the numbered messages to `peer` after number `from` is `such`, by its label's
+    /// value and its note; `None` if that is not known. Those of [`Wire::push_numbered`] are not
+    /// looked at.
+    pub fn logged_since(
+        self,
+        peer: Slot,
+        from: u64,
+        such: impl Fn(u64, u64) -> bool,
+    ) -> Result<Option<bool>> {
+        Ok(self.vc(peer)?.lock().logged_since(from, such))
+    }
+
+    /// Makes the connection hot now, if it can be; whether it is.
+    pub fn promote(self, peer: Slot) -> Result<bool> {
+        self.vc(peer)?.lock().promote(self)
+    }
+
+    /// For the program: see [`Link::poll`](super::Link::poll).
+    pub(super) fn poll(self, f: &mut impl FnMut(Message<'_>)) -> Result<usize> {
+        // Should `f` panic: its message has been taken by then, so all is in order.
+        let Some(mut receiver) = self.core.receiver.try_lock() else { return Ok(0) };
+        let mut count = 0;
+        let mut others = 0;
+        receiver.give_held(|message| {
+            count += 1;
+            f(message);
+        });
+        let sink = self.core.sink.get();
+        let polled = receiver.poll(self.node, &mut |message: Message<'_>| {
+            if message.kind < KINDS {
+                count += 1;
+                f(message);
+            } else if let Some(sink) = sink {
+                others += 1;
+                sink.arrive(self, message);
+            }
+        });
+        drop(receiver);
+        self.left(others > 0);
+        if let (true, Some(sink)) = (others > 0, sink) {
+            sink.settle(self);
+        }
+        polled.map(|_| count)
+    }
+
+    /// For the sink: takes what has come, at most a few hundred messages, and calls `f` for those
+    /// that are the sink's; the program's are held for it. Returns how many of all there were.
+    /// Never waits; `None` if another thread is receiving.
+    ///
+    /// # Errors
+    /// Damaged shared memory; [`Error::Exhausted`] if the program does not receive its own.
+    #[inline]
+    pub fn poll_sink(self, mut f: impl FnMut(Message<'_>)) -> Result<Option<usize>> {
+        let Some(mut receiver) = self.core.receiver.try_lock() else { return Ok(None) };
+        let polled = receiver.poll_holding(self.node, &mut f);
+        drop(receiver);
+        self.left(matches!(polled, Ok(count) if count > 0));
+        polled.map(Some)
+    }
+
+    /// The receiver was released. `found`: something that another thread may wait for has come.
+    #[inline]
+    fn left(self, found: bool) {
+        light_fence();
+        if self.core.missed.load(Ordering::Relaxed) != 0 {
+            self.core.missed.store(0, Ordering::Relaxed);
+            self.doorbell().notify();
+        } else if found {
+            self.doorbell().notify();
+        }
+    }
+
+    /// Says, before a sleep, that the receiver was in use at the last look; what it had to say may
+    /// be asked for once more now.
+    pub fn note_missed(self) {
+        self.core.missed.store(1, Ordering::Relaxed);
+        heavy_fence();
+    }
+
+    /// What is rung when messages come.
+    #[inline]
+    pub fn doorbell(self) -> &'a WaitCell {
+        &self.node.rank_slot(self.node.slot()).doorbell
+    }
+
+    /// If the inbox waits for a message that somebody is writing: asks whether the writer lives.
+    pub fn probe_unfinished(self) {
+        if let Some(receiver) = self.core.receiver.try_lock()
+            && let Some(owner) = receiver.unfinished()
+        {
+            self.node.probe(owner);
+        }
+    }
+
+    /// Of a peer that is gone: whether everything that it had sent has been received.
+    pub fn has_drained(self, peer: Slot) -> Result<bool> {
+        match self.core.receiver.try_lock() {
+            Some(mut receiver) => receiver.has_drained(peer),
+            None => Ok(false),
+        }
+    }
+
+    /// See [`Link::counters`](super::Link::counters).
+    pub fn counters(self) -> Counters {
+        let mut counters = Counters::default();
+        self.core.table.for_each(|vc| {
+            let sending = vc.lock();
+            counters.connections += 1;
+            counters.sent_cold += sending.sent_cold;
+            counters.sent_hot += sending.sent_hot;
+            counters.promotions += sending.promotions;
+        });
+        let receiver = self.core.receiver.lock();
+        counters.received = receiver.received();
+        counters.lanes = receiver.lanes() as u64;
+        counters.reclaims = receiver.reclaims;
+        counters.skipped = receiver.skipped();
+        counters
+    }
+}

@@ -1,0 +1,75 @@
+//! What a process has done with messages so far.
+
+use super::engine::Engine;
+use crate::base::sync::{AtomicU64, Ordering};
+
+/// What a process has done with tagged messages so far, and what it holds.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct MessageCounters {
+    /// Messages whose data travelled with them, counted by the sender, but those that go without
+    /// any delay (the link counts these).
+    pub announced: u64,
+    /// Large messages that this process copied from their sender's memory.
+    pub pulled: u64,
+    /// Large messages that this process copied into a receive that waited for them.
+    pub fulfilled: u64,
+    /// Messages that came in pieces because neither side could copy from or to the other.
+    pub streamed: u64,
+    /// Receives of which their sources were told.
+    pub advertised: u64,
+    /// Messages that came before they were asked for.
+    pub unexpected: u64,
+    /// Bytes that such messages took at most at a time.
+    pub unexpected_peak: u64,
+    /// Receives that wait.
+    pub posted: u64,
+    /// Messages that wait to be asked for.
+    pub waiting: u64,
+    /// Sends that were announced and are not over.
+    pub sending: u64,
+}
+
+/// The counters while they count.
+#[derive(Debug, Default)]
+pub(super) struct Counting {
+    pub announced: AtomicU64,
+    pub pulled: AtomicU64,
+    pub fulfilled: AtomicU64,
+    pub streamed: AtomicU64,
+    pub advertised: AtomicU64,
+    unexpected: AtomicU64,
+    peak: AtomicU64,
+}
+
+/// Adds one.
+pub(super) fn count(counter: &AtomicU64) {
+    counter.fetch_add(1, Ordering::Relaxed);
+}
+
+impl Counting {
+    /// One more unexpected message. Called with the engine's lock held, so it needs no atomic
+    /// addition.
+    pub fn unexpected(&self, engine: &Engine) {
+        self.unexpected.store(self.unexpected.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        if engine.held as u64 > self.peak.load(Ordering::Relaxed) {
+            self.peak.store(engine.held as u64, Ordering::Relaxed);
+        }
+    }
+
+    /// All of them, with what the engine holds.
+    pub fn read(&self, engine: &Engine) -> MessageCounters {
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        MessageCounters {
+            announced: read(&self.announced),
+            pulled: read(&self.pulled),
+            fulfilled: read(&self.fulfilled),
+            streamed: read(&self.streamed),
+            advertised: read(&self.advertised),
+            unexpected: read(&self.unexpected),
+            unexpected_peak: read(&self.peak),
+            posted: engine.matching.posted_len() as u64,
+            waiting: engine.matching.unexpected_len() as u64,
+            sending: engine.sendings.len() as u64,
+        }
+    }
+}

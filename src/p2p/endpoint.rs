@@ -1,0 +1,85 @@
+//! What a room above sends and receives by: a process's attachment, connections and messages.
+
+use super::counters::MessageCounters;
+use super::messenger::Messenger;
+use crate::base::{Deadline, Error, Result, Slot};
+use crate::link::core::{Core, Wire};
+use crate::shm::node::Node;
+use std::cell::Cell;
+use std::sync::Arc;
+
+/// See the [module](self). Teams and requests share one; it keeps the attachment.
+#[derive(Debug)]
+pub(crate) struct Endpoint {
+    pub(super) node: Arc<Node>,
+    core: Arc<Core>,
+    pub(super) messenger: Arc<Messenger>,
+}
+
+impl Endpoint {
+    /// That of a process.
+    ///
+    /// # Errors
+    /// Settings that are none.
+    pub fn of(node: &Arc<Node>) -> Result<Endpoint> {
+        let core = Core::of(node)?;
+        let messenger = Messenger::of(node, &core)?;
+        Ok(Endpoint { node: node.clone(), core, messenger })
+    }
+
+    #[inline(always)]
+    pub(super) fn wire(&self) -> Wire<'_> {
+        Wire { node: &self.node, core: &self.core }
+    }
+
+    /// Receives what has come and does what is due.
+    pub fn progress(&self) -> Result<()> {
+        self.messenger.progress(self.wire()).map(drop)
+    }
+
+    /// What was done so far.
+    pub fn counters(&self) -> MessageCounters {
+        let engine = self.messenger.engine();
+        self.messenger.counting.read(&engine)
+    }
+
+    /// Forgets the messages of a context that is no more.
+    pub fn forget_context(&self, context: u32) {
+        self.messenger.forget_context(self.wire(), context);
+    }
+
+    /// For the checks of waits that depend on a peer: if it is gone, and all that it had sent was
+    /// received, ends what waits for it.
+    /// Whether that was so.
+    pub fn mourn(&self, peer: Slot) -> Result<bool> {
+        self.messenger.has_mourned(self.wire(), peer)
+    }
+
+    /// Waits until `find` finds something.
+    ///
+    /// # Errors
+    /// Those of `check`; [`Error::TimedOut`]; damage.
+    pub fn await_any<R>(
+        &self,
+        deadline: Deadline,
+        during: &'static str,
+        find: impl Fn() -> Option<R>,
+        check: impl FnMut() -> Result<()>,
+    ) -> Result<R> {
+        let found = Cell::new(None);
+        let done = || {
+            let now = find();
+            let some = now.is_some();
+            if some {
+                found.set(now);
+            }
+            some
+        };
+        let waited = self.messenger.wait_until(self.wire(), deadline, during, done, check);
+        match (waited, found.take()) {
+            (_, Some(found)) => Ok(found),
+            (Err(error), None) => Err(error),
+            (Ok(()), None) => Err(Error::invalid(during, "nothing was found")),
+        }
+    }
+}

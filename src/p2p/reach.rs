@@ -1,0 +1,240 @@
+//! How this process gets at a peer's private memory: it is mapped (both are threads of one
+//! process), the kernel copies (CMA: `process_vm_readv`, `process_vm_writev`), or not at all.
+//!
+//! Whether the kernel does, is found out per peer when it first matters, by reading a random
+//! number that the peer published with its address: a process identifier of another namespace, a
+//! sandbox, or a security module that forbids it all end in "not at all", silently. No setting of
+//! privileges is touched, except that where Yama restricts tracing to ancestors a rank that was
+//! launched allows its launcher's descendants, its fellow ranks, to copy.
+
+use crate::base::sync::Ordering;
+use crate::base::{Error, Result, Slot, settings};
+use crate::shm::copy::opaque_copy;
+use crate::shm::node::Node;
+use crate::shm::wiring::random;
+use std::collections::HashMap;
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+/// Bytes copied between two looks at whether the peer lives.
+const CHUNK: usize = 1 << 20;
+
+/// How a peer's memory is reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reach {
+    /// Its addresses are this process's.
+    Mapped,
+    /// By system calls on this process.
+    Kernel(i32),
+    /// Not at all.
+    Never,
+}
+
+/// What is known about peers.
+#[derive(Debug)]
+pub(super) struct Reaches {
+    known: Mutex<HashMap<Slot, Reach>>,
+    allowed: bool,
+    /// What peers look for.
+    _cookie: Box<u64>,
+}
+
+/// A name of this process's address space: random, and told from a forked child's by the process
+/// identifier that goes with it.
+fn own_space() -> Result<[u64; 2]> {
+    static SPACE: OnceLock<[u64; 2]> = OnceLock::new();
+    if let Some(space) = SPACE.get() {
+        return Ok(*space);
+    }
+    let fresh = [random()?, random()?];
+    Ok(*SPACE.get_or_init(|| fresh))
+}
+
+impl Reaches {
+    /// Publishes what peers need to find out about this process.
+    pub fn open(node: &Node) -> Result<Reaches> {
+        let allowed = match settings::CMA.text().as_str() {
+            "auto" => true,
+            "0" => false,
+            other => {
+                let why = format!("\"{other}\" is neither auto nor 0");
+                return Err(Error::invalid(settings::CMA.name, why));
+            }
+        };
+        if allowed {
+            allow_fellows();
+        }
+        let cookie = Box::new(random()?);
+        let here = &node.rank_slot(node.slot()).copying;
+        let [a, b] = own_space()?;
+        here.space[0].store(a, Ordering::Relaxed);
+        here.space[1].store(b, Ordering::Relaxed);
+        let at = if allowed { std::ptr::from_ref(&*cookie).addr() as u64 } else { 0 };
+        here.cookie_at.store(at, Ordering::Relaxed);
+        here.cookie.store(*cookie, Ordering::Relaxed);
+        here.ready.store(1, Ordering::Release);
+        Ok(Reaches { known: Mutex::default(), allowed, _cookie: cookie })
+    }
+
+    /// How `peer` is reached. Found out at the first call: then a system call.
+    pub fn of(&self, node: &Node, peer: Slot) -> Reach {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(reach) = known.get(&peer) {
+            return *reach;
+        }
+        let there = node.rank_slot(peer);
+        if there.copying.ready.load(Ordering::Acquire) == 0 {
+            // Not yet: to be asked again.
+            return Reach::Never;
+        }
+        let reach = self.find(node, peer);
+        known.insert(peer, reach);
+        reach
+    }
+
+    /// Copies from or to `peer` fail after all: no more are tried.
+    pub fn forget(&self, peer: Slot) {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner).insert(peer, Reach::Never);
+    }
+
+    fn find(&self, node: &Node, peer: Slot) -> Reach {
+        let (there, here) = (node.rank_slot(peer), node.rank_slot(node.slot()));
+        let pid = there.pid.load(Ordering::Relaxed);
+        let space = |slot: &crate::shm::segment::RankSlot| {
+            slot.copying.space.each_ref().map(|word| word.load(Ordering::Relaxed))
+        };
+        if pid == here.pid.load(Ordering::Relaxed) && space(there) == space(here) {
+            return Reach::Mapped;
+        }
+        let at = there.copying.cookie_at.load(Ordering::Relaxed);
+        let (Ok(pid), true, true) = (i32::try_from(pid), self.allowed, at != 0) else {
+            return Reach::Never;
+        };
+        let mut cookie = 0u64;
+        let to = (&raw mut cookie).cast();
+        // SAFETY: eight bytes of this function's own.
+        let read = unsafe { by_kernel(pid, to, at, 8, Direction::In) };
+        if read == Ok(8) && cookie == there.copying.cookie.load(Ordering::Relaxed) {
+            Reach::Kernel(pid)
+        } else {
+            Reach::Never
+        }
+    }
+}
+
+/// Where Yama restricts tracing to ancestors, lets the launcher's descendants trace this process.
+fn allow_fellows() {
+    let scope = std::fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").unwrap_or_default();
+    if scope.trim() == "1" && settings::LAUNCH_FD.is_set() {
+        // SAFETY: takes numbers only.
+        unsafe { libc::prctl(libc::PR_SET_PTRACER, libc::getppid(), 0, 0, 0) };
+    }
+}
+
+/// Which way bytes go, as seen from here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Direction {
+    In,
+    Out,
+}
+
+/// One system call: how many bytes it copied, or the error's number.
+///
+/// # Safety
+/// `len` bytes at `here` are writable (`In`) or readable (`Out`).
+unsafe fn by_kernel(
+    pid: i32,
+    here: *mut u8,
+    there: u64,
+    len: usize,
+    way: Direction,
+) -> std::result::Result<usize, i32> {
+    let here = libc::iovec { iov_base: here.cast(), iov_len: len };
+    let there = libc::iovec { iov_base: there as *mut libc::c_void, iov_len: len };
+    // SAFETY: the vectors outlive the call; here the caller's, there the kernel checks.
+    let done = unsafe {
+        match way {
+            Direction::In => libc::process_vm_readv(pid, &here, 1, &there, 1, 0),
+            Direction::Out => libc::process_vm_writev(pid, &here, 1, &there, 1, 0),
+        }
+    };
+    match usize::try_from(done) {
+        Ok(done) => Ok(done),
+        Err(_) => Err(std::io::Error::last_os_error().raw_os_error().unwrap_or(0)),
+    }
+}
+
+/// Copies `len` bytes between `here` and `there`, an address of `peer`'s. Looks whether the peer
+/// lives before each piece.
+///
+/// # Errors
+/// The end of the peer; [`Error::Os`].
+///
+/// # Safety
+/// `len` bytes at `here` are writable (`In`) or readable (`Out`), and so are those at `there` in
+/// the peer's address space as long as it lives; nobody else accesses them meanwhile.
+pub(super) unsafe fn copy(
+    node: &Node,
+    peer: Slot,
+    reach: Reach,
+    here: *mut u8,
+    there: u64,
+    len: usize,
+    way: Direction,
+) -> Result<()> {
+    const DURING: &str = "the copy of a large message";
+    let mut done = 0;
+    while done < len {
+        if node.is_dead(peer) {
+            return Err(node.died(peer, DURING));
+        }
+        let piece = (len - done).min(CHUNK);
+        // SAFETY: the caller's, in all three cases; `done + piece <= len`.
+        let copied = unsafe {
+            let (here, there) = (here.add(done), there + done as u64);
+            match reach {
+                Reach::Mapped => {
+                    let there = there as *mut u8;
+                    match way {
+                        Direction::In => opaque_copy(here, there, piece),
+                        Direction::Out => opaque_copy(there, here, piece),
+                    }
+                    Ok(piece)
+                }
+                Reach::Kernel(pid) => by_kernel(pid, here, there, piece, way),
+                Reach::Never => Err(libc::EPERM),
+            }
+        };
+        match copied {
+            Ok(0) => return Err(Error::os(DURING, std::io::Error::from_raw_os_error(libc::EIO))),
+            Ok(copied) => done += copied,
+            Err(libc::EINTR) => {}
+            Err(number) => {
+                // Its memory goes before it is known to be dead.
+                for _ in 0..100 {
+                    if node.probe(peer) {
+                        return Err(node.died(peer, DURING));
+                    }
+                    std::thread::sleep(std::time::Duration::from_millis(1));
+                }
+                return Err(Error::Os {
+                    call: DURING,
+                    source: std::io::Error::from_raw_os_error(number),
+                    hint: "HITHER_CMA=0 copies without the system calls",
+                });
+            }
+        }
+    }
+    // What was read from memory that went meanwhile is not what was sent.
+    if way == Direction::In && reach != Reach::Mapped && node.is_dead(peer) {
+        return Err(node.died(peer, DURING));
+    }
+    Ok(())
+}
+
+/// Whether `len` bytes at `address` lie in the node's memory, which everybody has mapped at the
+/// same address.
+pub(super) fn is_shared(node: &Node, address: u64, len: u64) -> bool {
+    let base = node.mapping().base().addr().get() as u64;
+    let end = address.checked_add(len);
+    address >= base && end.is_some_and(|end| end <= base + node.mapping().length())
+}

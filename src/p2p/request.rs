@@ -1,0 +1,205 @@
+//! Sends and receives that go on after the call that began them, with what they own.
+
+use super::endpoint::Endpoint;
+use super::matching::{Key, Pattern};
+use super::record::{Arrived, Place, Record};
+use super::send::{Letter, Mode};
+use crate::base::sync::UnsafeCell;
+use crate::base::{Deadline, Error, Result, Slot};
+use std::sync::Arc;
+
+/// A record, and the buffer that it is about: nobody else has a reference to either until it is
+/// done.
+pub(crate) struct Owned<B> {
+    record: Record,
+    buffer: UnsafeCell<Option<B>>,
+}
+
+// SAFETY: the buffer is touched by the one that takes it out, once, after the record was done.
+unsafe impl<B: Send> Sync for Owned<B> {}
+
+impl<B: Send + 'static> Owned<B> {
+    /// A record whose place lies in `buffer`'s memory, which moving `buffer` does not move.
+    pub fn new(record: Record, buffer: B) -> Arc<Owned<B>> {
+        Arc::new(Owned { record, buffer: UnsafeCell::new(Some(buffer)) })
+    }
+}
+
+/// What goes on.
+#[derive(Clone, Copy, Debug)]
+enum What {
+    Send(Slot),
+    Receive(Pattern, Option<Key>),
+}
+
+/// A send or receive that goes on. Dropping it lets it go on: what it owns stays with the engine.
+pub(crate) struct Going<B> {
+    endpoint: Arc<Endpoint>,
+    owned: Arc<Owned<B>>,
+    what: What,
+}
+
+impl<B: Send + 'static> Going<B> {
+    /// Begins a send.
+    pub fn send(
+        endpoint: &Arc<Endpoint>,
+        letter: &Letter,
+        owned: Arc<Owned<B>>,
+        mode: Mode,
+    ) -> Result<Going<B>> {
+        endpoint.begin_send(letter, &owned.record, owned.clone(), mode, false)?;
+        Ok(Going { endpoint: endpoint.clone(), owned, what: What::Send(letter.to) })
+    }
+
+    /// Begins a receive.
+    pub fn receive(endpoint: &Arc<Endpoint>, pattern: &Pattern, owned: Arc<Owned<B>>) -> Going<B> {
+        let key = endpoint.begin_receive(pattern, &owned.record, owned.clone());
+        Going { endpoint: endpoint.clone(), owned, what: What::Receive(*pattern, key) }
+    }
+
+    /// Whether it is over. One load.
+    pub fn is_over(&self) -> bool {
+        self.owned.record.is_done()
+    }
+
+    /// Makes progress; whether it is over.
+    pub fn test(&self) -> Result<bool> {
+        if !self.is_over() {
+            self.endpoint.progress()?;
+            let peer = match self.what {
+                What::Send(to) => Some(to),
+                What::Receive(pattern, _) => pattern.source,
+            };
+            if !self.is_over() && peer.is_some_and(|peer| self.endpoint.node.is_dead(peer)) {
+                self.mourn()?;
+            }
+        }
+        Ok(self.is_over())
+    }
+
+    /// If whoever has to do its part is known to be gone, ends it.
+    pub fn mourn(&self) -> Result<()> {
+        let peer = match self.what {
+            What::Send(to) => Some(to),
+            What::Receive(pattern, _) => pattern.source,
+        };
+        match peer.filter(|_| !self.is_over()) {
+            Some(peer) => self.endpoint.mourn(peer).map(drop),
+            None => Ok(()),
+        }
+    }
+
+    /// Waits for its end.
+    pub fn wait(
+        &self,
+        deadline: Deadline,
+        during: &'static str,
+        check: impl FnMut() -> Result<()>,
+    ) -> Result<()> {
+        let record = &self.owned.record;
+        match self.what {
+            What::Send(to) => self.endpoint.await_sent(record, to, deadline),
+            What::Receive(pattern, _) => {
+                self.endpoint.await_received(&pattern, record, deadline, during, check)
+            }
+        }
+    }
+
+    /// Takes outcome and buffer, once, when it is over.
+    pub fn finish(&self) -> (Result<Arrived>, Option<B>) {
+        match self.owned.record.take() {
+            Some(outcome) => {
+                // SAFETY: the record is done, and its outcome is had once.
+                (outcome, self.owned.buffer.with_mut(|buffer| unsafe { (*buffer).take() }))
+            }
+            None => {
+                let why = "it is not over, or its result was taken".into();
+                (Err(Error::Misuse { what: "a request", why }), None)
+            }
+        }
+    }
+
+    /// Cancels a receive: its buffer, if no message had come.
+    pub fn cancel(&self) -> Option<B> {
+        let What::Receive(_, key) = self.what else { return None };
+        if !self.endpoint.cancel(&self.owned.record, key) {
+            return None;
+        }
+        self.finish().1
+    }
+}
+
+/// A send or receive whose memory is borrowed: it must be waited for, or given up, before the
+/// borrow ends.
+pub(crate) struct Borrowed {
+    record: Arc<Record>,
+    what: What,
+}
+
+impl Borrowed {
+    /// Begins a send.
+    ///
+    /// # Safety
+    /// [`Borrowed::end`] is called while the place is still good.
+    pub unsafe fn send(
+        endpoint: &Endpoint,
+        letter: &Letter,
+        place: Place,
+        mode: Mode,
+    ) -> Result<Borrowed> {
+        let record = Arc::new(Record::new(place, letter.element, 1));
+        endpoint.begin_send(letter, &record, record.clone(), mode, true)?;
+        Ok(Borrowed { record, what: What::Send(letter.to) })
+    }
+
+    /// Begins a receive.
+    ///
+    /// # Safety
+    /// As for [`Borrowed::send`].
+    pub unsafe fn receive(endpoint: &Endpoint, pattern: &Pattern, record: Record) -> Borrowed {
+        let record = Arc::new(record);
+        let key = endpoint.begin_receive(pattern, &record, record.clone());
+        Borrowed { record, what: What::Receive(*pattern, key) }
+    }
+
+    /// Whether it is over.
+    pub fn is_over(&self) -> bool {
+        self.record.is_done()
+    }
+
+    /// Waits for the end until the deadline, then gives it up: its memory is nobody's any more
+    /// when this returns.
+    pub fn end(
+        &self,
+        endpoint: &Endpoint,
+        deadline: Deadline,
+        during: &'static str,
+        check: impl FnMut() -> Result<()>,
+    ) -> Result<Arrived> {
+        let (waited, given_up) = match self.what {
+            What::Send(to) => {
+                let waited = endpoint.await_sent(&self.record, to, deadline);
+                let given_up = waited.is_err() && endpoint.give_up_send(&self.record, to);
+                (waited, given_up)
+            }
+            What::Receive(pattern, key) => {
+                let record = &self.record;
+                let waited = endpoint.await_received(&pattern, record, deadline, during, check);
+                let given_up = waited.is_err() && endpoint.give_up_receive(record, key);
+                (waited, given_up)
+            }
+        };
+        match waited {
+            Err(error) if given_up => Err(error),
+            _ => self.record.take().unwrap_or_else(|| Ok(Arrived::default())),
+        }
+    }
+
+    /// Gives it up at once.
+    pub fn give_up(&self, endpoint: &Endpoint) {
+        match self.what {
+            What::Send(to) => endpoint.give_up_send(&self.record, to),
+            What::Receive(_, key) => endpoint.give_up_receive(&self.record, key),
+        };
+    }
+}

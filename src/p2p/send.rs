@@ -1,0 +1,390 @@
+//! Sending: how a message of a size travels, and waiting for it.
+//!
+//! | | |
+//! |---|---|
+//! | small | its data travel with it; over when there is room on the connection |
+//! | small, synchronous | the same; over when the receiver says so |
+//! | large, its receive was advertised | copied to where it is wanted; over then |
+//! | large, or the receiver has too much that nobody asked for | announced; over when the receiver has copied |
+
+use super::counters::count;
+use super::endpoint::Endpoint;
+use super::engine::Sending;
+use super::messenger::Messenger;
+use super::outgoing::{Waiting, pack, with_data};
+use super::record::{Arrived, Place, Record, RecordRef};
+use super::wire::{self, Rts, Words};
+use crate::base::sync::Ordering;
+use crate::base::{Deadline, Error, Rank, Result, Slot};
+use crate::link::core::Wire;
+use crate::shm::ring::{Headed, Label};
+use std::any::Any;
+use std::sync::Arc;
+
+/// What a message is sent as.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Letter {
+    /// To whom.
+    pub to: Slot,
+    /// The team's context.
+    pub context: u32,
+    /// This process's rank in the team.
+    pub rank: u32,
+    /// The message's tag.
+    pub tag: u32,
+    /// Code of its elements.
+    pub element: u8,
+}
+
+impl Letter {
+    #[inline(always)]
+    pub(super) fn label(&self, kind: u8) -> Result<Label> {
+        wire::label(kind, self.context, self.element)
+    }
+
+    #[inline(always)]
+    fn head(&self) -> u64 {
+        wire::head(self.rank, self.tag)
+    }
+
+    pub(super) fn fulfilled(&self, len: usize, word: u32) -> Words {
+        Words::new([self.head(), len as u64, word.into()])
+    }
+}
+
+/// Whether a send is over only when its receive has begun.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mode {
+    Standard,
+    Synchronous,
+}
+
+const DURING: &str = "send";
+
+impl Endpoint {
+    /// Whether a message's data may travel with it.
+    #[inline(always)]
+    fn is_small(&self, to: Slot, len: usize) -> bool {
+        len <= self.messenger.limits.eager
+            && self.node.rank_slot(to).pressure.load(Ordering::Relaxed) == 0
+    }
+
+    /// Sends bytes that lie together. See [`Team::send`](crate::coll::Team::send).
+    ///
+    /// Cost of a small one on a hot connection: that of [`crate::link::Link::try_send`] with eight
+    /// bytes more, up to 40 bytes in one cache line; two loads that find that nothing else waits
+    /// to be sent. Nothing is allocated.
+    #[inline]
+    pub fn send(
+        &self,
+        letter: &Letter,
+        data: &[u8],
+        mode: Mode,
+        deadline: impl FnOnce() -> Deadline,
+    ) -> Result<()> {
+        if mode == Mode::Standard && self.is_small(letter.to, data.len()) {
+            let (head, label) = (letter.head(), letter.label(wire::EAGER)?);
+            let payload = Headed(head, data);
+            if self.messenger.outgoing.try_send(
+                &self.messenger,
+                self.wire(),
+                letter.to,
+                label,
+                payload,
+                head,
+            )? {
+                return Ok(());
+            }
+        }
+        // SAFETY: `data` is borrowed until the record is done or given up; it is only read.
+        let place = unsafe { Place::flat(data.as_ptr().cast_mut(), data.len()) };
+        self.send_place(letter, place, mode, deadline())
+    }
+
+    /// Sends what lies in a place.
+    pub fn send_place(
+        &self,
+        letter: &Letter,
+        place: Place,
+        mode: Mode,
+        deadline: Deadline,
+    ) -> Result<()> {
+        let record = Record::new(place, letter.element, 1);
+        // SAFETY: the record outlives the guard below, which gives it up if it is not done by then;
+        // before that nobody keeps the handle.
+        let handle = unsafe { RecordRef::new(&record) };
+        let len = record.place.len();
+        if mode == Mode::Standard && self.is_small(letter.to, len) {
+            let (head, label) = (letter.head(), letter.label(wire::EAGER)?);
+            let outgoing = &self.messenger.outgoing;
+            return with_data(&handle, |data| {
+                let attempt = || {
+                    outgoing.try_send(
+                        &self.messenger,
+                        self.wire(),
+                        letter.to,
+                        label,
+                        Headed(head, data),
+                        head,
+                    )
+                };
+                self.wait_for_room(letter.to, deadline, attempt)
+            });
+        }
+        let guard = GivenUp { endpoint: self, record: &record, to: letter.to };
+        let begun = self.begin(letter, handle, mode, true)?;
+        if let Begun::Over = begun {
+            return Ok(());
+        }
+        let sent = match begun {
+            Begun::Words { label, words } => self.wait_for_room(letter.to, deadline, || {
+                let outgoing = &self.messenger.outgoing;
+                outgoing.try_send(
+                    &self.messenger,
+                    self.wire(),
+                    letter.to,
+                    label,
+                    words.bytes(),
+                    words.first(),
+                )
+            }),
+            Begun::Data { label, head, number } => {
+                let data = pack(&handle, &number.to_ne_bytes());
+                self.wait_for_room(letter.to, deadline, || {
+                    let payload = Headed(head, &data);
+                    self.messenger.outgoing.try_send(
+                        &self.messenger,
+                        self.wire(),
+                        letter.to,
+                        label,
+                        payload,
+                        head,
+                    )
+                })
+            }
+            Begun::Over => Ok(()),
+        };
+        let waited = sent.and_then(|()| self.await_sent(&record, letter.to, deadline));
+        if let Err(error) = waited
+            && self.give_up_send(&record, letter.to)
+        {
+            std::mem::forget(guard);
+            return Err(error);
+        }
+        std::mem::forget(guard);
+        record.take().map_or(Ok(()), |outcome| outcome.map(drop))
+    }
+
+    fn wait_for_room(
+        &self,
+        to: Slot,
+        deadline: Deadline,
+        attempt: impl FnMut() -> Result<bool>,
+    ) -> Result<()> {
+        let wire = self.wire();
+        let progress = || self.messenger.progress(wire).map(drop);
+        wire.wait_for_room(to, deadline, DURING, attempt, progress)
+    }
+
+    /// Waits for the end of a send.
+    pub(super) fn await_sent(&self, record: &Record, to: Slot, deadline: Deadline) -> Result<()> {
+        let wire = self.wire();
+        let check = || self.messenger.mourn(wire, to);
+        let waited = self.messenger.wait_until(wire, deadline, DURING, || record.is_done(), check);
+        waited.map_err(|error| missing(error, Some(to)))
+    }
+
+    /// Takes the first step of a message that does not simply go: what is to be sent now.
+    /// `borrowed`: its memory is the caller's, who may want it back before the end.
+    fn begin(
+        &self,
+        letter: &Letter,
+        handle: RecordRef,
+        mode: Mode,
+        borrowed: bool,
+    ) -> Result<Begun> {
+        let (messenger, wire) = (&*self.messenger, self.wire());
+        let (to, head) = (letter.to, letter.head());
+        let len = handle.get().place.len();
+        if self.node.is_dead(to) {
+            return Err(self.node.died(to, DURING));
+        }
+        let mut sending =
+            Sending { record: handle, to, claim: None, granted: 0, pushed: 0, busy: 0 };
+        if self.is_small(to, len) && mode == Mode::Synchronous {
+            let number = messenger.engine().sendings.insert(sending);
+            return Ok(Begun::Data { label: letter.label(wire::EAGER_SYNC)?, head, number });
+        }
+        let address = handle.get().place.address();
+        if let Some(at) = address {
+            messenger.progress(wire)?;
+            // SAFETY: the record's memory, which is not changed before the record is done.
+            let data = unsafe { std::slice::from_raw_parts(at, len) };
+            if messenger.try_fulfil(wire, letter, data)? {
+                handle.finish(Ok(Arrived::default()));
+                return Ok(Begun::Over);
+            }
+        }
+        sending.claim = address.filter(|_| borrowed).and_then(|_| messenger.claims.take(wire.node));
+        let rts = messenger.rts(sending, borrowed);
+        Ok(Begun::Words { label: letter.label(wire::RTS)?, words: rts.words(head) })
+    }
+
+    /// Begins a send that goes on after the call. `owner` keeps the record; its memory too unless
+    /// that is `borrowed`.
+    ///
+    /// # Errors
+    /// The end of the peer, and damage. Then the record is not the engine's.
+    pub(super) fn begin_send(
+        &self,
+        letter: &Letter,
+        record: &Record,
+        owner: Arc<dyn Any + Send + Sync>,
+        mode: Mode,
+        borrowed: bool,
+    ) -> Result<()> {
+        let (messenger, wire) = (&*self.messenger, self.wire());
+        let to = letter.to;
+        // SAFETY: `owner` keeps it where it is.
+        let handle = unsafe { RecordRef::new(record) };
+        if mode == Mode::Standard && self.is_small(to, record.place.len()) {
+            let (head, label) = (letter.head(), letter.label(wire::EAGER)?);
+            let sent = with_data(&handle, |data| {
+                messenger.outgoing.try_send(messenger, wire, to, label, Headed(head, data), head)
+            })?;
+            if sent {
+                handle.finish(Ok(Arrived::default()));
+                return Ok(());
+            }
+            // SAFETY: nobody has it yet.
+            unsafe { record.keep(owner) };
+            messenger.outgoing.queue(to, Waiting::Data { label, head, record: handle });
+            return messenger.progress(wire).map(drop);
+        }
+        // SAFETY: as above.
+        unsafe { record.keep(owner) };
+        let waiting = match self.begin(letter, handle, mode, borrowed) {
+            Err(error) => {
+                handle.finish(Ok(Arrived::default()));
+                return Err(error);
+            }
+            Ok(Begun::Over) => return Ok(()),
+            Ok(Begun::Words { label, words }) => Waiting::Words { label, words, logged: true },
+            Ok(Begun::Data { label, head, number }) => {
+                Waiting::Synchronous { label, head, number, record: handle }
+            }
+        };
+        messenger.outgoing.queue(to, waiting);
+        // Sends it, if there is room.
+        messenger.outgoing.flush(messenger, wire);
+        Ok(())
+    }
+
+    /// Takes a send back, whose outcome nobody waits for any longer: true if it was not over, and
+    /// its memory is the caller's again.
+    pub(super) fn give_up_send(&self, record: &Record, to: Slot) -> bool {
+        let (messenger, wire) = (&*self.messenger, self.wire());
+        loop {
+            if record.is_done() {
+                return false;
+            }
+            let unsent = messenger.outgoing.recall(to, |waiting| match waiting {
+                Waiting::Data { record: it, .. } | Waiting::Synchronous { record: it, .. } => {
+                    it.is(record)
+                }
+                Waiting::Words { .. } => false,
+            });
+            let mut engine = messenger.engine();
+            let Some(number) = engine.sending_of(record) else {
+                drop(engine);
+                if unsent || !record.is_kept() {
+                    return record.abandon();
+                }
+                // Just being ended by another thread.
+                crate::base::sync::yield_now();
+                continue;
+            };
+            let sending = engine.sendings.get_mut(number);
+            let free = sending.is_some_and(|sending| {
+                sending.busy == 0
+                    && sending.claim.is_none_or(|claim| messenger.claims.withdraw(wire.node, claim))
+            });
+            if free {
+                engine.sendings.remove(number);
+                drop(engine);
+                return record.abandon();
+            }
+            drop(engine);
+            // The receiver copies from it: that ends, or the receiver does.
+            let _ = messenger.progress(wire);
+            let _ = messenger.mourn(wire, to);
+        }
+    }
+}
+
+impl Messenger {
+    /// Keeps a send and makes its announcement.
+    fn rts(&self, sending: Sending, borrowed: bool) -> Rts {
+        count(&self.counting.announced);
+        let (place, claim) = (&sending.record.get().place, sending.claim);
+        let readable = place.address().is_some() && (claim.is_some() || !borrowed);
+        let address = place.address().map_or(0, |at| at.addr() as u64);
+        let length = place.len() as u64;
+        let number = self.engine().sendings.insert(sending);
+        Rts { length, address, number, claim, readable }
+    }
+
+    /// Announces a message whose data were to travel with it. Its memory may be borrowed.
+    pub(super) fn announce(
+        &self,
+        wire: Wire<'_>,
+        to: Slot,
+        record: RecordRef,
+        label: Label,
+        head: u64,
+    ) -> Result<Waiting> {
+        let flat = record.get().place.address().is_some();
+        let claim = if flat { self.claims.take(wire.node) } else { None };
+        let rts = self.rts(Sending { record, to, claim, granted: 0, pushed: 0, busy: 0 }, true);
+        let label = Label::new(wire::RTS, label.imm())?;
+        Ok(Waiting::Words { label, words: rts.words(head), logged: true })
+    }
+}
+
+/// What is to be sent of a message that has begun.
+enum Begun {
+    Words {
+        label: Label,
+        words: Words,
+    },
+    Data {
+        label: Label,
+        head: u64,
+        number: u64,
+    },
+    /// Nothing: it is over.
+    Over,
+}
+
+/// Gives a record on the stack up if a panic takes it away.
+struct GivenUp<'a> {
+    endpoint: &'a Endpoint,
+    record: &'a Record,
+    to: Slot,
+}
+
+impl Drop for GivenUp<'_> {
+    fn drop(&mut self) {
+        self.endpoint.give_up_send(self.record, self.to);
+    }
+}
+
+/// Names who is waited for.
+pub(super) fn missing(error: Error, slot: Option<Slot>) -> Error {
+    match (error, slot) {
+        (Error::TimedOut { during, waited, .. }, Some(slot)) => {
+            Error::TimedOut { during, waited, missing: vec![Rank(slot.0.into())] }
+        }
+        (other, _) => other,
+    }
+}

@@ -1,0 +1,318 @@
+//! Large messages piece by piece, where neither side can copy from or to the other's memory, or
+//! the data do not lie together: through buffers of the receiver's in the node's memory.
+//!
+//! ```text
+//!  receiver                                        sender
+//!    CTS(buffer a), CTS(buffer b) ... ------------->  fills a         DATA(a, 0)
+//!    empties a <------------------------------------  fills b         DATA(b, 64K)
+//!    CTS(buffer a) -------------------------------->  ...
+//! ```
+//! Both sides take part in their calls. The sender fills pieces in the order in which they are
+//! asked for; its record is done when the last one is filled. All streams of a receiver share its
+//! buffers: one that finds none waits for another's end.
+
+use super::counters::count;
+use super::engine::Stream;
+use super::messenger::Messenger;
+use super::record::Arrived;
+use super::transfer::{Due, taken_back};
+use super::wire::{self, Words};
+use crate::base::{Offset, Result, Slot};
+use crate::link::core::Wire;
+use crate::shm::copy::{copy_in, copy_out};
+use crate::shm::node::Node;
+use crate::shm::region::locate;
+use crate::shm::ring::Label;
+use std::collections::VecDeque;
+use std::ptr::NonNull;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Bytes of a buffer.
+const BUFFER: usize = 64 << 10;
+/// Buffers of a process, once it needs any.
+const BUFFERS: usize = 16;
+/// Buffers that one stream has at most.
+const ABREAST: usize = 4;
+
+/// A process's buffers.
+#[derive(Debug, Default)]
+pub(super) struct Buffers {
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    open: bool,
+    free: Vec<u64>,
+    /// Streams that have none.
+    waiting: VecDeque<u64>,
+}
+
+impl Buffers {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Up to `most` buffers; if there is none, `stream` is noted as waiting for one.
+    fn take(&self, node: &Node, stream: u64, most: usize) -> Result<Vec<u64>> {
+        let mut state = self.lock();
+        if !state.open {
+            // For ever: a peer may still be filling one when this process has died.
+            let at = node.alloc_for_job((BUFFER * BUFFERS) as u64)?;
+            node.reserve(at, (BUFFER * BUFFERS) as u64, "buffers for large messages")?;
+            state.free.extend((0..BUFFERS).map(|i| at.0 + (i * BUFFER) as u64));
+            state.open = true;
+        }
+        let left = state.free.len() - state.free.len().min(most);
+        let taken = state.free.split_off(left);
+        if taken.is_empty() {
+            state.waiting.push_back(stream);
+        }
+        Ok(taken)
+    }
+
+    /// Gives one back; the stream that gets it instead, if one waits.
+    fn give(&self, buffer: u64) -> Option<u64> {
+        let mut state = self.lock();
+        let next = state.waiting.pop_front();
+        if next.is_none() {
+            state.free.push(buffer);
+        }
+        next
+    }
+}
+
+/// A buffer that a peer named, if it can be one.
+fn buffer_at(node: &Node, buffer: u64, len: usize) -> Option<NonNull<u8>> {
+    let (commons, length) = node.areas().commons();
+    let within = buffer.checked_sub(commons.0)?;
+    let fits = len <= BUFFER && within.checked_add(len as u64)? <= length;
+    locate(node.mapping(), Offset(buffer), len as u64, 1).ok().filter(|_| fits)
+}
+
+impl Messenger {
+    /// Begins a stream: asks the sender for its data.
+    pub(super) fn ask(&self, wire: Wire<'_>, stream: Stream) {
+        count(&self.counting.streamed);
+        let (from, total) = (stream.from, stream.arrived.bytes);
+        let number = self.engine().streams.insert(stream);
+        let wanted = total.div_ceil(BUFFER).clamp(1, ABREAST);
+        match self.buffers.take(wire.node, number, wanted) {
+            Ok(buffers) => buffers.into_iter().for_each(|b| self.grant(wire, number, b)),
+            Err(error) => {
+                let taken = self.engine().streams.remove(number);
+                if let Some(Stream { number, record: Some(record), .. }) = taken {
+                    self.tell_finished(wire, from, number, 1);
+                    record.finish(Err(error));
+                }
+            }
+        }
+    }
+
+    /// Gives a buffer to the sender of a stream; if it needs none any more, to another.
+    fn grant(&self, wire: Wire<'_>, mut number: u64, buffer: u64) {
+        loop {
+            let mut engine = self.engine();
+            if let Some(stream) = engine.streams.get_mut(number)
+                && (stream.granted < stream.arrived.bytes || stream.arrived.bytes == 0)
+            {
+                stream.granted += BUFFER.min(stream.arrived.bytes - stream.granted);
+                stream.buffers.push(buffer);
+                let (to, theirs) = (stream.from, stream.number);
+                drop(engine);
+                if let Ok(label) = Label::new(wire::CTS, 0) {
+                    let words = Words::new([theirs, number, buffer, BUFFER as u64]);
+                    self.outgoing.note(wire, to, label, words);
+                }
+                return;
+            }
+            drop(engine);
+            match self.buffers.give(buffer) {
+                Some(next) => number = next,
+                None => return,
+            }
+        }
+    }
+
+    /// Sender: a buffer was given.
+    pub(super) fn asked_for(
+        &self,
+        wire: Wire<'_>,
+        from: Slot,
+        number: u64,
+        stream: u64,
+        buffer: u64,
+        size: u64,
+    ) {
+        if buffer_at(wire.node, buffer, size.min(u64::from(u32::MAX)) as usize).is_none() {
+            return self.damage(from, "the place of a buffer");
+        }
+        self.defer(Due::Push { number, to: from, stream, buffer, size: size as usize });
+    }
+
+    /// Sender: fills a buffer.
+    pub(super) fn push(
+        &self,
+        wire: Wire<'_>,
+        number: u64,
+        to: Slot,
+        stream: u64,
+        buffer: u64,
+        size: usize,
+    ) {
+        let mut engine = self.engine();
+        let sending = engine.sendings.get_mut(number).filter(|sending| sending.to == to);
+        let (Some(sending), Some(at)) = (sending, buffer_at(wire.node, buffer, size)) else {
+            drop(engine);
+            // It was given up.
+            if let Ok(label) = Label::new(wire::ABORT, 0) {
+                self.outgoing.note(wire, to, label, Words::new([stream]));
+            }
+            return;
+        };
+        let record = sending.record;
+        let total = record.get().place.len();
+        let position = sending.granted;
+        let len = size.min(total - position);
+        sending.granted += len;
+        sending.busy += 1;
+        drop(engine);
+        let place = &record.get().place;
+        match place.address() {
+            // SAFETY: inside the record's memory, which is the engine's while `busy`; the buffer
+            // is this sender's until DATA.
+            Some(from) => unsafe { copy_in(at.as_ptr(), from.add(position), len) },
+            // SAFETY: as above.
+            None => unsafe { place.read(position, at.as_ptr(), len) },
+        }
+        if let Ok(label) = Label::new(wire::DATA, 0) {
+            let words = Words::new([stream, buffer, position as u64, len as u64]);
+            self.outgoing.note(wire, to, label, words);
+        }
+        let mut engine = self.engine();
+        let Some(sending) = engine.sendings.get_mut(number) else { return };
+        sending.busy -= 1;
+        sending.pushed += len;
+        if sending.pushed == total
+            && sending.busy == 0
+            && let Some(sending) = engine.sendings.remove(number)
+        {
+            drop(engine);
+            sending.claim.into_iter().for_each(|claim| self.claims.release(wire.node, claim));
+            sending.record.finish(Ok(Arrived::default()));
+        }
+    }
+
+    /// Receiver: a buffer was filled.
+    pub(super) fn piece_came(&self, from: Slot, stream: u64, buffer: u64, position: u64, len: u64) {
+        let sound = len <= BUFFER as u64 && position <= isize::MAX as u64;
+        let mut engine = self.engine();
+        let known = engine.streams.get_mut(stream).filter(|stream| {
+            stream.from == from
+                && stream.buffers.contains(&buffer)
+                && position.saturating_add(len) <= stream.arrived.bytes as u64
+        });
+        if known.is_none() || !sound {
+            drop(engine);
+            return self.damage(from, "a piece of a message");
+        }
+        drop(engine);
+        let (position, len) = (position as usize, len as usize);
+        self.defer(Due::Empty { stream, buffer, position, len });
+    }
+
+    /// Receiver: empties a buffer.
+    pub(super) fn empty(
+        &self,
+        wire: Wire<'_>,
+        number: u64,
+        buffer: u64,
+        position: usize,
+        len: usize,
+    ) {
+        let mut engine = self.engine();
+        // Gone if the sender was buried meanwhile: its buffers went with it.
+        let Some(stream) = engine.streams.get_mut(number) else { return };
+        let record = stream.record;
+        stream.busy += 1;
+        drop(engine);
+        if let (Some(record), Some(at)) = (record, buffer_at(wire.node, buffer, len)) {
+            let place = &record.get().place;
+            match place.address() {
+                // SAFETY: inside the record's memory (checked when the piece came), the engine's
+                // while `busy`; the sender does not touch the buffer until it is given again.
+                Some(to) => unsafe { copy_out(to.add(position), at.as_ptr(), len) },
+                None => {
+                    let mut pack = vec![0u8; len];
+                    // SAFETY: as above.
+                    unsafe {
+                        copy_out(pack.as_mut_ptr(), at.as_ptr(), len);
+                        place.write(position, &pack);
+                    }
+                }
+            }
+        }
+        let mut engine = self.engine();
+        let Some(stream) = engine.streams.get_mut(number) else { return };
+        stream.busy -= 1;
+        stream.come += len;
+        stream.buffers.retain(|&b| b != buffer);
+        if stream.come == stream.arrived.bytes
+            && let Some(stream) = engine.streams.remove(number)
+        {
+            drop(engine);
+            stream.record.into_iter().for_each(|record| record.finish(Ok(stream.arrived)));
+            if let Some(next) = self.buffers.give(buffer) {
+                self.grant(wire, next, buffer);
+            }
+            return;
+        }
+        drop(engine);
+        self.grant(wire, number, buffer);
+    }
+
+    /// Receiver: the sender has given the message up.
+    pub(super) fn aborted(&self, wire: Wire<'_>, from: Slot, number: u64) {
+        let Some(stream) = self.end_stream(number, |stream| stream.from == from) else { return };
+        stream
+            .record
+            .into_iter()
+            .for_each(|record| record.finish(Err(taken_back(wire.node, from))));
+        self.feed_streams(wire);
+    }
+
+    /// Takes a stream out once nobody copies from its buffers, which are free then.
+    pub(super) fn end_stream(
+        &self,
+        number: u64,
+        which: impl Fn(&Stream) -> bool,
+    ) -> Option<Stream> {
+        loop {
+            let mut engine = self.engine();
+            let stream = engine.streams.get_mut(number).filter(|stream| which(stream))?;
+            if stream.busy == 0 {
+                let stream = engine.streams.remove(number)?;
+                drop(engine);
+                let mut state = self.buffers.lock();
+                state.free.extend_from_slice(&stream.buffers);
+                return Some(stream);
+            }
+            drop(engine);
+            crate::base::sync::yield_now();
+        }
+    }
+
+    /// Gives buffers that are free to streams that wait for one.
+    pub(super) fn feed_streams(&self, wire: Wire<'_>) {
+        loop {
+            let mut state = self.buffers.lock();
+            if state.waiting.is_empty() {
+                return;
+            }
+            let Some(buffer) = state.free.pop() else { return };
+            let Some(next) = state.waiting.pop_front() else { return };
+            drop(state);
+            self.grant(wire, next, buffer);
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! Copies of large messages, made by whoever makes progress: no lock is held meanwhile.
+//!
+//! ```text
+//!  sender                                 receiver
+//!    RTS --------------------------------> match; claim; copy from the sender's memory
+//!    done <------------------------- FIN
+//!
+//!    or, if neither can reach the other's memory (see `stream`):
+//!         <------------- CTS, a buffer each
+//!    fill a buffer; DATA ----------------> empty it; CTS again
+//! ```
+
+use super::claim::claim;
+use super::counters::count;
+use super::engine::Stream;
+use super::messenger::Messenger;
+use super::reach::{self, Direction, Reach};
+use super::record::{Arrived, RecordRef};
+use super::wire::Rts;
+use crate::base::sync::Ordering;
+use crate::base::{Error, Rank, Result, Slot};
+use crate::link::core::Wire;
+use crate::shm::node::Node;
+
+/// Bytes that are put together at a time for data that do not lie together.
+const PACK: usize = 64 << 10;
+
+/// A copy that is due.
+#[derive(Debug)]
+pub(super) enum Due {
+    /// Of an announced message, which a receive has met.
+    Pull { record: RecordRef, from: Slot, arrived: Arrived, rts: Rts },
+    /// Into a buffer that the receiver gives.
+    Push { number: u64, to: Slot, stream: u64, buffer: u64, size: usize },
+    /// Out of a buffer that the sender has filled.
+    Empty { stream: u64, buffer: u64, position: usize, len: usize },
+}
+
+/// What one side gets whose peer gave the message up. If somebody has died, most likely because of
+/// that: then the error names the dead.
+pub(super) fn given_up(node: &Node, peer: Slot, during: &'static str) -> Error {
+    if node.header().deaths.load(Ordering::Relaxed) > 0
+        && let Some(dead) = (0..node.size() as u16).map(Slot).find(|slot| node.has_died(*slot))
+    {
+        return node.died(dead, during);
+    }
+    Error::PeerFailed { rank: Rank(peer.0.into()), during }
+}
+
+/// What a receive gets whose message its sender took back.
+pub(super) fn taken_back(node: &Node, from: Slot) -> Error {
+    given_up(node, from, "receiving a message")
+}
+
+impl Messenger {
+    /// Makes a copy.
+    pub(super) fn carry(&self, wire: Wire<'_>, due: Due) {
+        match due {
+            Due::Pull { record, from, arrived, rts } => self.pull(wire, record, from, arrived, rts),
+            Due::Push { number, to, stream, buffer, size } => {
+                self.push(wire, number, to, stream, buffer, size);
+            }
+            Due::Empty { stream, buffer, position, len } => {
+                self.empty(wire, stream, buffer, position, len);
+            }
+        }
+    }
+
+    fn pull(&self, wire: Wire<'_>, record: RecordRef, from: Slot, arrived: Arrived, rts: Rts) {
+        let reach = match rts.readable {
+            true if reach::is_shared(wire.node, rts.address, rts.length) => Reach::Mapped,
+            true => self.reaches.of(wire.node, from),
+            false => Reach::Never,
+        };
+        let stream = |record| {
+            let stream = Stream {
+                record: Some(record),
+                from,
+                number: rts.number,
+                arrived,
+                granted: 0,
+                come: 0,
+                buffers: Vec::new(),
+                busy: 0,
+            };
+            self.ask(wire, stream);
+        };
+        if reach == Reach::Never {
+            return stream(record);
+        }
+        match rts.claim.map(|name| claim(wire.node, from, name)) {
+            None | Some(true) => {}
+            Some(false) => return record.finish(Err(taken_back(wire.node, from))),
+        }
+        match self.copy_in(wire, record, from, reach, &rts) {
+            Ok(()) => {
+                count(&self.counting.pulled);
+                self.tell_finished(wire, from, rts.number, 0);
+                record.finish(Ok(arrived));
+            }
+            // The kernel does not do it after all.
+            Err(Error::Os { .. }) => {
+                self.reaches.forget(from);
+                stream(record);
+            }
+            Err(error) => record.finish(Err(error)),
+        }
+    }
+
+    fn copy_in(
+        &self,
+        wire: Wire<'_>,
+        record: RecordRef,
+        from: Slot,
+        reach: Reach,
+        rts: &Rts,
+    ) -> Result<()> {
+        let (node, len) = (wire.node, rts.length as usize);
+        let place = &record.get().place;
+        if let Some(here) = place.address() {
+            // SAFETY: the record is the engine's, this thread has it alone, and it was checked
+            // that there is room; what the sender announced stays as it is until FIN.
+            return unsafe {
+                reach::copy(node, from, reach, here, rts.address, len, Direction::In)
+            };
+        }
+        let mut pack = vec![0u8; PACK.min(len)];
+        let mut position = 0;
+        while position < len {
+            let piece = (len - position).min(PACK);
+            // SAFETY: as above; the piece fits.
+            unsafe {
+                let there = rts.address + position as u64;
+                let here = pack.as_mut_ptr();
+                reach::copy(node, from, reach, here, there, piece, Direction::In)?;
+                place.write(position, &pack[..piece]);
+            }
+            position += piece;
+        }
+        Ok(())
+    }
+}
