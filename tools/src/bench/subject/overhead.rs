@@ -40,6 +40,8 @@ pub fn overhead(options: &Options) -> Result<Vec<Row>> {
 const PEER: Rank = Rank(1);
 /// Bytes of the largest transfer.
 const MOST: usize = 1 << 22;
+/// Transfers before anything is timed.
+const COLD: usize = 10;
 
 /// Operations of the work that take a nanosecond.
 struct Pace(f64);
@@ -128,6 +130,9 @@ fn measure(
     let team = crew.job()?.team();
     let pace = Pace::measure();
     let mut run = Run::new(Method::PAPER);
+    // A first iteration that meets cold pages would pass for a long transfer, and hide the work
+    // of many others.
+    let mut warm = false;
     loop {
         // Rank 0 has the curve; less than nothing ends it.
         let mut amount = [run.next().unwrap_or(-1.0)];
@@ -136,12 +141,15 @@ fn measure(
             break;
         }
         let mut times = Vec::with_capacity(repeats);
-        for _ in 0..repeats {
+        let cold = if std::mem::replace(&mut warm, true) { 0 } else { COLD };
+        for round in 0..cold + repeats {
             table.meet()?;
             if crew.leads() {
                 let start = Instant::now();
                 transfer.lead(bytes, &mut || pace.work(amount[0]))?;
-                times.push(start.elapsed().as_nanos() as f64);
+                if round >= cold {
+                    times.push(start.elapsed().as_nanos() as f64);
+                }
             } else if crew.rank() == PEER.0 {
                 transfer.follow(bytes)?;
             }
