@@ -12,7 +12,7 @@ use super::queue::Queue;
 use super::select::Selected;
 use super::sign::Sign;
 use super::step::{Course, run_through};
-use crate::base::sync::{AtomicBool, Ordering};
+use crate::base::sync::{AtomicBool, AtomicU32, Ordering};
 use crate::base::{Deadline, Error, Rank, Result, Slot, forked, reentry};
 use crate::p2p::Endpoint;
 use crate::shm::holding::Holding;

@@ -5,7 +5,7 @@
 //! jobs     this program started as ranks         subject/  the library's sides
 //! duel     two sides, interleaved A B A B ...    crew      ranks that measure, and their orders
 //! row, stats, meter, clock, table                block     shared memory for the limits
-//! plot     the sweeps as curves, for --plot
+//! plot     the sweeps as curves, for --plot        overhead  the post-work-wait method
 //! ```
 //! The command starts a job for each benchmark; its ranks, bound to cores, measure both sides
 //! in the same processes, and rank 0 hands the rows back.
@@ -17,6 +17,7 @@ mod duel;
 mod floor;
 mod jobs;
 mod meter;
+mod overhead;
 mod plot;
 mod row;
 mod stats;

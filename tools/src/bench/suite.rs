@@ -5,8 +5,8 @@ use super::duel::{self, Case, Effort};
 use super::jobs::Options;
 use super::row::Row;
 use super::subject::{
-    active, bfs, coll, collectives, idle, limits, link, memory, messages, metadata, oversub, rma,
-    start, talk, window,
+    active, bfs, coll, collectives, idle, limits, link, memory, messages, metadata, overhead,
+    oversub, rma, start, talk, window,
 };
 use hither::{Error, Job, Result};
 
@@ -185,6 +185,11 @@ pub const ALL: &[Bench] = &[
         "computing hidden behind puts (001, table 4.1; 004)",
         Kind::Outside(rma::overlap::overlap),
     ),
+    bench(
+        "overhead",
+        "what a transfer takes of the program's time, and leaves it (002)",
+        Kind::Outside(overhead::overhead),
+    ),
     bench("skew", "puts to a target that is late (004)", Kind::Outside(rma::overlap::skew)),
     bench("origins", "several origins, one target (004)", Kind::Outside(rma::overlap::origins)),
     bench(rma::issue::SINGLE, "", Kind::Inside(rma::issue::single)),
@@ -208,6 +213,7 @@ pub const ALL: &[Bench] = &[
     bench(messages::progress::MIXED, "", Kind::Inside(messages::progress::mixed_part)),
     bench(messages::progress::STENCIL, "", Kind::Inside(messages::progress::stencil_part)),
     bench(metadata::PART, "", Kind::Alone(metadata::part)),
+    bench(overhead::PART, "", Kind::Inside(overhead::part)),
     bench(oversub::PART, "", Kind::Inside(oversub::part)),
     bench(memory::PART, "", Kind::Alone(memory::part)),
     bench(start::PART, "", Kind::Alone(start::part)),

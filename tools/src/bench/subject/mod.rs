@@ -10,6 +10,7 @@ pub mod link;
 pub mod memory;
 pub mod messages;
 pub mod metadata;
+pub mod overhead;
 pub mod oversub;
 pub mod rma;
 pub mod start;
