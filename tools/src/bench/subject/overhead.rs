@@ -7,6 +7,9 @@
 //! ```
 //! Work is a chain of operations, counted: what it takes is told by the same work alone, so that a
 //! core that others use as well makes both slower, not the difference larger.
+//!
+//! Reading the clock counts as transfer and not as overhead. Where the transfer takes no more than
+//! some hundred nanoseconds, availability comes out too high by that; the overhead does not.
 
 use crate::bench::crew::Crew;
 use crate::bench::duel::Effort;
