@@ -140,8 +140,8 @@ mod tests {
             let lanes = Lanes::new(receivers, unit, head);
             prop_assert!(lanes.count >= 1 && lanes.count <= receivers);
             prop_assert!(lanes.count * lanes.stride <= PIECE);
-            prop_assert!(lanes.room >= unit && lanes.room % unit == 0);
-            prop_assert!(lanes.room + head <= lanes.stride && lanes.stride % 64 == 0);
+            prop_assert!(lanes.room >= unit && lanes.room.is_multiple_of(unit));
+            prop_assert!(lanes.room + head <= lanes.stride && lanes.stride.is_multiple_of(64));
             prop_assert!(lanes.turns(receivers) * lanes.count >= receivers);
         }
 
@@ -165,7 +165,7 @@ mod tests {
             for rank in 0..members {
                 let part = share(rank, members, len, unit);
                 prop_assert_eq!(part.start, at);
-                prop_assert!(part.len() % unit == 0);
+                prop_assert!(part.len().is_multiple_of(unit));
                 prop_assert!(part.len() <= (len / unit).div_ceil(members as usize) * unit);
                 at = part.end;
             }
