@@ -16,7 +16,7 @@ use std::fmt;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 
-/// An operation that was begun, and its result `R`. See the [module](self).
+/// An operation that was begun, and its result `R`. The module says what becomes of it when it is dropped.
 ///
 /// It is a future too; whatever runtime polls it. Dropping it does not undo the operation, and
 /// does not wait: of one-sided operations flush and the end of the epoch complete it at the target,
