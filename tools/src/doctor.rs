@@ -94,11 +94,19 @@ fn render(report: &Report) -> String {
         lines.extend(advice.iter().map(|advice| format!("{:<23} -> {advice}", "")));
     }
     lines.push(String::new());
-    lines.push("settings (* = set in the environment)".into());
-    for row in &report.settings {
-        let mark = if row.set { "*" } else { " " };
-        let value = if row.value.is_empty() { "(none)" } else { &row.value };
-        lines.push(format!("{mark} {:<22} {:<12} {}", row.name, value, row.unit));
+    lines.push("settings (* = set in the environment; others two in a line)".into());
+    let (set, others): (Vec<_>, Vec<_>) = report.settings.iter().partition(|row| row.set);
+    let value = |row: &settings::Row| match row.value.as_str() {
+        "" => "(none)".to_string(),
+        value => value.to_string(),
+    };
+    for row in set {
+        lines.push(format!("* {:<27} {:<12} {}", row.name, value(row), row.unit));
+    }
+    for pair in others.chunks(2) {
+        let cells: Vec<String> =
+            pair.iter().map(|row| format!("{:<27} {:<10}", row.name, value(row))).collect();
+        lines.push(format!("  {}", cells.join("  ").trim_end()));
     }
     lines.push(String::new());
     let problems = report.findings.iter().filter(|f| f.state == State::Problem).count();

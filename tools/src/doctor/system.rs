@@ -98,12 +98,12 @@ fn single_copy() -> Finding {
     match child {
         Ok(output) if output.status.success() => Finding::ok(
             topic,
-            "process_vm_readv between processes is permitted (not used by this version)",
+            "process_vm_readv between processes is permitted: large messages are copied once",
         ),
         Ok(output) => {
             let why = String::from_utf8_lossy(&output.stderr);
             let why = why.trim().trim_start_matches("hither: ");
-            let advice = "nothing of this version needs it; kernel.yama.ptrace_scope=0 permits it";
+            let advice = "large messages between private buffers are copied twice; kernel.yama.ptrace_scope=0 helps";
             Finding::note(topic, why, advice)
         }
         Err(error) => {
