@@ -46,8 +46,9 @@ pub use {
         VectorCall, VectorHandler, VectorOutput,
     },
     coll::message::{
-        Any, Cancelled, Exchange, Exchanged, MatchedMessage, Pending, ReceiveBuffer,
-        ReceiveRequest, SendBuffer, SendRequest, Source, Status, Tag, test_any, wait_any,
+        Any, Cancelled, Exchange, Exchanged, MatchedMessage, Pending, Persistent,
+        PersistentReceive, PersistentSend, ReceiveBuffer, ReceiveRequest, SendBuffer, SendRequest,
+        Source, Status, Tag, start_all, test_any, wait_all, wait_any,
     },
     layout::{Datum, Kind, Layout, Located, Numeric, Op, Order, Shape},
     rma::{

@@ -16,11 +16,13 @@
 mod blocking;
 mod matched;
 mod name;
+mod persistent;
 mod request;
 mod scope;
 
 pub use matched::MatchedMessage;
 pub use name::{Any, Source, Status, Tag};
+pub use persistent::{Persistent, PersistentReceive, PersistentSend, start_all, wait_all};
 pub use request::{
     Cancelled, Pending, ReceiveBuffer, ReceiveRequest, SendBuffer, SendRequest, test_any, wait_any,
 };

@@ -207,24 +207,40 @@ impl<B: ReceiveBuffer> ReceiveRequest<B> {
     /// Those of [`Team::recv`]. After [`Error::TimedOut`], and after the death of a member where
     /// any source was asked for, the receive is withdrawn.
     pub fn wait(self) -> Result<(B, Status)> {
+        let (outcome, buffer) = self.end();
+        let status = outcome?;
+        Ok((buffer.ok_or_else(taken)?, status))
+    }
+
+    /// As [`ReceiveRequest::wait`]; the buffer comes back with an error too, unless the message
+    /// still goes on.
+    pub fn end(self) -> (Result<Status>, Option<B>) {
         const WHAT: &str = "ReceiveRequest::wait";
-        reentry::refuse_inside(WHAT)?;
+        if let Err(error) = reentry::refuse_inside(WHAT) {
+            return (Err(error), None);
+        }
         let check = || self.team.check_for(&self.pattern, WHAT);
         if let Err(error) = self.going.wait(self.team.deadline(), WHAT, check) {
-            if self.going.cancel().is_some() {
-                return Err(error);
+            if let Some(buffer) = self.going.cancel() {
+                return (Err(error), Some(buffer));
             }
             // A message came after all; its copy goes on.
             if !self.going.is_over() {
-                return Err(error);
+                return (Err(error), None);
             }
         }
-        self.result()
+        self.parts()
+    }
+
+    fn parts(&self) -> (Result<Status>, Option<B>) {
+        let (outcome, buffer) = self.going.finish();
+        let status = outcome.and_then(|arrived| self.team.status(arrived, size_of::<B::Item>()));
+        (status, buffer)
     }
 
     fn result(&self) -> Result<(B, Status)> {
-        let (outcome, buffer) = self.going.finish();
-        let status = self.team.status(outcome?, size_of::<B::Item>())?;
+        let (status, buffer) = self.parts();
+        let status = status?;
         Ok((buffer.ok_or_else(taken)?, status))
     }
 

@@ -2,7 +2,9 @@
 
 use super::{next, previous};
 use crate::Written;
-use hither::{Any, Cancelled, Job, Rank, Result, Status, test_any, wait_any};
+use hither::{
+    Any, Cancelled, Job, Persistent, Rank, Result, Status, start_all, test_any, wait_all, wait_any,
+};
 use std::time::Duration;
 
 pub const CASES: &[Written] = &[
@@ -18,6 +20,7 @@ pub const CASES: &[Written] = &[
     ("talk_dropped_requests", dropped),
     ("talk_wait_any", waits),
     ("talk_futures", futures),
+    ("talk_persistent", persistent),
     ("talk_beside_the_link", beside),
     ("talk_exchange_ends_all", exchange),
     ("talk_much_that_nobody_asked_for", unexpected),
@@ -249,6 +252,40 @@ fn futures(job: &Job) -> Result<()> {
         };
         assert_eq!((got, status.elements), (vec![5; size], size));
         while send.as_mut().poll(&mut context).is_pending() {}
+        team.barrier()?;
+    }
+    team.barrier()
+}
+
+fn persistent(job: &Job) -> Result<()> {
+    let team = job.team();
+    for size in [2usize, 50_000] {
+        let mut send = team.send_init(next(job), 1, vec![0u32; size]);
+        let mut sync = team.ssend_init(next(job), 2, vec![0u32; size]);
+        let mut first = team.recv_init(previous(job), 1, vec![0u32; size]);
+        let mut second = team.recv_init(Any, 2, vec![0u32; size]);
+        assert!(first.wait()?.is_none() && first.test()?, "it is idle");
+        for round in 0..5 {
+            send.buffer().expect("idle").fill(round);
+            sync.buffer().expect("idle").fill(round + 100);
+            start_all(&mut [&mut second, &mut send, &mut first, &mut sync])?;
+            assert!(send.start().is_err() && second.buffer().is_none(), "it is under way");
+            wait_all(&mut [&mut send, &mut sync])?;
+            let status = first.wait()?.expect("a message");
+            assert_eq!((status.source, status.elements), (previous(job), size));
+            assert_eq!(second.wait()?.map(|status| status.tag), Some(2));
+            assert!(first.buffer().expect("idle").iter().all(|&value| value == round));
+            assert!(second.buffer().expect("idle").iter().all(|&value| value == round + 100));
+        }
+        // Too long a message, and once more: the buffer is not lost.
+        let long = team.isend(next(job), 1, vec![1u32; size + 1])?;
+        first.start()?;
+        assert!(matches!(first.wait(), Err(hither::Error::Truncated { .. })));
+        long.wait()?;
+        send.start()?;
+        first.start()?;
+        assert_eq!(first.wait()?.map(|status| status.elements), Some(size));
+        send.wait()?;
         team.barrier()?;
     }
     team.barrier()
