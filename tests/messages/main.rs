@@ -18,9 +18,10 @@ mod support;
 
 use hither::{Job, Result};
 use script::Round;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use support::options::Options;
 use support::ranks;
+use support::sweep::Sweep;
 
 /// First argument of a process that is a rank.
 const RANK: &str = "--rank-of-messages";
@@ -36,32 +37,17 @@ const SETTINGS: [&[(&str, &str)]; 6] = [
 ];
 
 fn main() {
-    let options = Options::read(&["--rounds", "--seed", "--ranks", "--form", "--way"]);
+    let options = Options::read(Sweep::OPTIONS);
     if options.behind(RANK).is_some() {
         return rank_main(&options);
     }
     println!("the checker refused {} logs spoilt on purpose", selftest::run());
-    let seed = options.number("--seed").unwrap_or_else(|| u64::from(std::process::id()) << 20);
-    let rounds = options.number("--rounds").unwrap_or(40);
-    println!("seed {seed}, {rounds} rounds in each form");
-    let caught = racy(seed);
+    let all = Sweep::read(&options, 40);
+    let caught = racy(all.seed);
     println!("{caught} of 60 rounds with messages that are not kept apart were refused");
-    let mut failed = u32::from(caught == 0);
-    for way in WAYS.into_iter().filter(|way| options.allows("--way", way)) {
-        for form in ["threads", "processes"].into_iter().filter(|f| options.allows("--form", f)) {
-            for ranks in [1, 2, 4, 6].into_iter().filter(|n| options.allows("--ranks", n)) {
-                let began = Instant::now();
-                let ok = sweep(form, way, ranks, seed, rounds);
-                failed += u32::from(!ok);
-                let verdict = if ok { "ok" } else { "FAILED" };
-                println!("test {form} {ranks} {way} ... {verdict} ({:.1?})", began.elapsed());
-            }
-        }
-    }
-    if failed > 0 {
-        println!("{failed} failed; the seed was {seed}");
-        std::process::exit(1);
-    }
+    all.run(&WAYS, &[1, 2, 4, 6], caught == 0, |form, way, ranks| {
+        sweep(form, way, ranks, all.seed, all.rounds)
+    });
 }
 
 /// How many of some rounds are refused in which messages run at the same time and must not.

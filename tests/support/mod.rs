@@ -7,3 +7,4 @@ pub mod options;
 pub mod processes;
 pub mod random;
 pub mod ranks;
+pub mod sweep;
