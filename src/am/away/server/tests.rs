@@ -363,10 +363,38 @@ fn units() -> impl Strategy<Value = Step> {
     )
 }
 
+/// Units that would be run, if it were not for at most one thing. Without them hardly any of what
+/// is made up gets as far as a handler.
+fn nearly() -> impl Strategy<Value = Step> {
+    let wrong = prop::option::of((0usize..8, numbers(300)));
+    let sent = prop_oneof![3 => Just(usize::MAX), 1 => 0usize..200];
+    (0u64..3, 0u64..8, prop::bool::ANY, wrong, sent).prop_map(
+        |(message, grain, system, wrong, sent)| {
+            let space = if system { SYSTEM } else { GUARANTEED };
+            let (mut unit, mut stream) = adds(message, space, grain % 4 * GRAIN);
+            match wrong {
+                Some((0, other)) => unit.handler = other as u32,
+                Some((1, other)) => unit.place.position = other,
+                Some((2, other)) => unit.place.bytes = other,
+                Some((3, other)) => unit.at = other,
+                Some((4, other)) => unit.span = other,
+                Some((5, other)) => unit.input = other,
+                Some((6, other)) => unit.output = other,
+                Some((_, other)) => unit.segments = other as u32,
+                None => {}
+            }
+            stream.extend(grain.to_le_bytes());
+            stream.truncate(sent.max(1));
+            Step::Unit(unit, stream)
+        },
+    )
+}
+
 fn steps() -> impl Strategy<Value = Vec<(u32, Step)>> {
     let step = prop_oneof![
         2 => prop::collection::vec(any::<u8>(), 0..150).prop_map(Step::Noise),
         20 => units(),
+        8 => nearly(),
         8 => (0u64..3, 0u32..3, prop::option::weighted(0.2, numbers(300)), prop::collection::vec(any::<u8>(), 1..300))
             .prop_map(|(message, unit, position, data)| Step::More { message, unit, position, data }),
         6 => (0u64..4, numbers(3000), numbers(3000), any::<bool>())
