@@ -142,7 +142,11 @@ fn calibrate(
 ) -> Result<u64> {
     let mut count = 16;
     loop {
-        let took = batch(crew, sides, side, count, &mut Meter::whole())?.max(1.0);
+        let mut took = batch(crew, sides, side, count, &mut Meter::whole())?.max(1.0);
+        if took >= effort.batch / 3.0 {
+            // What comes first also maps memory and fills caches: only again it tells.
+            took = batch(crew, sides, side, count, &mut Meter::whole())?.max(1.0);
+        }
         if took >= effort.batch / 3.0 || count > 1 << 30 {
             let wanted = count as f64 * effort.batch / took;
             return Ok((wanted as u64).clamp(4, 1 << 30));

@@ -11,7 +11,7 @@ use crate::bench::block::{APART, Area};
 use crate::bench::crew::{Crew, spin_until};
 use crate::bench::duel::{Case, Pair, Side};
 use crate::bench::floor::mutex::RobustMutex;
-use crate::bench::floor::sum::PrivateSum;
+use crate::bench::floor::sum::{PrivateSum, add_racing};
 use crate::bench::meter::Meter;
 use crate::bench::row::{Goal, Point, Unit};
 use hither::rma::LockKind;
@@ -158,6 +158,8 @@ enum Elements {
 
 /// Elements that random updates choose from: 64 MiB, more than the caches hold.
 const FIELD: usize = 8 << 20;
+/// Elements in a cache line.
+const LINE: usize = 8;
 
 /// Accumulates of `values` on rank 0's part.
 struct Sums {
@@ -166,15 +168,20 @@ struct Sums {
     at: usize,
 }
 
+/// The first of `count` elements of this rank.
+fn first(crew: &Crew, count: usize, elements: Elements) -> usize {
+    match elements {
+        Elements::Disjoint => crew.rank() as usize * count,
+        Elements::Overlapping => crew.rank() as usize * count / 2,
+        Elements::Same | Elements::Random => 0,
+    }
+}
+
 impl Sums {
     fn new(crew: &Crew, bytes: usize, elements: Elements) -> Result<Sums> {
         let count = bytes / 8;
         let size = crew.size() as usize;
-        let at = match elements {
-            Elements::Disjoint => crew.rank() as usize * count,
-            Elements::Overlapping => crew.rank() as usize * count / 2,
-            Elements::Same | Elements::Random => 0,
-        };
+        let at = first(crew, count, elements);
         let window = Window::allocate(crew.job()?.team(), count * size)?;
         Ok(Sums { window, values: vec![1.0; count], at })
     }
@@ -200,11 +207,42 @@ impl Task for Loops {
     }
 }
 
+/// The loop of an accumulate over shared memory without a lock or an atomic: updates get lost where
+/// ranks meet, which costs no less. What the memory itself takes for elements that all have.
+struct BareSums {
+    area: Area,
+    at: usize,
+    values: Vec<f64>,
+}
+
+impl BareSums {
+    fn new(crew: &Crew, bytes: usize, elements: Elements) -> Result<BareSums> {
+        let at = first(crew, bytes / 8, elements);
+        let area = crew.block().take(bytes * crew.size() as usize)?;
+        area.collapse();
+        Ok(BareSums { area, at, values: vec![1.0; bytes / 8] })
+    }
+}
+
+impl Task for BareSums {
+    fn run(&mut self, count: u64) -> Result<()> {
+        for _ in 0..count {
+            let to = self.area.bytes(8 * self.at, 8 * self.values.len());
+            // SAFETY: in bounds of the area by `bytes`; the other ranks do the same.
+            unsafe { add_racing(to.cast(), black_box(&self.values)) };
+        }
+        Ok(())
+    }
+}
+
 /// Accumulates of one word.
 struct Word {
     window: Window<u64>,
     elements: Elements,
     state: u32,
+    /// Whether every page was touched: where huge pages are put together, the pages of all
+    /// processes go, so only what is touched after all have set up stays mapped.
+    mapped: bool,
 }
 
 impl Word {
@@ -217,7 +255,7 @@ impl Word {
         } else {
             Window::allocate(team, 1)?
         };
-        Ok(Word { window, elements, state: crew.rank() + 1 })
+        Ok(Word { window, elements, state: crew.rank() + 1, mapped: elements != Elements::Random })
     }
 }
 
@@ -230,6 +268,12 @@ fn random(state: &mut u32) -> usize {
 impl Task for Word {
     fn run(&mut self, count: u64) -> Result<()> {
         let epoch = self.window.lock_all()?;
+        if !self.mapped {
+            for at in (0..FIELD).step_by(LINE) {
+                epoch.accumulate(Rank(0), at, Op::Sum, &[0])?;
+            }
+            self.mapped = true;
+        }
         for _ in 0..count {
             let at = if self.elements == Elements::Random { random(&mut self.state) } else { 0 };
             epoch.accumulate(Rank(0), at, Op::Sum, &[1])?;
@@ -244,6 +288,7 @@ struct BareWord {
     area: Area,
     elements: Elements,
     state: u32,
+    mapped: bool,
 }
 
 impl BareWord {
@@ -252,17 +297,21 @@ impl BareWord {
         let area = crew.block().take(8 * len)?;
         if elements == Elements::Random {
             area.collapse();
-            // Mapped in every process before it is timed.
-            for at in (0..len).step_by(512) {
-                area.word(8 * at).fetch_add(0, Relaxed);
-            }
         }
-        Ok(BareWord { area, elements, state: crew.rank() + 1 })
+        let mapped = elements != Elements::Random;
+        Ok(BareWord { area, elements, state: crew.rank() + 1, mapped })
     }
 }
 
 impl Task for BareWord {
     fn run(&mut self, count: u64) -> Result<()> {
+        if !self.mapped {
+            for at in (0..FIELD).step_by(LINE) {
+                // Of nothing would be turned into a load, which maps a page for reading only.
+                self.area.word(8 * at).fetch_add(1, Relaxed);
+            }
+            self.mapped = true;
+        }
         for _ in 0..count {
             let at = if self.elements == Elements::Random { random(&mut self.state) } else { 0 };
             black_box(self.area.word(8 * at).fetch_add(1, AcqRel));
@@ -313,6 +362,36 @@ pub fn accumulates() -> Vec<Case> {
             cases.push(Case { tail: false, ..case });
         }
     }
+    // What the memory takes for elements of others, whoever locks what.
+    for (name, elements) in
+        [("overlapping by half", Elements::Overlapping), ("the same", Elements::Same)]
+    {
+        for bytes in [32usize << 10, 1 << 20, 4 << 20] {
+            let setup = move |crew: &Crew| {
+                let loops = |all| Together::new(crew, BareSums::new(crew, bytes, elements)?, all);
+                Ok(Pair { subject: Box::new(loops(true)?), floor: Box::new(loops(false)?) })
+            };
+            let what = format!("f64, racing loops of all ranks, {name}; as many each");
+            let case = Case::latency(BENCH, what, bytes, "one rank alone", Goal::None, setup);
+            cases.push(Case { tail: false, ..case });
+        }
+    }
+    // The library's beside those, with the locks and the order that nothing is lost by.
+    for (name, elements) in
+        [("overlapping by half", Elements::Overlapping), ("the same", Elements::Same)]
+    {
+        for bytes in [32usize << 10, 1 << 20, 4 << 20] {
+            let setup = move |crew: &Crew| {
+                let sums = Together::new(crew, Sums::new(crew, bytes, elements)?, true)?;
+                let bare = Together::new(crew, BareSums::new(crew, bytes, elements)?, true)?;
+                Ok(Pair { subject: Box::new(sums), floor: Box::new(bare) })
+            };
+            let what = format!("f64, all origins, {name}");
+            let limit = "racing loops of all";
+            let case = Case::latency(BENCH, what, bytes, limit, Goal::AtMost(1.1), setup);
+            cases.push(Case { tail: false, ..case });
+        }
+    }
     // What the machine gives two ranks that have nothing to do with each other.
     for bytes in [32usize << 10, 1 << 20, 4 << 20] {
         let setup = move |crew: &Crew| {
@@ -323,18 +402,19 @@ pub fn accumulates() -> Vec<Case> {
         let case = Case::latency(BENCH, what, bytes, "one rank alone", Goal::None, setup);
         cases.push(Case { tail: false, ..case });
     }
-    for (name, limit, elements) in [
-        ("the same word", "contended fetch_add", Elements::Same),
-        ("random words of 64 MiB", "random fetch_add", Elements::Random),
+    for (name, limit, elements, all) in [
+        ("all origins, the same word", "contended fetch_add", Elements::Same, true),
+        ("all origins, random words of 64 MiB", "random fetch_add", Elements::Random, true),
+        ("one origin, random words of 64 MiB", "random fetch_add", Elements::Random, false),
     ] {
         let setup = move |crew: &Crew| {
             let (word, bare) = (Word::new(crew, elements)?, BareWord::new(crew, elements)?);
             Ok(Pair {
-                subject: Box::new(Together::new(crew, word, true)?),
-                floor: Box::new(Together::new(crew, bare, true)?),
+                subject: Box::new(Together::new(crew, word, all)?),
+                floor: Box::new(Together::new(crew, bare, all)?),
             })
         };
-        let what = format!("u64, all origins, {name}");
+        let what = format!("u64, {name}");
         let case = Case::latency(BENCH, what, 8, limit, Goal::AtMost(1.3), setup);
         cases.push(Case { tail: false, ..case });
     }
