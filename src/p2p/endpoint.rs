@@ -67,15 +67,14 @@ impl Endpoint {
         check: impl FnMut() -> Result<()>,
     ) -> Result<R> {
         let found = Cell::new(None);
+        // Asked more than once; what `find` has found it may not find again.
         let done = || {
-            let now = find();
+            let now = found.take().or_else(&find);
             let some = now.is_some();
-            if some {
-                found.set(now);
-            }
+            found.set(now);
             some
         };
-        let waited = self.messenger.wait_until(self.wire(), deadline, during, done, check);
+        let waited = self.messenger.wait_until(self.wire(), deadline, during, None, done, check);
         match (waited, found.take()) {
             (_, Some(found)) => Ok(found),
             (Err(error), None) => Err(error),

@@ -12,6 +12,7 @@ use super::wire::elements_agree;
 use crate::base::sync::{AtomicU32, Ordering, UnsafeCell};
 use crate::base::{Error, Rank, Result};
 use crate::layout::{Cursor, Layout};
+use crate::shm::ring::cell::{MORE_BYTES, copy_short};
 use std::any::Any;
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -93,7 +94,12 @@ impl Place {
             let len = bytes.len().min(self.len.saturating_sub(position));
             // SAFETY: the caller's, and the place's.
             unsafe {
-                std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.at.add(position), len);
+                let to = self.at.add(position);
+                if len <= MORE_BYTES {
+                    copy_short(to, bytes.as_ptr(), len);
+                } else {
+                    std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, len);
+                }
             }
             return;
         }
@@ -216,13 +222,16 @@ impl Record {
     /// [`Error::ElementSize`], [`Error::Truncated`].
     #[inline]
     pub fn admit(&self, arrived: Arrived, element: u8) -> Result<()> {
+        if self.fits(arrived, element) { Ok(()) } else { Err(self.refuse(arrived, element)) }
+    }
+
+    /// The same, without the reason.
+    #[inline]
+    pub fn fits(&self, arrived: Arrived, element: u8) -> bool {
         let fits = arrived.bytes <= self.place.len;
         let whole = self.unit.is_power_of_two() && arrived.bytes & (self.unit - 1) == 0
             || arrived.bytes.is_multiple_of(self.unit);
-        if fits && whole && elements_agree(element, self.element) {
-            return Ok(());
-        }
-        Err(self.refuse(arrived, element))
+        fits && whole && elements_agree(element, self.element)
     }
 
     #[cold]
