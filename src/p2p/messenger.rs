@@ -5,13 +5,15 @@
 //!        ^                                |
 //!        +--------------------------------+-- settle: copies, answers, what found no room: no lock
 //! ```
-//! Any call makes progress for all; there is no thread. One thread at a time receives, the others
+//! Any call makes progress for all; there is a thread only while requests are awaited as futures
+//! (see `awaited`). One thread at a time receives, the others
 //! see whether their own record is done. A match takes the engine's lock for as long as it takes,
 //! small data are copied after it is released, and large ones are left to `settle`, in which any
 //! thread takes what is due. Both locks cost the thread that usually takes them no atomic
 //! operation.
 
 use super::advert::Adverts;
+use super::awaited::Awaited;
 use super::claim::Claims;
 use super::counters::Counting;
 use super::engine::{Body, Data, Engine, Posted, Unexpected};
@@ -28,6 +30,7 @@ use crate::link::Message;
 use crate::link::biased::{Biased, Guard};
 use crate::link::core::{Core, Sink, Wire};
 use crate::shm::node::Node;
+use crate::shm::park::Pace;
 use crate::shm::ring::Label;
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
@@ -56,6 +59,7 @@ pub struct Messenger {
     pub(super) counting: Counting,
     pub(super) buffers: Buffers,
     pub(super) adverts: Adverts,
+    pub(super) awaited: Awaited,
 }
 
 impl std::fmt::Debug for Messenger {
@@ -87,6 +91,7 @@ impl Messenger {
             counting: Counting::default(),
             buffers: Buffers::default(),
             adverts: Adverts::default(),
+            awaited: Awaited::default(),
         })
     }
 
@@ -179,6 +184,22 @@ impl Messenger {
         during: &'static str,
         source: Option<Slot>,
         done: impl Fn() -> bool,
+        check: impl FnMut() -> Result<()>,
+    ) -> Result<()> {
+        self.wait_at(None, wire, deadline, during, source, done, check)
+    }
+
+    /// As [`Messenger::wait_until`], at another pace than the process's.
+    #[expect(clippy::too_many_arguments, reason = "those of wait_until, and one")]
+    #[inline]
+    pub(super) fn wait_at(
+        &self,
+        pace: Option<Pace>,
+        wire: Wire<'_>,
+        deadline: Deadline,
+        during: &'static str,
+        source: Option<Slot>,
+        done: impl Fn() -> bool,
         mut check: impl FnMut() -> Result<()>,
     ) -> Result<()> {
         let contended = std::cell::Cell::new(false);
@@ -204,7 +225,10 @@ impl Messenger {
             wire.probe_unfinished();
             check()
         };
-        wire.node.wait(wire.doorbell(), deadline, during, poll, check)?
+        match pace {
+            None => wire.node.wait(wire.doorbell(), deadline, during, poll, check)?,
+            Some(pace) => wire.doorbell().wait(pace, deadline, during, poll, check)?,
+        }
     }
 
     /// Something made no sense: every call fails from now on.
