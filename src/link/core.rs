@@ -21,6 +21,7 @@ use crate::base::{Deadline, Error, Rank, Result, Slot, settings};
 use crate::shm::node::Node;
 use crate::shm::park::WaitCell;
 use crate::shm::ring::{Label, Payload};
+use std::ops::ControlFlow;
 use std::sync::{Arc, OnceLock};
 
 /// Who gets the messages of the kinds from [`KINDS`] on.
@@ -266,6 +267,7 @@ impl<'a> Wire<'a> {
                 others += 1;
                 sink.arrive(self, message);
             }
+            ControlFlow::Continue(())
         });
         drop(receiver);
         self.left(others > 0);
@@ -276,18 +278,46 @@ impl<'a> Wire<'a> {
     }
 
     /// For the sink: takes what has come, at most a few hundred messages, and calls `f` for those
-    /// that are the sink's; the program's are held for it. Returns how many of all there were.
-    /// Never waits; `None` if another thread is receiving.
+    /// that are the sink's; the program's are held for it. Begins with `first`, and ends when `f`
+    /// breaks off. Returns how many of all there were. Never waits; `None` if another thread is
+    /// receiving.
     ///
     /// # Errors
     /// Damaged shared memory; [`Error::Exhausted`] if the program does not receive its own.
     #[inline]
-    pub fn poll_sink(self, mut f: impl FnMut(Message<'_>)) -> Result<Option<usize>> {
+    pub fn poll_sink(
+        self,
+        first: Option<Slot>,
+        mut f: impl FnMut(Message<'_>) -> ControlFlow<()>,
+    ) -> Result<Option<usize>> {
         let Some(mut receiver) = self.core.receiver.try_lock() else { return Ok(None) };
-        let polled = receiver.poll_holding(self.node, &mut f);
+        let polled = receiver.poll_holding(self.node, first, &mut f);
         drop(receiver);
         self.left(matches!(polled, Ok(count) if count > 0));
         polled.map(Some)
+    }
+
+    /// For the sink: takes the next message that the lane of `source` has (or whichever brought the
+    /// latest message), if `enter` lets it: whether there was one. `None` if that is not known
+    /// without [`Wire::poll_sink`]. While `enter` is asked, and until `f` has the message, nothing
+    /// else can arrive. `f` says whether another thread may wait for what came.
+    ///
+    /// # Errors
+    /// Damaged shared memory.
+    #[inline]
+    pub fn poll_one<C>(
+        self,
+        source: Option<Slot>,
+        enter: impl FnOnce() -> Option<C>,
+        f: impl FnOnce(C, Message<'_>) -> bool,
+    ) -> Result<Option<bool>> {
+        let Some(mut receiver) = self.core.receiver.try_lock() else { return Ok(None) };
+        let Some(entered) = enter() else { return Ok(None) };
+        let mut found = false;
+        let polled = receiver.poll_one(source, |message| found = f(entered, message));
+        drop(receiver);
+        self.left(found);
+        polled
     }
 
     /// The receiver was released. `found`: something that another thread may wait for has come.

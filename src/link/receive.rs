@@ -10,6 +10,11 @@
 //! idle lane is one that brought nothing while this process received many other messages; how
 //! many depends on whether anybody wants a lane. A process that receives nothing takes no lane
 //! back: time alone is no reason.
+//!
+//! Who waits for one message wants that one, not what is behind it: a poll may be ended by what it
+//! has found ([`ControlFlow`]), and then leaves the rest where it is. It begins with the lane of the
+//! peer that is waited for; so that a flood from there keeps nobody else's messages from being
+//! taken, the others are looked at first after so many polls that ended early.
 
 use super::control::{self, LEFT, SWITCH};
 use super::inbound::Inbound;
@@ -23,6 +28,7 @@ use crate::shm::ring::lane::{LaneMemory, LaneReceiver};
 use crate::shm::ring::{Polled, Position, Scratch};
 use crate::shm::segment::LANE_BYTES;
 use std::collections::VecDeque;
+use std::ops::ControlFlow::{self, Break, Continue};
 
 /// Most messages taken from one lane before the next one is looked at.
 const LANE_BATCH: usize = 32;
@@ -35,6 +41,9 @@ const IDLE: u64 = 1 << 16;
 /// The same, while a peer wants a lane and finds none.
 const IDLE_IF_WANTED: u64 = 512;
 
+/// Polls that end with the first lane they look at, before one that looks at all others first.
+const MOST_ENDED: u32 = 64;
+
 /// Bytes of the program's messages that are held at most (and what one poll adds).
 const MOST_HELD: usize = 16 << 20;
 /// What holding a message costs beside its bytes.
@@ -45,6 +54,10 @@ pub(super) struct Receiver {
     inbound: Inbound,
     scratch: Scratch,
     lanes: Vec<Attached>,
+    /// The lane that brought the latest message, if it is still there.
+    latest: usize,
+    /// Polls in a row that ended with the first lane.
+    ended: u32,
     /// Messages received, by which lanes age.
     clock: u64,
     next_ageing: u64,
@@ -78,22 +91,24 @@ struct Attached {
 }
 
 impl Attached {
-    /// Takes up to `limit` messages.
+    /// Takes up to `limit` messages, fewer if `f` breaks off: how many.
     #[inline]
     fn take(
         &mut self,
         scratch: &mut Scratch,
         limit: usize,
-        f: &mut impl FnMut(Message<'_>),
-    ) -> Result<usize> {
+        f: &mut impl FnMut(Message<'_>) -> ControlFlow<()>,
+    ) -> Result<(usize, ControlFlow<()>)> {
         let mut count = 0;
         while count < limit {
             let Polled::Message(m) = self.from_lane.poll(&self.memory, scratch)? else { break };
             count += 1;
             let (kind, imm) = (m.label.kind(), m.label.imm());
-            f(Message { from: self.from, kind, imm, bytes: m.bytes });
+            if f(Message { from: self.from, kind, imm, bytes: m.bytes }).is_break() {
+                return Ok((count, Break(())));
+            }
         }
-        Ok(count)
+        Ok((count, Continue(())))
     }
 
     /// Whether nothing more can come.
@@ -109,6 +124,8 @@ impl Receiver {
             inbound: Inbound::new(node, node.areas().inbox(node.slot()))?,
             scratch: Scratch::new(),
             lanes: Vec::new(),
+            latest: 0,
+            ended: 0,
             clock: 0,
             next_ageing: AGE_EVERY,
             held: VecDeque::new(),
@@ -149,12 +166,20 @@ impl Receiver {
     }
 
     /// As [`Receiver::poll`], but `f` gets messages of the kinds from [`KINDS`] on only; the
-    /// others are held for the program.
+    /// others are held for the program. Begins with `first`, or else with whoever sent the latest
+    /// message, and ends when `f` breaks off.
+    ///
+    /// Cost if the first lane has what breaks off: that lane's line; nothing else is looked at.
     ///
     /// # Errors
     /// [`Error::Exhausted`] if very much is held.
     #[inline]
-    pub fn poll_holding(&mut self, node: &Node, f: &mut impl FnMut(Message<'_>)) -> Result<usize> {
+    pub fn poll_holding(
+        &mut self,
+        node: &Node,
+        first: Option<Slot>,
+        f: &mut impl FnMut(Message<'_>) -> ControlFlow<()>,
+    ) -> Result<usize> {
         if self.held_bytes >= MOST_HELD {
             return Err(Error::Exhausted {
                 what: "bytes for short messages that have come and that nobody received",
@@ -164,22 +189,108 @@ impl Receiver {
         }
         let mut held = std::mem::take(&mut self.held);
         let mut bytes = 0;
-        let polled = self.poll(node, &mut |m: Message<'_>| {
+        let mut sort = |m: Message<'_>| {
             if m.kind >= KINDS {
-                f(m);
-            } else {
-                bytes += m.bytes.len() + HELD_COST;
-                held.push_back(Held {
-                    from: m.from,
-                    kind: m.kind,
-                    imm: m.imm,
-                    bytes: m.bytes.into(),
-                });
+                return f(m);
             }
-        });
+            bytes += hold(&mut held, m);
+            Continue(())
+        };
+        let before = self.clock;
+        let polled = match self.poll_first(node, first, &mut sort) {
+            Ok(Break(())) => Ok(()),
+            Ok(Continue(())) => self.poll(node, &mut sort).map(drop),
+            Err(error) => Err(error),
+        };
         self.held = held;
         self.held_bytes += bytes;
-        polled
+        polled.map(|()| (self.clock - before) as usize)
+    }
+
+    /// Takes at most one message, of the lane that [`Receiver::poll_holding`] would begin with:
+    /// whether there was one, or `None` if that poll has to be made. The program's are held.
+    ///
+    /// Cost: that lane's line; nothing else is looked at.
+    #[inline]
+    pub fn poll_one(
+        &mut self,
+        first: Option<Slot>,
+        f: impl FnOnce(Message<'_>),
+    ) -> Result<Option<bool>> {
+        let Some(lane) = self.lanes.get_mut(self.latest) else { return Ok(None) };
+        if first.is_some_and(|first| first != lane.from) || self.ended >= MOST_ENDED {
+            return Ok(None);
+        }
+        let Polled::Message(m) = lane.from_lane.poll(&lane.memory, &mut self.scratch)? else {
+            return Ok(Some(false));
+        };
+        self.clock += 1;
+        lane.last_used = self.clock;
+        self.ended += 1;
+        let (kind, imm) = (m.label.kind(), m.label.imm());
+        let message = Message { from: lane.from, kind, imm, bytes: m.bytes };
+        if kind >= KINDS {
+            f(message);
+        } else {
+            self.held_bytes += hold(&mut self.held, message);
+        }
+        Ok(Some(true))
+    }
+
+    /// Takes from one lane until `f` breaks off, or until there is nothing more.
+    #[inline]
+    fn poll_first(
+        &mut self,
+        node: &Node,
+        first: Option<Slot>,
+        f: &mut impl FnMut(Message<'_>) -> ControlFlow<()>,
+    ) -> Result<ControlFlow<()>> {
+        let is_it = |lane: &Attached| first.is_none_or(|first| first == lane.from);
+        if !self.lanes.get(self.latest).is_some_and(is_it) {
+            match self.lanes.iter().position(is_it) {
+                Some(at) => self.latest = at,
+                None => return Ok(Continue(())),
+            }
+        }
+        if self.ended >= MOST_ENDED {
+            return self.poll_others(node, f);
+        }
+        let flow = self.take_from(self.latest, f)?;
+        self.ended = if flow.is_break() { self.ended + 1 } else { 0 };
+        Ok(flow)
+    }
+
+    /// Takes from everything but the lane that the latest polls began with.
+    #[cold]
+    fn poll_others(
+        &mut self,
+        node: &Node,
+        f: &mut impl FnMut(Message<'_>) -> ControlFlow<()>,
+    ) -> Result<ControlFlow<()>> {
+        self.ended = 0;
+        let often = self.lanes.get(self.latest).map(|lane| lane.from);
+        let polled = self.poll_all(node, often, f)?;
+        if let Some(at) = self.lanes.iter().position(|lane| Some(lane.from) == often) {
+            self.latest = at;
+        }
+        Ok(polled)
+    }
+
+    /// Takes a batch from a lane, which is there.
+    #[inline]
+    fn take_from(
+        &mut self,
+        at: usize,
+        f: &mut impl FnMut(Message<'_>) -> ControlFlow<()>,
+    ) -> Result<ControlFlow<()>> {
+        let lane = &mut self.lanes[at];
+        let (count, flow) = lane.take(&mut self.scratch, LANE_BATCH, f)?;
+        if count > 0 {
+            self.clock += count as u64;
+            lane.last_used = self.clock;
+            self.latest = at;
+        }
+        Ok(flow)
     }
 
     /// Of a peer that is gone: whether all that it had sent has been taken. To be asked again,
@@ -200,26 +311,49 @@ impl Receiver {
         Ok(self.lanes.iter().all(|lane| lane.from != peer || lane.from_lane.is_empty(&lane.memory)))
     }
 
-    /// Receives what is there, a bounded number of messages. Returns their number.
-    pub fn poll(&mut self, node: &Node, f: &mut impl FnMut(Message<'_>)) -> Result<usize> {
+    /// Receives what is there, a bounded number of messages, fewer if `f` breaks off. Returns their
+    /// number.
+    pub fn poll(
+        &mut self,
+        node: &Node,
+        f: &mut impl FnMut(Message<'_>) -> ControlFlow<()>,
+    ) -> Result<usize> {
         let before = self.clock;
+        let _ = self.poll_all(node, None, f)?;
+        Ok((self.clock - before) as usize)
+    }
+
+    /// The same of all but the lane of `but`.
+    fn poll_all(
+        &mut self,
+        node: &Node,
+        but: Option<Slot>,
+        f: &mut impl FnMut(Message<'_>) -> ControlFlow<()>,
+    ) -> Result<ControlFlow<()>> {
         // Again after a change of lanes: whoever goes to sleep after a poll that found nothing
         // must have looked into the lanes of which that poll has learned.
-        loop {
-            self.poll_lanes(node, f)?;
-            if !self.poll_inbox(node, f)? {
-                break;
+        let mut changed = true;
+        let mut flow = Continue(());
+        while changed && flow.is_continue() {
+            flow = self.poll_lanes(node, but, f)?;
+            if flow.is_continue() {
+                (changed, flow) = self.poll_inbox(node, f)?;
             }
         }
         let deaths = node.header().deaths.load(Ordering::Acquire);
         if deaths != self.deaths || self.clock >= self.next_ageing {
             self.keep_house(node, deaths, f)?;
         }
-        Ok((self.clock - before) as usize)
+        Ok(flow)
     }
 
     #[inline]
-    fn poll_lanes(&mut self, node: &Node, f: &mut impl FnMut(Message<'_>)) -> Result<()> {
+    fn poll_lanes(
+        &mut self,
+        node: &Node,
+        but: Option<Slot>,
+        f: &mut impl FnMut(Message<'_>) -> ControlFlow<()>,
+    ) -> Result<ControlFlow<()>> {
         let mut i = 0;
         while i < self.lanes.len() {
             let lane = &mut self.lanes[i];
@@ -227,32 +361,36 @@ impl Receiver {
                 self.retire(node, i, f)?;
                 continue;
             }
-            let count = lane.take(&mut self.scratch, LANE_BATCH, f)?;
-            if count > 0 {
-                self.clock += count as u64;
-                lane.last_used = self.clock;
+            if Some(lane.from) != but && self.take_from(i, f)?.is_break() {
+                return Ok(Break(()));
             }
             i += 1;
         }
-        Ok(())
+        Ok(Continue(()))
     }
 
     /// Takes from the inbox; true if the set of lanes changed.
     #[inline]
-    fn poll_inbox(&mut self, node: &Node, f: &mut impl FnMut(Message<'_>)) -> Result<bool> {
+    fn poll_inbox(
+        &mut self,
+        node: &Node,
+        f: &mut impl FnMut(Message<'_>) -> ControlFlow<()>,
+    ) -> Result<(bool, ControlFlow<()>)> {
         let mut changed = false;
         for _ in 0..INBOX_BATCH {
             let Some((from, m)) = self.inbound.poll(node, &mut self.scratch)? else { break };
             let (kind, imm) = (m.label.kind(), m.label.imm());
             if kind < control::FIRST_RESERVED {
                 self.clock += 1;
-                f(Message { from, kind, imm, bytes: m.bytes });
+                if f(Message { from, kind, imm, bytes: m.bytes }).is_break() {
+                    return Ok((changed, Break(())));
+                }
             } else {
                 changed = true;
                 self.control(node, from, kind, imm, f)?;
             }
         }
-        Ok(changed)
+        Ok((changed, Continue(())))
     }
 
     #[cold]
@@ -262,7 +400,7 @@ impl Receiver {
         from: Slot,
         kind: u8,
         imm: u64,
-        f: &mut impl FnMut(Message<'_>),
+        f: &mut impl FnMut(Message<'_>) -> ControlFlow<()>,
     ) -> Result<()> {
         let (index, word, generation) = control::unpack(imm);
         let known = self.lanes.iter().position(|l| l.index == index);
@@ -303,9 +441,20 @@ impl Receiver {
 
     /// Empties a lane whose producer writes no more, and frees it.
     #[cold]
-    fn retire(&mut self, node: &Node, i: usize, f: &mut impl FnMut(Message<'_>)) -> Result<()> {
+    fn retire(
+        &mut self,
+        node: &Node,
+        i: usize,
+        f: &mut impl FnMut(Message<'_>) -> ControlFlow<()>,
+    ) -> Result<()> {
         let mut lane = self.lanes.swap_remove(i);
-        self.clock += lane.take(&mut self.scratch, usize::MAX, f)? as u64;
+        loop {
+            let (count, flow) = lane.take(&mut self.scratch, usize::MAX, f)?;
+            self.clock += count as u64;
+            if flow.is_continue() {
+                break;
+            }
+        }
         // A producer that left of its own accord has its grant still.
         if !lane.revoked {
             lane.from_lane.revoke(&lane.memory);
@@ -324,7 +473,7 @@ impl Receiver {
         &mut self,
         node: &Node,
         deaths: u32,
-        f: &mut impl FnMut(Message<'_>),
+        f: &mut impl FnMut(Message<'_>) -> ControlFlow<()>,
     ) -> Result<()> {
         if self.clock >= self.next_ageing {
             self.next_ageing = self.clock + AGE_EVERY;
@@ -347,7 +496,11 @@ impl Receiver {
         Ok(())
     }
 
-    fn bury(&mut self, node: &Node, f: &mut impl FnMut(Message<'_>)) -> Result<()> {
+    fn bury(
+        &mut self,
+        node: &Node,
+        f: &mut impl FnMut(Message<'_>) -> ControlFlow<()>,
+    ) -> Result<()> {
         while let Some(i) = self.lanes.iter().position(|l| node.is_dead(l.from)) {
             self.retire(node, i, f)?;
         }
@@ -383,6 +536,13 @@ impl Receiver {
         lane.revoked = true;
         true
     }
+}
+
+/// Keeps a message of the program's for it: bytes that this takes.
+#[cold]
+fn hold(held: &mut VecDeque<Held>, m: Message<'_>) -> usize {
+    held.push_back(Held { from: m.from, kind: m.kind, imm: m.imm, bytes: m.bytes.into() });
+    m.bytes.len() + HELD_COST
 }
 
 fn unexpected(from: Slot, kind: u8, imm: u64) -> Error {

@@ -20,7 +20,7 @@ use super::control::{self, LEFT, SWITCH};
 use super::core::Wire;
 use crate::base::sync::{AtomicU16, Ordering};
 use crate::base::{Error, Result, Slot};
-use crate::shm::node::Node;
+use crate::shm::node::{Node, is_gone};
 use crate::shm::park::WaitCell;
 use crate::shm::region::SharedRef;
 use crate::shm::ring::inbox::{InboxMemory, InboxSender};
@@ -137,7 +137,8 @@ impl Sending {
     #[inline]
     pub fn try_send(&mut self, wire: Wire<'_>, label: Label, bytes: impl Payload) -> Result<Push> {
         let node = wire.node;
-        if node.is_dead(self.peer) {
+        let there = node.rank_slot(self.peer);
+        if is_gone(there) {
             return Err(self.bury(wire));
         }
         if let State::Hot(hot) = &mut self.state {
@@ -146,7 +147,7 @@ impl Sending {
             match push {
                 LanePush::Sent => {
                     self.sent_hot += 1;
-                    node.rank_slot(self.peer).doorbell.notify();
+                    there.doorbell.notify();
                     return Ok(Push::Sent);
                 }
                 LanePush::Full => return Ok(Push::Full),

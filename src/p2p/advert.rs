@@ -16,6 +16,12 @@
 //! there was one, the advert is void. Messages that were themselves fulfilled went to their own
 //! adverts and do not count.
 //!
+//! **When.** A receive that goes on after its call is advertised at once: nobody may be there when
+//! the message comes. One that is waited for on a core of its own only before it sleeps: until
+//! then the receiver is the better one to copy, since it finds the data in its cache afterwards,
+//! and since it reaches the sender's shared memory without a system call where the sender would
+//! not reach its private one.
+//!
 //! The claim's word (see `claim`) decides if both act at the same time: the receiver takes the
 //! advert back before it gives the receive to another message (a thread of the sender may have
 //! sent one while another was copying), cancels it, or gives it up.
@@ -72,18 +78,31 @@ impl Adverts {
 const ANY_TAG: u64 = 1 << 32;
 
 impl Messenger {
-    /// Receiver: tells the source of a receive that was just posted, if that may be done and is
-    /// worth it. `alone`: no receive posted before could take what it takes.
-    pub(super) fn advertise(
+    /// Receiver: tells the source of a receive that is posted, if that may be done and is worth it.
+    pub(super) fn advertise(&self, wire: Wire<'_>, key: Key, pattern: &Pattern) {
+        let mut engine = self.engine();
+        let advert = self.make_advert(wire, &mut engine, key, pattern);
+        drop(engine);
+        if let Some((to, words)) = advert
+            && let Ok(label) = wire::label(wire::ADVERT, pattern.context, 0)
+        {
+            self.outgoing.note(wire, to, label, words);
+        }
+    }
+
+    fn make_advert(
         &self,
         wire: Wire<'_>,
         engine: &mut Engine,
         key: Key,
         pattern: &Pattern,
-        alone: bool,
     ) -> Option<(Slot, Words)> {
-        let source = pattern.source.filter(|_| alone)?;
-        let record = engine.matching.posted_mut(key)?.record;
+        let source = pattern.source?;
+        let posted = engine.matching.posted_mut(key)?;
+        if !posted.sole || posted.advert.is_some() {
+            return None;
+        }
+        let record = posted.record;
         let (place, element) = (&record.get().place, record.get().element);
         let address = place.address()?.addr() as u64;
         if place.len() <= self.limits.eager || wire.node.is_dead(source) {

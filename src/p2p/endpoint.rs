@@ -2,11 +2,13 @@
 
 use super::counters::MessageCounters;
 use super::messenger::Messenger;
+use super::record::Record;
 use crate::base::{Deadline, Error, Result, Slot};
 use crate::link::core::{Core, Wire};
 use crate::shm::node::Node;
 use std::cell::Cell;
 use std::sync::Arc;
+use std::task::Waker;
 
 /// See the [module](self). Teams and requests share one; it keeps the attachment.
 #[derive(Debug)]
@@ -24,12 +26,18 @@ impl Endpoint {
     pub fn of(node: &Arc<Node>) -> Result<Endpoint> {
         let core = Core::of(node)?;
         let messenger = Messenger::of(node, &core)?;
+        messenger.awaited.enter();
         Ok(Endpoint { node: node.clone(), core, messenger })
     }
 
     #[inline(always)]
     pub(super) fn wire(&self) -> Wire<'_> {
         Wire { node: &self.node, core: &self.core }
+    }
+
+    /// See [`Messenger::keep_waker`].
+    pub(super) fn keep_waker(&self, record: &Record, peer: Option<Slot>, waker: &Waker) -> bool {
+        self.messenger.keep_waker((&self.node, &self.core), record, peer, waker)
     }
 
     /// Receives what has come and does what is due.
@@ -67,19 +75,24 @@ impl Endpoint {
         check: impl FnMut() -> Result<()>,
     ) -> Result<R> {
         let found = Cell::new(None);
+        // Asked more than once; what `find` has found it may not find again.
         let done = || {
-            let now = find();
+            let now = found.take().or_else(&find);
             let some = now.is_some();
-            if some {
-                found.set(now);
-            }
+            found.set(now);
             some
         };
-        let waited = self.messenger.wait_until(self.wire(), deadline, during, done, check);
+        let waited = self.messenger.wait_until(self.wire(), deadline, during, None, done, check);
         match (waited, found.take()) {
             (_, Some(found)) => Ok(found),
             (Err(error), None) => Err(error),
             (Ok(()), None) => Err(Error::invalid(during, "nothing was found")),
         }
+    }
+}
+
+impl Drop for Endpoint {
+    fn drop(&mut self) {
+        self.messenger.awaited.leave(self.wire());
     }
 }

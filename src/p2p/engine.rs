@@ -21,6 +21,8 @@ pub(super) struct Posted {
     pub record: RecordRef,
     /// The word of its advert, if it was advertised.
     pub advert: Option<u32>,
+    /// It is large, and no receive posted before it could take what it takes.
+    pub sole: bool,
 }
 
 /// Data that are kept without an allocation.

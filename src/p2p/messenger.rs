@@ -5,20 +5,22 @@
 //!        ^                                |
 //!        +--------------------------------+-- settle: copies, answers, what found no room: no lock
 //! ```
-//! Any call makes progress for all; there is no thread. One thread at a time receives, the others
+//! Any call makes progress for all; there is a thread only while requests are awaited as futures
+//! (see `awaited`). One thread at a time receives, the others
 //! see whether their own record is done. A match takes the engine's lock for as long as it takes,
 //! small data are copied after it is released, and large ones are left to `settle`, in which any
 //! thread takes what is due. Both locks cost the thread that usually takes them no atomic
 //! operation.
 
 use super::advert::Adverts;
+use super::awaited::Awaited;
 use super::claim::Claims;
 use super::counters::Counting;
 use super::engine::{Body, Data, Engine, Posted, Unexpected};
-use super::matching::{Arrive, Envelope};
+use super::matching::{Arrive, Envelope, Pattern};
 use super::outgoing::Outgoing;
 use super::reach::Reaches;
-use super::record::{Arrived, RecordRef};
+use super::record::{Arrived, Record, RecordRef};
 use super::stream::Buffers;
 use super::transfer::{Due, given_up};
 use super::wire::{self, Rts, Words};
@@ -28,8 +30,10 @@ use crate::link::Message;
 use crate::link::biased::{Biased, Guard};
 use crate::link::core::{Core, Sink, Wire};
 use crate::shm::node::Node;
+use crate::shm::park::Pace;
 use crate::shm::ring::Label;
 use std::collections::VecDeque;
+use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Sizes that are chosen by settings.
@@ -55,6 +59,7 @@ pub struct Messenger {
     pub(super) counting: Counting,
     pub(super) buffers: Buffers,
     pub(super) adverts: Adverts,
+    pub(super) awaited: Awaited,
 }
 
 impl std::fmt::Debug for Messenger {
@@ -86,6 +91,7 @@ impl Messenger {
             counting: Counting::default(),
             buffers: Buffers::default(),
             adverts: Adverts::default(),
+            awaited: Awaited::default(),
         })
     }
 
@@ -127,7 +133,22 @@ impl Messenger {
     /// Damage; [`Error::Exhausted`] if the program leaves its short messages lying.
     #[inline]
     pub(super) fn progress(&self, wire: Wire<'_>) -> Result<Option<usize>> {
-        let polled = wire.poll_sink(|message| self.take(wire, message));
+        self.progress_until(wire, None, || false)
+    }
+
+    /// The same, but takes no more once `done`: what is behind is left where it is, and so costs
+    /// no place among the messages that nobody asked for. Looks first for what `source` has sent.
+    #[inline]
+    fn progress_until(
+        &self,
+        wire: Wire<'_>,
+        source: Option<Slot>,
+        done: impl Fn() -> bool,
+    ) -> Result<Option<usize>> {
+        let polled = wire.poll_sink(source, |message| {
+            self.take(wire, message);
+            if done() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        });
         if self.work.load(Ordering::Relaxed) != 0 || !self.outgoing.is_empty() {
             self.carry_out(wire)?;
         }
@@ -150,7 +171,8 @@ impl Messenger {
         }
     }
 
-    /// Waits until `done`, making progress; `check` is asked before each sleep.
+    /// Waits until `done`, making progress; `check` is asked before each sleep. `source` is whose
+    /// message is waited for, if that is known.
     ///
     /// # Errors
     /// Those of `check` and of the progress; [`Error::TimedOut`].
@@ -160,6 +182,23 @@ impl Messenger {
         wire: Wire<'_>,
         deadline: Deadline,
         during: &'static str,
+        source: Option<Slot>,
+        done: impl Fn() -> bool,
+        check: impl FnMut() -> Result<()>,
+    ) -> Result<()> {
+        self.wait_at(None, wire, deadline, during, source, done, check)
+    }
+
+    /// As [`Messenger::wait_until`], at another pace than the process's.
+    #[expect(clippy::too_many_arguments, reason = "those of wait_until, and one")]
+    #[inline]
+    pub(super) fn wait_at(
+        &self,
+        pace: Option<Pace>,
+        wire: Wire<'_>,
+        deadline: Deadline,
+        during: &'static str,
+        source: Option<Slot>,
         done: impl Fn() -> bool,
         mut check: impl FnMut() -> Result<()>,
     ) -> Result<()> {
@@ -168,7 +207,7 @@ impl Messenger {
             if done() {
                 return Some(Ok(()));
             }
-            match self.progress(wire) {
+            match self.progress_until(wire, source, &done) {
                 Err(error) => return Some(Err(error)),
                 Ok(None) => contended.set(true),
                 Ok(Some(_)) => {}
@@ -186,7 +225,10 @@ impl Messenger {
             wire.probe_unfinished();
             check()
         };
-        wire.node.wait(wire.doorbell(), deadline, during, poll, check)?
+        match pace {
+            None => wire.node.wait(wire.doorbell(), deadline, during, poll, check)?,
+            Some(pace) => wire.doorbell().wait(pace, deadline, during, poll, check)?,
+        }
     }
 
     /// Something made no sense: every call fails from now on.
@@ -250,6 +292,55 @@ impl Messenger {
         }
     }
 
+    /// The short way of a small message to a receive that was not posted: straight out of the lane,
+    /// if no receive is posted and no message kept that could come before. What came, or whether
+    /// it is worth asking again at once. `record` is not the engine's.
+    ///
+    /// Cost: the message's line, two private locks, and the copy.
+    ///
+    /// # Errors
+    /// Damaged shared memory.
+    #[inline]
+    pub(super) fn take_directly(
+        &self,
+        wire: Wire<'_>,
+        pattern: &Pattern,
+        record: &Record,
+    ) -> Result<Directly> {
+        let mut taken = None;
+        let enter = || {
+            // While nothing arrives nothing is added to the messages that are kept.
+            let engine = self.engine();
+            engine.matching.is_empty().then_some(engine)
+        };
+        let polled = wire.poll_one(pattern.source, enter, |mut engine, message| {
+            if message.kind == wire::EAGER
+                && let Some((head, data)) = message.bytes.split_first_chunk::<8>()
+            {
+                let (context, element) = wire::unlabel(message.imm);
+                let (rank, tag) = wire::unhead(u64::from_ne_bytes(*head));
+                let arrived = Arrived { rank, tag, bytes: data.len() };
+                let envelope = Envelope { context, source: message.from, tag };
+                if pattern.takes(&envelope) && record.fits(arrived, element) {
+                    engine.peers.get(message.from).taken += 1;
+                    drop(engine);
+                    // SAFETY: the record is the caller's, whose memory it describes.
+                    unsafe { record.place.write(0, data) };
+                    taken = Some(arrived);
+                    return false;
+                }
+            }
+            drop(engine);
+            self.take(wire, message);
+            true
+        })?;
+        if let Some(arrived) = taken {
+            return Ok(Directly::Taken(arrived));
+        }
+        let quiet = self.work.load(Ordering::Relaxed) == 0 && self.outgoing.is_empty();
+        Ok(if polled == Some(false) && quiet { Directly::Nothing } else { Directly::No })
+    }
+
     /// A message with its data.
     #[inline]
     fn whole(
@@ -293,7 +384,7 @@ impl Messenger {
         envelope: &Envelope,
     ) -> Option<RecordRef> {
         match engine.matching.arrive(envelope) {
-            Arrive::Matched(_, Posted { record, advert: None }) => Some(record),
+            Arrive::Matched(_, Posted { record, advert: None, .. }) => Some(record),
             Arrive::Matched(_, posted) => self.match_advertised(wire, engine, envelope, posted),
             Arrive::Unexpected => None,
         }
@@ -394,6 +485,15 @@ impl Messenger {
         };
         sending.record.finish(outcome);
     }
+}
+
+/// What came of [`Messenger::take_directly`].
+pub(super) enum Directly {
+    Taken(Arrived),
+    /// Nothing is there, and nothing else to do.
+    Nothing,
+    /// The receive is to be posted.
+    No,
 }
 
 impl Sink for Messenger {

@@ -18,11 +18,13 @@
 //! | `transfer`, `reach`, `claim` | copying large ones from their senders; whether and how; who has the buffer |
 //! | `advert` | telling the sender where a large message is wanted |
 //! | `stream` | large messages in pieces, where nobody can copy |
+//! | `awaited` | wakers of requests, and the thread that makes progress for them |
 //! | `counters`, `slab` | what was done; numbers that peers are told |
 
 #[doc(hidden)]
 pub mod adapt;
 mod advert;
+mod awaited;
 mod claim;
 mod counters;
 mod endpoint;

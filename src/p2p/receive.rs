@@ -3,11 +3,10 @@
 use super::endpoint::Endpoint;
 use super::engine::{Advertised, Body, Posted, Unexpected};
 use super::matching::{Envelope, Key, Pattern, Post};
-use super::messenger::Messenger;
+use super::messenger::{Directly, Messenger};
 use super::outgoing::Waiting;
 use super::record::{Arrived, Record, RecordRef};
 use super::send::missing;
-use super::wire;
 use crate::base::{Deadline, Result, Slot};
 use crate::link::core::Wire;
 use std::any::Any;
@@ -28,19 +27,28 @@ impl Taken {
     }
 }
 
+/// Of so many polls of a wait, one is made before the receive is posted.
+const SOON: u32 = 64;
+
 impl Endpoint {
-    /// Posts a receive; its key if it waits.
+    /// Posts a receive; its key if it waits. Not `present`: the caller may not be there when the
+    /// message comes.
     ///
     /// # Safety
     /// The record stays until it is done or was given up.
-    pub(super) unsafe fn post(&self, pattern: &Pattern, record: &Record) -> Option<Key> {
+    pub(super) unsafe fn post(
+        &self,
+        pattern: &Pattern,
+        record: &Record,
+        present: bool,
+    ) -> Option<Key> {
         let (messenger, wire) = (&*self.messenger, self.wire());
         // SAFETY: the caller's.
         let handle = unsafe { RecordRef::new(record) };
         let large = pattern.source.is_some() && record.place.len() > messenger.limits.eager;
         let mut engine = messenger.engine();
-        let alone = large && !engine.matching.has_rival(pattern);
-        match engine.matching.post(*pattern, Posted { record: handle, advert: None }) {
+        let sole = large && !engine.matching.has_rival(pattern);
+        match engine.matching.post(*pattern, Posted { record: handle, advert: None, sole }) {
             Post::Matched(_, envelope, message) => {
                 engine.held = engine.held.saturating_sub(message.cost());
                 messenger.relieve(wire, &engine);
@@ -49,12 +57,9 @@ impl Endpoint {
                 None
             }
             Post::Waiting(key) => {
-                let advert = messenger.advertise(wire, &mut engine, key, pattern, alone);
                 drop(engine);
-                if let Some((to, words)) = advert
-                    && let Ok(label) = wire::label(wire::ADVERT, pattern.context, 0)
-                {
-                    messenger.outgoing.note(wire, to, label, words);
+                if sole && !present {
+                    messenger.advertise(wire, key, pattern);
                 }
                 Some(key)
             }
@@ -63,19 +68,68 @@ impl Endpoint {
 
     /// Receives a message. `check` is asked before each sleep.
     ///
-    /// Cost of a small one that comes while this waits: one cache line; two searches in tables, and
-    /// the copy. Nothing is allocated.
+    /// Cost of a small one that is there or comes soon, on a hot connection, while nothing else is
+    /// posted or kept: one cache line, private locks, and the copy; see
+    /// [`Messenger::take_directly`]. Else the receive is posted: if there are others, two searches
+    /// in tables. Nothing is allocated.
+    #[inline]
     pub fn receive(
+        &self,
+        pattern: &Pattern,
+        record: &Record,
+        deadline: impl FnOnce() -> Deadline,
+        during: &'static str,
+        check: impl FnMut() -> Result<()>,
+    ) -> Result<Arrived> {
+        if record.place.len() <= self.messenger.limits.eager
+            && let Some(arrived) = self.receive_soon(pattern, record)?
+        {
+            return Ok(arrived);
+        }
+        self.receive_posted(pattern, record, deadline(), during, check)
+    }
+
+    /// Receives what is there, or comes soon from a source that is known, without posting the
+    /// receive.
+    #[inline]
+    fn receive_soon(&self, pattern: &Pattern, record: &Record) -> Result<Option<Arrived>> {
+        let mut turns = 0;
+        loop {
+            match self.messenger.take_directly(self.wire(), pattern, record)? {
+                Directly::Taken(arrived) => return Ok(Some(arrived)),
+                Directly::No => return Ok(None),
+                Directly::Nothing => {}
+            }
+            if turns == 0 {
+                // Other sources' messages would wait meanwhile.
+                turns = pattern.source.map_or(0, |_| self.node.pace().spins / SOON);
+            }
+            turns = turns.saturating_sub(1);
+            if turns == 0 {
+                return Ok(None);
+            }
+        }
+    }
+
+    fn receive_posted(
         &self,
         pattern: &Pattern,
         record: &Record,
         deadline: Deadline,
         during: &'static str,
-        check: impl FnMut() -> Result<()>,
+        mut check: impl FnMut() -> Result<()>,
     ) -> Result<Arrived> {
         let mut guard = GivenUp { endpoint: self, record, key: None };
+        let present = self.node.pace().is_awake();
         // SAFETY: the guard gives it up if it is not done when this ends.
-        guard.key = unsafe { self.post(pattern, record) };
+        guard.key = unsafe { self.post(pattern, record, present) };
+        let mut leaving = guard.key.filter(|_| present);
+        let check = || {
+            if let Some(key) = leaving.take() {
+                self.messenger.advertise(self.wire(), key, pattern);
+            }
+            check()
+        };
         let waited = self.await_received(pattern, record, deadline, during, check);
         let key = guard.key;
         std::mem::forget(guard);
@@ -101,7 +155,14 @@ impl Endpoint {
             }
             check()
         };
-        let waited = messenger.wait_until(wire, deadline, during, || record.is_done(), check);
+        let waited = messenger.wait_until(
+            wire,
+            deadline,
+            during,
+            pattern.source,
+            || record.is_done(),
+            check,
+        );
         waited.map_err(|error| missing(error, pattern.source))
     }
 
@@ -115,7 +176,7 @@ impl Endpoint {
         // SAFETY: nobody has it yet.
         unsafe { record.keep(owner) };
         // SAFETY: the owner is kept until the record is done.
-        unsafe { self.post(pattern, record) }
+        unsafe { self.post(pattern, record, false) }
     }
 
     /// Receives a message that was taken out, with a record that stays until it is done.
@@ -133,7 +194,8 @@ impl Endpoint {
         let source = taken.envelope.source;
         messenger.meet_unexpected(wire, handle, taken.envelope, taken.message);
         let check = || messenger.mourn(wire, source);
-        let waited = messenger.wait_until(wire, deadline, during, || record.is_done(), check);
+        let waited =
+            messenger.wait_until(wire, deadline, during, Some(source), || record.is_done(), check);
         std::mem::forget(guard);
         match waited {
             Err(error) if self.give_up_receive(record, None) => Err(missing(error, Some(source))),

@@ -5,19 +5,24 @@
 //!  WAITING ------------------------------------------------------> DONE
 //!  the engine's                                                    the owner's
 //! ```
+//! One that is awaited is ARMED instead of WAITING (see `awaited`): whoever ends it says so.
+//!
 //! A record is the engine's until it is DONE: whoever gave it does not free it (nor the memory it
 //! describes) before, or has given a reference to it that the engine keeps ([`Record::keep`]).
 
+use super::messenger::Messenger;
 use super::wire::elements_agree;
 use crate::base::sync::{AtomicU32, Ordering, UnsafeCell};
 use crate::base::{Error, Rank, Result};
 use crate::layout::{Cursor, Layout};
+use crate::shm::ring::cell::{MORE_BYTES, copy_short};
 use std::any::Any;
 use std::ptr::NonNull;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 const WAITING: u32 = 0;
 const DONE: u32 = 1;
+const ARMED: u32 = 2;
 
 /// Memory of this process that a message is taken from or put into: bytes that lie together, or
 /// those of a layout.
@@ -93,7 +98,12 @@ impl Place {
             let len = bytes.len().min(self.len.saturating_sub(position));
             // SAFETY: the caller's, and the place's.
             unsafe {
-                std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.at.add(position), len);
+                let to = self.at.add(position);
+                if len <= MORE_BYTES {
+                    copy_short(to, bytes.as_ptr(), len);
+                } else {
+                    std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, len);
+                }
             }
             return;
         }
@@ -144,9 +154,12 @@ pub(crate) struct Record {
     pub place: Place,
     outcome: UnsafeCell<Option<Result<Arrived>>>,
     keep: UnsafeCell<Option<Arc<dyn Any + Send + Sync>>>,
+    /// Who is told of the end: the owner's before ARMED, of whoever ends the record from then on.
+    watcher: UnsafeCell<Option<Weak<Messenger>>>,
 }
 
-// SAFETY: `outcome` and `keep` are accessed by the engine before DONE and by the owner after.
+// SAFETY: `outcome` and `keep` are accessed by the engine before DONE and by the owner after;
+// `watcher` as its comment says.
 unsafe impl Send for Record {}
 // SAFETY: as above.
 unsafe impl Sync for Record {}
@@ -167,6 +180,7 @@ impl Record {
             place,
             outcome: UnsafeCell::new(None),
             keep: UnsafeCell::new(None),
+            watcher: UnsafeCell::new(None),
         }
     }
 
@@ -201,6 +215,23 @@ impl Record {
         self.state.load(Ordering::Acquire) == DONE
     }
 
+    /// Whether somebody is told of the end.
+    pub fn is_armed(&self) -> bool {
+        self.state.load(Ordering::Acquire) == ARMED
+    }
+
+    /// Has `watcher` told of the end, of a record that is kept; false if it has come. For the
+    /// owner, who does so once and not from two threads at a time.
+    pub fn arm(&self, watcher: Weak<Messenger>) -> bool {
+        if self.state.load(Ordering::Acquire) != WAITING {
+            return self.is_armed();
+        }
+        // SAFETY: not ARMED: nobody else looks at it.
+        self.watcher.with_mut(|place| unsafe { *place = Some(watcher) });
+        let (release, acquire) = (Ordering::Release, Ordering::Acquire);
+        self.state.compare_exchange(WAITING, ARMED, release, acquire).is_ok()
+    }
+
     /// The outcome, once it is there. To be taken once.
     pub fn take(&self) -> Option<Result<Arrived>> {
         if !self.is_done() {
@@ -216,13 +247,16 @@ impl Record {
     /// [`Error::ElementSize`], [`Error::Truncated`].
     #[inline]
     pub fn admit(&self, arrived: Arrived, element: u8) -> Result<()> {
+        if self.fits(arrived, element) { Ok(()) } else { Err(self.refuse(arrived, element)) }
+    }
+
+    /// The same, without the reason.
+    #[inline]
+    pub fn fits(&self, arrived: Arrived, element: u8) -> bool {
         let fits = arrived.bytes <= self.place.len;
         let whole = self.unit.is_power_of_two() && arrived.bytes & (self.unit - 1) == 0
             || arrived.bytes.is_multiple_of(self.unit);
-        if fits && whole && elements_agree(element, self.element) {
-            return Ok(());
-        }
-        Err(self.refuse(arrived, element))
+        fits && whole && elements_agree(element, self.element)
     }
 
     #[cold]
@@ -277,7 +311,17 @@ impl RecordRef {
             record.outcome.with_mut(|place| *place = Some(outcome));
             record.keep.with_mut(|keep| (*keep).take())
         };
-        record.state.store(DONE, Ordering::Release);
+        if keep.is_none() {
+            // Nobody awaits it, and it may be gone with this store.
+            return record.state.store(DONE, Ordering::Release);
+        }
+        if record.state.swap(DONE, Ordering::AcqRel) == ARMED {
+            // SAFETY: `keep` keeps the record, and it was armed: the owner leaves this alone.
+            let watcher = record.watcher.with_mut(|watcher| unsafe { (*watcher).take() });
+            if let Some(messenger) = watcher.and_then(|watcher| watcher.upgrade()) {
+                messenger.wake_later(std::ptr::from_ref(record).addr());
+            }
+        }
         drop(keep);
     }
 

@@ -7,6 +7,7 @@ use super::send::{Letter, Mode};
 use crate::base::sync::UnsafeCell;
 use crate::base::{Deadline, Error, Result, Slot};
 use std::sync::Arc;
+use std::task::Waker;
 
 /// A record, and the buffer that it is about: nobody else has a reference to either until it is
 /// done.
@@ -77,6 +78,16 @@ impl<B: Send + 'static> Going<B> {
         Ok(self.is_over())
     }
 
+    /// Has `waker` woken when it is over, or when whoever has to do its part is gone; true if it is
+    /// over.
+    pub fn keep_waker(&self, waker: &Waker) -> bool {
+        let peer = match self.what {
+            What::Send(to) => Some(to),
+            What::Receive(pattern, _) => pattern.source,
+        };
+        self.endpoint.keep_waker(&self.owned.record, peer, waker)
+    }
+
     /// If whoever has to do its part is known to be gone, ends it.
     pub fn mourn(&self) -> Result<()> {
         let peer = match self.what {
@@ -126,6 +137,14 @@ impl<B: Send + 'static> Going<B> {
             return None;
         }
         self.finish().1
+    }
+}
+
+impl<B> Drop for Going<B> {
+    fn drop(&mut self) {
+        if self.owned.record.is_armed() {
+            self.endpoint.messenger.awaited.forget(&self.owned.record);
+        }
     }
 }
 

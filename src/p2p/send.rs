@@ -17,6 +17,7 @@ use super::wire::{self, Rts, Words};
 use crate::base::sync::Ordering;
 use crate::base::{Deadline, Error, Rank, Result, Slot};
 use crate::link::core::Wire;
+use crate::link::vc::Numbered;
 use crate::shm::ring::{Headed, Label};
 use std::any::Any;
 use std::sync::Arc;
@@ -85,14 +86,9 @@ impl Endpoint {
         if mode == Mode::Standard && self.is_small(letter.to, data.len()) {
             let (head, label) = (letter.head(), letter.label(wire::EAGER)?);
             let payload = Headed(head, data);
-            if self.messenger.outgoing.try_send(
-                &self.messenger,
-                self.wire(),
-                letter.to,
-                label,
-                payload,
-                head,
-            )? {
+            if self.messenger.outgoing.is_empty()
+                && self.wire().try_send_numbered(letter.to, label, payload, head)? == Numbered::Sent
+            {
                 return Ok(());
             }
         }
@@ -190,7 +186,8 @@ impl Endpoint {
     pub(super) fn await_sent(&self, record: &Record, to: Slot, deadline: Deadline) -> Result<()> {
         let wire = self.wire();
         let check = || self.messenger.mourn(wire, to);
-        let waited = self.messenger.wait_until(wire, deadline, DURING, || record.is_done(), check);
+        let waited =
+            self.messenger.wait_until(wire, deadline, DURING, Some(to), || record.is_done(), check);
         waited.map_err(|error| missing(error, Some(to)))
     }
 

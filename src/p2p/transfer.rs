@@ -21,6 +21,8 @@ use crate::base::sync::Ordering;
 use crate::base::{Error, Rank, Result, Slot};
 use crate::link::core::Wire;
 use crate::shm::node::Node;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::task::Waker;
 
 /// Bytes that are put together at a time for data that do not lie together.
 const PACK: usize = 64 << 10;
@@ -34,6 +36,8 @@ pub(super) enum Due {
     Push { number: u64, to: Slot, stream: u64, buffer: u64, size: usize },
     /// Out of a buffer that the sender has filled.
     Empty { stream: u64, buffer: u64, position: usize, len: usize },
+    /// Nothing to copy: whoever awaits a request that is over is to be woken.
+    Wake(Waker),
 }
 
 /// What one side gets whose peer gave the message up. If somebody has died, most likely because of
@@ -56,6 +60,8 @@ impl Messenger {
     /// Makes a copy.
     pub(super) fn carry(&self, wire: Wire<'_>, due: Due) {
         match due {
+            // The program's code.
+            Due::Wake(waker) => drop(catch_unwind(AssertUnwindSafe(|| waker.wake()))),
             Due::Pull { record, from, arrived, rts } => self.pull(wire, record, from, arrived, rts),
             Due::Push { number, to, stream, buffer, size } => {
                 self.push(wire, number, to, stream, buffer, size);

@@ -248,6 +248,7 @@ impl Mapping {
     }
 
     /// First byte.
+    #[inline]
     pub fn base(&self) -> NonNull<u8> {
         self.base
     }

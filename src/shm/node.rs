@@ -204,7 +204,7 @@ impl Node {
     /// Whether a slot's process is known to be gone (dead or left). One load.
     #[inline]
     pub fn is_dead(&self, slot: Slot) -> bool {
-        matches!(self.rank_slot(slot).state.load(Ordering::Acquire), STATE_DEAD | STATE_LEFT)
+        is_gone(self.rank_slot(slot))
     }
 
     /// Whether a slot's process is known to have died, rather than left. One load.
@@ -376,6 +376,12 @@ impl Node {
     pub fn leave(&self) {
         self.leaving.store(true, Ordering::Release);
     }
+}
+
+/// See [`Node::is_dead`].
+#[inline]
+pub(crate) fn is_gone(slot: &RankSlot) -> bool {
+    matches!(slot.state.load(Ordering::Acquire), STATE_DEAD | STATE_LEFT)
 }
 
 impl Drop for Node {

@@ -51,6 +51,11 @@ impl Pace {
     /// For ranks that share cores: who spins keeps the one waited for from running.
     pub const SHARED: Pace = Pace { spins: 24, yields: 32, ..Pace::DEDICATED };
 
+    /// Whether who waits is running as a rule when what is waited for comes, if it comes soon.
+    pub fn is_awake(self) -> bool {
+        self.spins > self.yields
+    }
+
     /// The same with sleeps so short that who waits can look after other work between them.
     pub fn watchful(self) -> Pace {
         let most = Pace::HELPING;

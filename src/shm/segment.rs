@@ -242,6 +242,7 @@ impl Areas {
     }
 
     /// Offset of a process's control block.
+    #[inline]
     pub fn slot(&self, slot: Slot) -> Offset {
         Offset(self.slots + slot.index() as u64 * Self::SLOT_BYTES)
     }

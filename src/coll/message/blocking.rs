@@ -150,7 +150,7 @@ impl Team {
     ) -> Result<Status> {
         let endpoint = self.messages(during)?;
         let check = || self.check_for(pattern, during);
-        let arrived = endpoint.receive(pattern, record, self.deadline(), during, check)?;
+        let arrived = endpoint.receive(pattern, record, || self.deadline(), during, check)?;
         self.status(arrived, unit)
     }
 

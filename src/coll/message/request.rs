@@ -296,19 +296,21 @@ macro_rules! pending {
         // The result is handed out by value only, so nothing relies on where it lies.
         impl<B: $buffer> Unpin for $request<B> {}
 
-        /// No thread makes progress, so a future that is not ready asks to be polled again at once.
+        /// Polled, it makes progress. If it is not over then, its waker is woken once, by whatever
+        /// call of this process ends it; while requests are awaited, a thread of the library waits
+        /// for them, asleep unless something comes.
         impl<B: $buffer> Future for $request<B> {
             type Output = Result<$output>;
 
             fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-                match Pending::test(&mut *self) {
-                    Ok(true) => Poll::Ready(self.result()),
-                    Ok(false) => {
-                        context.waker().wake_by_ref();
-                        Poll::Pending
+                if !Pending::test(&mut *self)? {
+                    // Asked for before it is left to itself: whether its peer lives.
+                    self.tend()?;
+                    if !self.going.is_over() && !self.going.keep_waker(context.waker()) {
+                        return Poll::Pending;
                     }
-                    Err(error) => Poll::Ready(Err(error)),
                 }
+                Poll::Ready(self.result())
             }
         }
 

@@ -16,7 +16,10 @@
 //! arrive in the order in which they were sent, so none of one source and context overtakes
 //! another that the same receive would have taken.
 //!
-//! Everything costs the same for few entries and for many: a search in a hash table for each form
+//! One receive that is posted alone, as by a call that waits, lies beside the lists: it is compared
+//! with what arrives, and no table is searched. The second one moves it to its list.
+//!
+//! Else everything costs the same for few entries and for many: a search in a hash table for each form
 //! that receives of this context are posted in (at most four), and a step in a list. Messages are
 //! always in the list of their exact envelope. Lists by a wildcard's form are built when a receive
 //! or a probe of that form first looks for a message in that context, and kept from then on: so
@@ -99,6 +102,9 @@ pub struct Matching<R, U> {
     /// Number of the latest entry.
     number: u64,
     contexts: Contexts,
+    /// The only receive. It has the number and the index that it keeps if it goes to `posted`.
+    alone: Option<(Key, Pattern, R)>,
+    /// Receives, if there is none alone.
     posted: Queue<Pattern, R, 1>,
     unexpected: Queue<Envelope, U, 4>,
     /// Receives of the exact form by context and source; kept once it was needed.
@@ -122,6 +128,7 @@ impl<R, U> Matching<R, U> {
             seed,
             number: 0,
             contexts: Contexts::new(seed),
+            alone: None,
             posted: Queue::new(seed),
             unexpected: Queue::new(seed),
             by_source: None,
@@ -131,13 +138,19 @@ impl<R, U> Matching<R, U> {
     /// Receives that are posted.
     #[inline]
     pub fn posted_len(&self) -> usize {
-        self.posted.len()
+        self.posted.len() + usize::from(self.alone.is_some())
     }
 
     /// Messages that are kept.
     #[inline]
     pub fn unexpected_len(&self) -> usize {
         self.unexpected.len()
+    }
+
+    /// Whether no receive is posted and no message kept.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.alone.is_none() && self.posted.len() == 0 && self.unexpected.len() == 0
     }
 
     #[inline]
@@ -147,12 +160,27 @@ impl<R, U> Matching<R, U> {
     }
 
     /// Posts a receive: it gets the earliest of the unexpected messages that it takes, or waits.
-    /// One search for a message, and two for its context and its list if it has to wait.
+    /// One search for a message if any are there, and two for its context and its list if it has
+    /// to wait and is not alone.
     #[inline]
     pub fn post(&mut self, pattern: Pattern, receive: R) -> Post<R, U> {
         if let Some((envelope, message)) = self.take(&pattern) {
             return Post::Matched(receive, envelope, message);
         }
+        let number = self.next_number();
+        if self.posted.len() == 0 && self.alone.is_none() {
+            let key = Key { index: self.posted.next_index(), number };
+            self.alone = Some((key, pattern, receive));
+            return Post::Waiting(key);
+        }
+        if let Some((key, pattern, receive)) = self.alone.take() {
+            self.enlist(key.number, pattern, receive);
+        }
+        Post::Waiting(self.enlist(number, pattern, receive))
+    }
+
+    /// Puts a receive into its list.
+    fn enlist(&mut self, number: u64, pattern: Pattern, receive: R) -> Key {
         let form = pattern.form();
         self.contexts.entry(pattern.context).posted[form.index()] += 1;
         if let (Form::Exact, Some(source), Some(counts)) =
@@ -161,15 +189,31 @@ impl<R, U> Matching<R, U> {
             let place = counts.entry(&Name::source(pattern.context, source));
             *counts.at_mut(place) += 1;
         }
-        let number = self.next_number();
         let index = self.posted.push(number, pattern, receive, EXACT);
-        Post::Waiting(Key { index, number })
+        Key { index, number }
     }
 
     /// A message arrives: it goes to the receive that was posted first among those that take it.
-    /// One search for its context, one for each form that receives are posted in there.
+    /// No search if there is one receive at most; else one for its context, and one for each form
+    /// that receives are posted in there.
     #[inline]
     pub fn arrive(&mut self, envelope: &Envelope) -> Arrive<R> {
+        if let Some((_, pattern, _)) = &self.alone {
+            if !pattern.takes(envelope) {
+                return Arrive::Unexpected;
+            }
+            if let Some((key, _, receive)) = self.alone.take() {
+                return Arrive::Matched(key, receive);
+            }
+        }
+        if self.posted.len() == 0 {
+            return Arrive::Unexpected;
+        }
+        self.arrive_listed(envelope)
+    }
+
+    /// As [`Matching::arrive`], to a receive in a list.
+    fn arrive_listed(&mut self, envelope: &Envelope) -> Arrive<R> {
         let Some(context) = self.contexts.get(envelope.context) else {
             return Arrive::Unexpected;
         };
@@ -222,9 +266,10 @@ impl<R, U> Matching<R, U> {
     /// The earliest message that `pattern` takes.
     #[inline]
     fn find(&mut self, pattern: &Pattern) -> Option<First> {
-        if self.unexpected.len() == 0 {
-            return None;
-        }
+        if self.unexpected.len() == 0 { None } else { self.find_some(pattern) }
+    }
+
+    fn find_some(&mut self, pattern: &Pattern) -> Option<First> {
         let form = pattern.form();
         if form != Form::Exact {
             let context = self.contexts.entry(pattern.context);
@@ -253,6 +298,9 @@ impl<R, U> Matching<R, U> {
     /// Takes back a posted receive. Nothing if a message came first (or if this was never the key
     /// of a receive).
     pub fn cancel(&mut self, key: Key) -> Option<R> {
+        if self.alone.as_ref().is_some_and(|(it, ..)| *it == key) {
+            return self.alone.take().map(|(.., receive)| receive);
+        }
         let (pattern, receive) = self.posted.remove(key.index, key.number)?;
         self.uncount(&pattern);
         Some(receive)
@@ -266,6 +314,9 @@ impl<R, U> Matching<R, U> {
     /// What is kept for a posted receive, as long as it is posted.
     #[inline]
     pub fn posted_mut(&mut self, key: Key) -> Option<&mut R> {
+        if let Some((it, _, receive)) = &mut self.alone {
+            return (*it == key).then_some(receive);
+        }
         self.posted.get_mut(key.index, key.number)
     }
 
@@ -277,7 +328,9 @@ impl<R, U> Matching<R, U> {
 
     /// Every posted receive, in no particular order.
     pub fn posted(&self) -> impl Iterator<Item = (Key, &Pattern, &R)> {
-        self.posted.iter().map(|(index, number, pattern, r)| (Key { index, number }, pattern, r))
+        let listed = self.posted.iter();
+        let listed = listed.map(|(index, number, pattern, r)| (Key { index, number }, pattern, r));
+        self.alone.iter().map(|(key, pattern, r)| (*key, pattern, r)).chain(listed)
     }
 
     /// Every message that is kept, in no particular order.
@@ -293,6 +346,9 @@ impl<R, U> Matching<R, U> {
     /// for others. At most four searches if the pattern names a source; the first such question
     /// with any tag walks over the posted receives, and each with one tag of any source does.
     pub fn has_rival(&mut self, pattern: &Pattern) -> bool {
+        if let Some((_, alone, _)) = &self.alone {
+            return alone.overlaps(pattern);
+        }
         let Some(context) = self.contexts.get(pattern.context) else {
             return false;
         };
@@ -363,7 +419,9 @@ impl<R, U> Matching<R, U> {
         messages.sort_unstable_by_key(|key| key.number);
         let mut removed = Removed { posted: Vec::new(), unexpected: Vec::new() };
         for key in receives {
-            if let Some((pattern, receive)) = self.posted.remove(key.index, key.number) {
+            if self.alone.is_some() {
+                removed.posted.extend(self.alone.take());
+            } else if let Some((pattern, receive)) = self.posted.remove(key.index, key.number) {
                 self.uncount(&pattern);
                 removed.posted.push((key, pattern, receive));
             }

@@ -113,6 +113,12 @@ impl<L: Label, V, const N: usize> Queue<L, V, N> {
         })
     }
 
+    /// Index of the next entry that is appended.
+    #[inline]
+    pub fn next_index(&self) -> u32 {
+        if self.free == NONE { self.entries.len() as u32 } else { self.free }
+    }
+
     /// Appends an entry to those of its lists that have a bit in `lists`. `number` is not 0 and
     /// higher than any before. Returns its index.
     #[inline]

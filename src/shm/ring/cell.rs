@@ -364,7 +364,7 @@ impl Default for Cell {
 /// # Safety
 /// `from` is readable and `to` writable for `len <= 56` bytes, and they do not overlap.
 #[inline(always)]
-unsafe fn copy_short(to: *mut u8, from: *const u8, len: usize) {
+pub(crate) unsafe fn copy_short(to: *mut u8, from: *const u8, len: usize) {
     type Wide = [u64; 2];
     // SAFETY: every move reads and writes inside `0..len`: its offset is at most len minus its
     // width, and the branch ensures that len is at least the width.
