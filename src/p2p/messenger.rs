@@ -22,6 +22,7 @@ use super::outgoing::Outgoing;
 use super::reach::Reaches;
 use super::record::{Arrived, Record, RecordRef};
 use super::stream::Buffers;
+use super::switch::Switching;
 use super::transfer::{Due, given_up};
 use super::wire::{self, Rts, Words};
 use crate::base::sync::{AtomicU32, Ordering};
@@ -60,6 +61,7 @@ pub struct Messenger {
     pub(super) buffers: Buffers,
     pub(super) adverts: Adverts,
     pub(super) awaited: Awaited,
+    pub(super) switching: Switching,
 }
 
 impl std::fmt::Debug for Messenger {
@@ -75,6 +77,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Messenger {
     fn open(node: &Node) -> Result<Messenger> {
         let eager = settings::EAGER_LIMIT.bytes()?;
+        let eager = usize::try_from(eager).unwrap_or(usize::MAX);
         let unexpected = settings::UNEXPECTED_LIMIT.bytes()?;
         Ok(Messenger {
             engine: Biased::new(Engine::new()),
@@ -82,7 +85,7 @@ impl Messenger {
             claims: Claims::default(),
             reaches: Reaches::open(node)?,
             limits: Limits {
-                eager: usize::try_from(eager).unwrap_or(usize::MAX).min(wire::MOST_EAGER),
+                eager: eager.min(wire::MOST_EAGER),
                 unexpected: usize::try_from(unexpected).unwrap_or(usize::MAX),
             },
             due: Mutex::default(),
@@ -92,6 +95,7 @@ impl Messenger {
             buffers: Buffers::default(),
             adverts: Adverts::default(),
             awaited: Awaited::default(),
+            switching: Switching::open(eager)?,
         })
     }
 
@@ -152,6 +156,7 @@ impl Messenger {
         if self.work.load(Ordering::Relaxed) != 0 || !self.outgoing.is_empty() {
             self.carry_out(wire)?;
         }
+        self.look_sometimes(wire);
         polled
     }
 
@@ -285,6 +290,12 @@ impl Messenger {
             wire::ADVERT => wire::words(message.bytes).map(|words: [u64; 5]| {
                 self.advertised(wire, from, message.imm, words);
             }),
+            wire::POOL => wire::words(message.bytes).and_then(|[head, length, place]| {
+                self.pooled_came(wire, &message, head, length, place)
+            }),
+            wire::SWITCH => {
+                wire::words(message.bytes).map(|words| self.packet_came(wire, from, words))
+            }
             _ => None,
         };
         if taken.is_none() {
@@ -395,6 +406,9 @@ impl Messenger {
         let (context, element) = wire::unlabel(message.imm);
         let (rank, tag) = wire::unhead(head);
         let envelope = Envelope { context, source: message.from, tag };
+        if rts.missed {
+            self.defer(Due::Missed { from: message.from, len: rts.length });
+        }
         let mut engine = self.engine();
         engine.peers.get(message.from).taken += 1;
         match self.match_arrived(wire, &mut engine, &envelope) {
@@ -409,6 +423,36 @@ impl Messenger {
                 self.counting.unexpected(&engine);
             }
         }
+    }
+
+    /// A message in a buffer of a pool; nothing if that cannot be.
+    fn pooled_came(
+        &self,
+        wire: Wire<'_>,
+        message: &Message<'_>,
+        head: u64,
+        length: u64,
+        place: u64,
+    ) -> Option<()> {
+        let pooled = self.pooled(message.from, length, place)?;
+        let (context, element) = wire::unlabel(message.imm);
+        let (rank, tag) = wire::unhead(head);
+        let envelope = Envelope { context, source: message.from, tag };
+        let mut engine = self.engine();
+        engine.peers.get(message.from).taken += 1;
+        match self.match_arrived(wire, &mut engine, &envelope) {
+            Some(record) => {
+                drop(engine);
+                let arrived = Arrived { rank, tag, bytes: pooled.len };
+                self.defer(Due::Drain { record, arrived, element, pooled });
+            }
+            None => {
+                let body = Body::Pooled(pooled);
+                engine.keep(envelope, Unexpected { rank, element, body });
+                self.counting.unexpected(&engine);
+            }
+        }
+        Some(())
     }
 
     /// An announced message has met its receive: what comes of it.
@@ -448,6 +492,7 @@ impl Messenger {
             Body::Announced(rts) => {
                 self.meet(wire, record, envelope.source, arrived, message.element, rts);
             }
+            Body::Pooled(pooled) => self.drain(wire, record, arrived, message.element, pooled),
         }
     }
 

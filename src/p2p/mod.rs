@@ -19,6 +19,8 @@
 //! | `advert` | telling the sender where a large message is wanted |
 //! | `stream` | large messages in pieces, where nobody can copy |
 //! | `awaited` | wakers of requests, and the thread that makes progress for them |
+//! | `pool`, `switch` | buffers in which large messages travel eagerly; what [`adapt`] decides, at work |
+//! | `watch` | when a program posts large messages, and when it waits for them |
 //! | `counters`, `slab` | what was done; numbers that peers are told |
 
 #[doc(hidden)]
@@ -33,6 +35,7 @@ mod engine;
 pub mod matching;
 mod messenger;
 mod outgoing;
+mod pool;
 mod reach;
 mod receive;
 mod record;
@@ -40,7 +43,9 @@ mod request;
 mod send;
 mod slab;
 mod stream;
+mod switch;
 mod transfer;
+mod watch;
 mod wire;
 
 pub(crate) use endpoint::Endpoint;
