@@ -45,9 +45,27 @@ settings! {
     HUGE_PAGES = "HITHER_HUGE_PAGES", "1", "0 or 1";
     /// Messages to one peer through its inbox before a private lane is opened to it.
     LANE_AFTER = "HITHER_LANE_AFTER", "64", "messages";
-    /// Messages up to this size travel with their data (at most what one short message holds, about
-    /// 6.9 KiB); larger ones are announced, and copied once.
+    /// Messages up to this size travel with their data at any time. What fits into one short message
+    /// (7032 bytes) needs no other memory; up to larger limits, which HITHER_EAGER=fixed allows,
+    /// they go through a pool of the receiver's buffers. Still larger ones are announced.
     EAGER_LIMIT = "HITHER_EAGER_LIMIT", "16K", "bytes";
+    /// Messages that are too large for short ones: up to which size their data travel with them is
+    /// found out by direction while the program runs (adaptive), or HITHER_EAGER_LIMIT says it for
+    /// all (fixed).
+    EAGER = "HITHER_EAGER", "adaptive", "adaptive or fixed";
+    /// Pools of buffers for large messages that travel with their data: one per size class.
+    EAGER_POOLS = "HITHER_EAGER_POOLS", "20", "pools";
+    /// Memory of all such pools of a process.
+    EAGER_BYTES = "HITHER_EAGER_BYTES", "64M", "bytes";
+    /// Buffers of one such pool.
+    EAGER_BUFFERS = "HITHER_EAGER_BUFFERS", "256", "buffers";
+    /// Buffers that such a pool begins with where the limit is fixed: they are made at its first use
+    /// and stay. One that adapts has two for the first sender and one for each other, as long as they
+    /// are needed.
+    EAGER_FIXED_BUFFERS = "HITHER_EAGER_FIXED_BUFFERS", "16", "buffers";
+    /// Time for which a pool's buffers must not have been needed before they are freed (where the
+    /// limit adapts). It is doubled, up to 64 times, where that was too soon.
+    EAGER_AGE = "HITHER_EAGER_AGE", "1", "seconds";
     /// Memory for messages that have come and that nobody has asked for, beyond which senders only
     /// announce theirs, whatever their size, until half of it is free.
     UNEXPECTED_LIMIT = "HITHER_UNEXPECTED_LIMIT", "16M", "bytes";

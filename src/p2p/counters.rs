@@ -6,8 +6,7 @@ use crate::base::sync::{AtomicU64, Ordering};
 /// What a process has done with tagged messages so far, and what it holds.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct MessageCounters {
-    /// Messages whose data travelled with them, counted by the sender, but those that go without
-    /// any delay (the link counts these).
+    /// Messages that were announced: their data did not travel with them.
     pub announced: u64,
     /// Large messages that this process copied from their sender's memory.
     pub pulled: u64,
@@ -27,6 +26,31 @@ pub struct MessageCounters {
     pub waiting: u64,
     /// Sends that were announced and are not over.
     pub sending: u64,
+    /// Large messages that this process put into a buffer of their receiver's pool.
+    pub pooled: u64,
+    /// Those that would have gone so, had a buffer been free.
+    pub missed: u64,
+    /// Changes of an eager threshold that this process asked for and that were made.
+    pub switches: u64,
+    /// Those that it asked for and that were refused.
+    pub refusals: u64,
+    /// Nanoseconds that changes took in all, from asking to the end; messages went on meanwhile.
+    pub switching_ns: u64,
+    /// Nanoseconds that the longest one took.
+    pub longest_switch_ns: u64,
+    /// The largest eager threshold by which this process came to send, in bytes; 0: none beyond
+    /// short messages.
+    pub eager_threshold: u64,
+    /// Buffers made for pools in which this process receives, and how many of them were freed.
+    pub pool_buffers_made: u64,
+    /// See [`MessageCounters::pool_buffers_made`].
+    pub pool_buffers_freed: u64,
+    /// Nanoseconds that making and freeing them took.
+    pub pool_memory_ns: u64,
+    /// Bytes of the buffers in such pools.
+    pub pool_bytes: u64,
+    /// The most that there were.
+    pub pool_bytes_peak: u64,
 }
 
 /// The counters while they count.
@@ -37,6 +61,8 @@ pub(super) struct Counting {
     pub fulfilled: AtomicU64,
     pub streamed: AtomicU64,
     pub advertised: AtomicU64,
+    pub pooled: AtomicU64,
+    pub missed: AtomicU64,
     unexpected: AtomicU64,
     peak: AtomicU64,
 }
@@ -70,6 +96,9 @@ impl Counting {
             posted: engine.matching.posted_len() as u64,
             waiting: engine.matching.unexpected_len() as u64,
             sending: engine.sendings.len() as u64,
+            pooled: read(&self.pooled),
+            missed: read(&self.missed),
+            ..MessageCounters::default()
         }
     }
 }
