@@ -6,7 +6,7 @@ use super::jobs::Options;
 use super::row::Row;
 use super::subject::{
     active, bfs, coll, collectives, idle, limits, link, memory, messages, metadata, overhead,
-    oversub, rma, start, talk, window,
+    oversub, rma, start, stencil3d, talk, window,
 };
 use hither::{Error, Job, Result};
 
@@ -37,6 +37,11 @@ pub struct Bench {
 
 const fn bench(name: &'static str, about: &'static str, kind: Kind) -> Bench {
     Bench { name, about, settings: &[], kind }
+}
+
+/// The part of the stencil for one size.
+const fn stencil_part(at: usize) -> Bench {
+    bench(stencil3d::PARTS[at].0, "", Kind::Inside(stencil3d::PARTS[at].2))
 }
 
 /// All benchmarks in the order of `all`, and the parts that run inside the jobs of others.
@@ -194,6 +199,11 @@ pub const ALL: &[Bench] = &[
         "what a transfer takes of the program's time, and leaves it (002)",
         Kind::Outside(overhead::overhead),
     ),
+    bench(
+        "stencil3d",
+        "a 3D stencil by eager limit: default, tuned by hand, dynamic (000)",
+        Kind::Outside(stencil3d::run),
+    ),
     bench("skew", "puts to a target that is late (004)", Kind::Outside(rma::overlap::skew)),
     bench("origins", "several origins, one target (004)", Kind::Outside(rma::overlap::origins)),
     bench(rma::issue::SINGLE, "", Kind::Inside(rma::issue::single)),
@@ -228,6 +238,13 @@ pub const ALL: &[Bench] = &[
     bench(oversub::PART, "", Kind::Inside(oversub::part)),
     bench(memory::PART, "", Kind::Alone(memory::part)),
     bench(start::PART, "", Kind::Alone(start::part)),
+    stencil_part(0),
+    stencil_part(1),
+    stencil_part(2),
+    stencil_part(3),
+    stencil_part(4),
+    stencil_part(5),
+    stencil_part(6),
 ];
 
 /// Whose name also stands for those whose names begin with it.

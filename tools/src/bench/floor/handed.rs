@@ -244,45 +244,77 @@ fn meet(flags: &Area, rank: u32, own: &mut [u8]) -> Result<Option<There>> {
     Ok((can && said.load(Relaxed) == 2).then_some(other))
 }
 
-/// Back and forth, each out of the other's private memory. An operation is a round trip.
-pub struct HandedBack(Handed);
+/// Back and forth, each out of the other's memory. An operation is a round trip.
+pub struct HandedBack {
+    handed: Handed,
+    /// Where both have mapped buffers: rank 0's and rank 1's.
+    mapped: Option<[Area; 2]>,
+}
 
 impl HandedBack {
-    /// Of `size` bytes. Collective.
+    /// Of `size` bytes of private memory. Collective.
     pub fn new(crew: &Crew, size: usize) -> Result<HandedBack> {
-        Ok(HandedBack(Handed::new(crew, size, Way::OutOfPrivate)?))
+        Ok(HandedBack { handed: Handed::new(crew, size, Way::OutOfPrivate)?, mapped: None })
+    }
+
+    /// Of `size` bytes of shared memory. Collective.
+    pub fn mapped(crew: &Crew, size: usize) -> Result<HandedBack> {
+        let handed = Handed::new(crew, size, Way::OutOfShared)?;
+        let areas = [crew.block().take(size)?, crew.block().take(size)?];
+        Ok(HandedBack { handed, mapped: Some(areas) })
+    }
+
+    /// The receiver's part, at either end.
+    fn get(&mut self) -> Result<()> {
+        let Some(areas) = &self.mapped else { return self.handed.get() };
+        let (size, own) = (self.handed.private.len(), self.handed.rank as usize);
+        let (from, to) = (areas[1 - own].bytes(0, size), areas[own].bytes(0, size));
+        // SAFETY: both have that size; the other waits for a number.
+        unsafe { std::ptr::copy_nonoverlapping(from, to, size) };
+        Ok(())
+    }
+
+    /// The first word of this rank's buffer.
+    fn first(&mut self) -> &mut [u8] {
+        match &self.mapped {
+            // SAFETY: the other reads it only between a number and its answer.
+            Some(areas) => unsafe {
+                std::slice::from_raw_parts_mut(areas[self.handed.rank as usize].bytes(0, 8), 8)
+            },
+            None => &mut self.handed.private[..8],
+        }
     }
 }
 
 impl Side for HandedBack {
     fn lead(&mut self, count: u64, meter: &mut Meter) -> Result<()> {
-        let side = &mut self.0;
         meter.run(count, |_| {
-            side.turn += 1;
-            let turn = side.turn;
-            side.private[..8].copy_from_slice(&turn.to_ne_bytes());
-            side.hand()?;
-            side.get()
+            self.handed.turn += 1;
+            let turn = self.handed.turn.to_ne_bytes();
+            self.first().copy_from_slice(&turn);
+            self.handed.hand()?;
+            self.get()
         })?;
-        if side.private[..8] != side.turn.to_ne_bytes() {
+        let turn = self.handed.turn.to_ne_bytes();
+        if *self.first() != turn {
             return Err(Error::invalid("bench", "the copied bytes came back changed"));
         }
         Ok(())
     }
 
     fn follow(&mut self, count: u64) -> Result<()> {
-        let side = &mut self.0;
-        if side.rank != 1 {
+        if self.handed.rank != 1 {
             return Ok(());
         }
         for _ in 0..count {
-            side.turn += 1;
-            let (number, turn) = (side.flags.word(0), side.turn);
+            self.handed.turn += 1;
+            let turn = self.handed.turn;
+            let number = self.handed.flags.word(0);
             spin_until(|| number.load(Acquire) == turn)?;
-            side.get()?;
-            side.give()?;
+            self.get()?;
+            self.handed.give()?;
             // It stays as it is until the next number, by which rank 0 has read it.
-            side.flags.word(ANSWER).store(turn, Release);
+            self.handed.flags.word(ANSWER).store(turn, Release);
         }
         Ok(())
     }
@@ -299,5 +331,6 @@ mod tests {
             exercise(2, |crew| Handed::new(crew, 8000, way));
         }
         exercise(3, |crew| HandedBack::new(crew, 8000));
+        exercise(2, |crew| HandedBack::mapped(crew, 8000));
     }
 }

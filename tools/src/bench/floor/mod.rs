@@ -5,6 +5,7 @@ pub mod atomics;
 pub mod barrier;
 pub mod call;
 pub mod copy_cells;
+pub mod exchange;
 pub mod handed;
 pub mod memcpy;
 pub mod mutex;

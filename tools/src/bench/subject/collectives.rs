@@ -1,12 +1,20 @@
 //! Every collective, small and large, beside what moving its data costs at the least.
 //!
-//! An operation of a side is two calls where there is a root, one for each of two roots, as a
-//! round trip of the limit is two copies through shared cells.
+//! ```text
+//! data go          up to 56 B           up to 16 KiB            beyond
+//! one way          a message there and back: through cells      one copy, by the kernel
+//! both ways        flag all-reduce      in, barrier, out        one copy of the other's each
+//! both, summed     flag all-reduce      in, barrier, out        a piece summed each, then copied
+//! ```
+//! An operation of a side is two calls, one for each of two roots where there is a root, as a round
+//! trip of the limit is two messages. Limits of data that go one way are of ranks 0 and 1.
 
 use crate::bench::crew::Crew;
 use crate::bench::duel::{Case, Pair, Side};
 use crate::bench::floor::barrier::FlagBarrier;
 use crate::bench::floor::copy_cells::CopyCells;
+use crate::bench::floor::exchange::{self, Exchange};
+use crate::bench::floor::handed::HandedBack;
 use crate::bench::meter::Meter;
 use crate::bench::row::{Goal, Point};
 use hither::coll::{Team, each};
@@ -19,34 +27,48 @@ const SIZES: [usize; 4] = [8, 1 << 10, 64 << 10, 1 << 20];
 
 type Call = fn(&Team, Rank, &mut [u64], &mut [u64]) -> Result<()>;
 
-/// Name, whether the second buffer has one block for each member, and the call.
-const CALLS: [(&str, bool, Call); 14] = [
-    ("broadcast", false, |team, root, mine, _| team.broadcast(root, mine)),
-    ("ibroadcast", false, |team, root, mine, _| {
+/// Where the data of a call go.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Flow {
+    /// From or to one.
+    OneWay,
+    /// From all to all.
+    BothWays,
+    /// The same, combined; everybody gets the whole or a block of it.
+    Combined { whole: bool },
+}
+use Flow::{BothWays, OneWay};
+const WHOLE: Flow = Flow::Combined { whole: true };
+const BLOCK: Flow = Flow::Combined { whole: false };
+
+/// Name, whether the second buffer has one block for each member, where data go, and the call.
+const CALLS: [(&str, bool, Flow, Call); 14] = [
+    ("broadcast", false, OneWay, |team, root, mine, _| team.broadcast(root, mine)),
+    ("ibroadcast", false, OneWay, |team, root, mine, _| {
         let back = team.ibroadcast(root, mine.to_vec())?.wait()?;
         mine.copy_from_slice(&back);
         Ok(())
     }),
-    ("gather", true, |team, root, mine, all| team.gather(root, mine, all)),
-    ("scatter", true, |team, root, mine, all| team.scatter(root, all, mine)),
-    ("allgather", true, |team, _, mine, all| team.allgather(mine, all)),
-    ("alltoall", true, |team, _, _, all| team.alltoall_in_place(all)),
-    ("reduce", false, |team, root, mine, _| team.reduce_in_place(root, Op::Sum, mine)),
-    ("allreduce", false, |team, _, mine, _| team.allreduce(Op::Sum, mine)),
-    ("iallreduce", false, |team, _, mine, _| {
+    ("gather", true, OneWay, |team, root, mine, all| team.gather(root, mine, all)),
+    ("scatter", true, OneWay, |team, root, mine, all| team.scatter(root, all, mine)),
+    ("allgather", true, BothWays, |team, _, mine, all| team.allgather(mine, all)),
+    ("alltoall", true, BothWays, |team, _, _, all| team.alltoall_in_place(all)),
+    ("reduce", false, OneWay, |team, root, mine, _| team.reduce_in_place(root, Op::Sum, mine)),
+    ("allreduce", false, WHOLE, |team, _, mine, _| team.allreduce(Op::Sum, mine)),
+    ("iallreduce", false, WHOLE, |team, _, mine, _| {
         let back = team.iallreduce(Op::Sum, mine.to_vec())?.wait()?;
         mine.copy_from_slice(&back);
         Ok(())
     }),
-    ("allreduce, user's operation", false, |team, _, mine, _| {
+    ("allreduce, user's operation", false, WHOLE, |team, _, mine, _| {
         team.allreduce(each(|a: u64, b: u64| a.wrapping_mul(3).wrapping_add(b)), mine)
     }),
-    ("reduce_scatter_block", true, |team, _, mine, all| {
+    ("reduce_scatter_block", true, BLOCK, |team, _, mine, all| {
         team.reduce_scatter_block(Op::Sum, all, mine)
     }),
-    ("scan", false, |team, _, mine, _| team.scan(Op::Sum, mine)),
-    ("exscan", false, |team, _, mine, _| team.exscan(Op::Sum, mine)),
-    ("barrier, begun", false, |team, _, _, _| team.ibarrier()?.wait()),
+    ("scan", false, OneWay, |team, _, mine, _| team.scan(Op::Sum, mine)),
+    ("exscan", false, OneWay, |team, _, mine, _| team.exscan(Op::Sum, mine)),
+    ("barrier, begun", false, BothWays, |team, _, _, _| team.ibarrier()?.wait()),
 ];
 
 struct Calls {
@@ -129,17 +151,39 @@ impl Side for TwoFlags {
     }
 }
 
-fn floor(crew: &Crew, size: usize) -> Result<Box<dyn Side>> {
-    Ok(if size <= 56 {
-        Box::new(TwoFlags(FlagBarrier::new(crew, true)?))
-    } else {
-        Box::new(CopyCells::new(crew, size)?)
+/// The limit of a call whose members give or get `size` bytes each.
+fn floor(crew: &Crew, size: usize, flow: Flow, mapped: bool) -> Result<Box<dyn Side>> {
+    let large = size >= LARGE;
+    // In a reduction of blocks every member has one for each.
+    let all = if flow == BLOCK { size * crew.size() as usize } else { size };
+    Ok(match flow {
+        OneWay if mapped => Box::new(HandedBack::mapped(crew, size)?),
+        OneWay if large => Box::new(HandedBack::new(crew, size)?),
+        OneWay => Box::new(CopyCells::new(crew, size)?),
+        _ if size <= 56 => Box::new(TwoFlags(FlagBarrier::new(crew, true)?)),
+        _ if !large => Box::new(Exchange::new(crew, size, exchange::Kind::Copied)?),
+        BothWays => Box::new(Exchange::new(crew, size, exchange::Kind::Mapped)?),
+        Flow::Combined { whole } => {
+            Box::new(Exchange::new(crew, all, exchange::Kind::Reduced { whole })?)
+        }
     })
 }
 
-fn limit(size: usize) -> &'static str {
-    if size <= 56 { "flag all-reduce" } else { "copy in + copy out" }
+fn limit(size: usize, flow: Flow, mapped: bool) -> &'static str {
+    match flow {
+        OneWay if mapped => "memcpy by the receiver",
+        OneWay if size >= LARGE => "CMA by the receiver",
+        OneWay => "copy in + copy out",
+        _ if size <= 56 => "flag all-reduce",
+        _ if size < LARGE => "copy in, barrier, copy out",
+        BothWays => "memcpy by each receiver",
+        WHOLE => "mapped, summed and copied",
+        _ => "mapped, summed",
+    }
 }
+
+/// From here on data are copied once.
+const LARGE: usize = 64 << 10;
 
 /// Makes a rank's part of a case.
 type Make = Box<dyn Fn(&Crew) -> Result<Box<dyn Side>>>;
@@ -147,36 +191,32 @@ type Make = Box<dyn Fn(&Crew) -> Result<Box<dyn Side>>>;
 /// `collectives`.
 pub fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
-    let mut add = |what: &str, size: usize, subject: Make| {
-        let setup =
-            move |crew: &Crew| Ok(Pair { subject: subject(crew)?, floor: floor(crew, size)? });
+    let mut add = |what: &str, size: usize, (flow, mapped): (Flow, bool), subject: Make| {
+        let setup = move |crew: &Crew| {
+            Ok(Pair { subject: subject(crew)?, floor: floor(crew, size, flow, mapped)? })
+        };
         let point = Point::new("Collectives", what, "bytes", size as f64);
-        let case = Case::latency(BENCH, what, size, limit(size), Goal::None, setup);
+        let case = Case::latency(BENCH, what, size, limit(size, flow, mapped), Goal::None, setup);
         cases.push(case.one_way().on(point));
     };
-    for (what, blocks, call) in CALLS {
+    for (what, blocks, flow, call) in CALLS {
         for size in SIZES {
             // Of a barrier there is one size only.
             if size == 8 || !what.starts_with("barrier") {
-                add(
-                    what,
-                    size,
-                    Box::new(move |crew| Ok(Box::new(Calls::new(crew, size, blocks, call)?))),
-                );
+                let make: Make =
+                    Box::new(move |crew| Ok(Box::new(Calls::new(crew, size, blocks, call)?)));
+                add(what, size, (flow, false), make);
             }
         }
     }
     for (what, sum) in [("broadcast, mapped", false), ("allreduce, mapped", true)] {
         for size in [64 << 10, 1 << 20] {
-            add(
-                what,
-                size,
-                Box::new(move |crew| {
-                    let team = crew.job()?.team().clone();
-                    let window = Window::allocate(&team, size / 8)?;
-                    Ok(Box::new(Mapped { team, window, sum }))
-                }),
-            );
+            let make: Make = Box::new(move |crew| {
+                let team = crew.job()?.team().clone();
+                let window = Window::allocate(&team, size / 8)?;
+                Ok(Box::new(Mapped { team, window, sum }))
+            });
+            add(what, size, (if sum { WHOLE } else { OneWay }, true), make);
         }
     }
     cases
