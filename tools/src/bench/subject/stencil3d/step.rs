@@ -165,19 +165,20 @@ pub fn part<const BYTES: usize>(crew: &Crew, effort: Effort) -> Result<Vec<Row>>
     if stencil.faces.is_empty() {
         return Err(Error::invalid("bench stencil3d", "it wants at least 2 ranks"));
     }
+    let settle = if effort.rounds <= Effort::LEAST.rounds { SETTLE / 3 } else { SETTLE };
     let start = Instant::now();
-    stencil.steps(SETTLE, true)?;
+    stencil.steps(settle, true)?;
     // As many for all: rank 0 has the clock.
-    let took = start.elapsed().as_nanos() as f64 / SETTLE as f64;
+    let took = start.elapsed().as_nanos() as f64 / settle as f64;
     let mut count = [(effort.batch * 30.0 / took).clamp(4.0, 1000.0) as u64];
     team.broadcast(Rank(0), &mut count)?;
-    let (count, rounds) = (count[0] as usize, effort.rounds.clamp(3, 7));
+    let (count, rounds) = (count[0] as usize, effort.rounds.clamp(2, 7));
     // Phases one after the other: messages without computing would tell the library that nothing
     // overlaps, and are another program.
     let with: Result<Vec<Times>> = (0..rounds).map(|_| stencil.steps(count, true)).collect();
     let counters = team.message_counters()?;
     let alone: Result<Vec<f64>> = (0..rounds).map(|_| stencil.sweeps(count)).collect();
-    stencil.steps(SETTLE / 4, false)?;
+    stencil.steps(settle / 4, false)?;
     let without: Result<Vec<Times>> = (0..rounds).map(|_| stencil.steps(count, false)).collect();
     let (with, without) = (with?, without?);
     let of = |times: &[Times], what: fn(&Times) -> f64| {
