@@ -41,7 +41,9 @@ pub fn check(row: &Value) {
     }
     let (value, floor) = (number(row, "value"), number(row, "floor"));
     let ratio = number(row, "ratio");
-    assert!(value > 0.0 && floor > 0.0, "{row}");
+    // Of shares, memory and changes there may be none.
+    let some = !["%", "KiB", ""].contains(&row["unit"].as_str().unwrap_or_default());
+    assert!(value >= 0.0 && floor > 0.0 && (value > 0.0 || !some), "{row}");
     assert!((ratio - value / floor).abs() <= 1e-9 * ratio, "{row}");
     assert!(number(row, "size") >= 0.0 && number(row, "rounds") >= 1.0, "{row}");
     assert!(number(row, "spread") >= 0.0, "{row}");

@@ -8,7 +8,9 @@
 //! Reduced   barrier | own area's piece += others' pieces | barrier      (a piece for each rank)
 //!           and, if the whole is wanted: others' pieces -> own area | barrier
 //! ```
-//! An operation is two of them, as a round trip is two messages.
+//! Bytes that stay the same would lie in all caches: of large ones an operation is one exchange of
+//! bytes that everybody has just written ([`Renewed`]), of small ones two, as a round trip is two
+//! messages.
 
 use super::barrier::FlagBarrier;
 use crate::bench::block::Area;
@@ -16,6 +18,7 @@ use crate::bench::crew::Crew;
 use crate::bench::duel::Side;
 use crate::bench::meter::Meter;
 use hither::Result;
+use std::cell::RefCell;
 use std::hint::black_box;
 
 /// What is done with the data.
@@ -149,6 +152,59 @@ impl Side for Exchange {
     }
 }
 
+/// What everybody does at the same time with data of its own.
+pub trait Collective {
+    /// Writes the data anew.
+    fn renew(&mut self, value: u64);
+    /// Does it.
+    fn once(&mut self) -> Result<()>;
+}
+
+impl Collective for Exchange {
+    fn renew(&mut self, value: u64) {
+        self.private.fill(value);
+        if self.kind != Kind::Copied {
+            self.copy_in();
+        }
+    }
+
+    fn once(&mut self) -> Result<()> {
+        Exchange::once(self)
+    }
+}
+
+/// All ranks write their data anew, meet, and then do it. An operation is one of them, without the
+/// writing.
+pub struct Renewed<C> {
+    inner: C,
+    meeting: FlagBarrier,
+    turn: u64,
+}
+
+impl<C: Collective> Renewed<C> {
+    /// Collective.
+    pub fn new(crew: &Crew, inner: C) -> Result<Renewed<C>> {
+        Ok(Renewed { inner, meeting: FlagBarrier::new(crew, false)?, turn: 0 })
+    }
+
+    fn prepare(&mut self) -> Result<()> {
+        self.turn += 1;
+        self.inner.renew(self.turn);
+        self.meeting.once()
+    }
+}
+
+impl<C: Collective> Side for Renewed<C> {
+    fn lead(&mut self, count: u64, meter: &mut Meter) -> Result<()> {
+        let side = RefCell::new(self);
+        meter.parts(count, |_| side.borrow_mut().prepare(), |_| side.borrow_mut().inner.once())
+    }
+
+    fn follow(&mut self, count: u64) -> Result<()> {
+        (0..count).try_for_each(|_| self.prepare().and_then(|()| self.inner.once()))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -184,6 +240,7 @@ mod tests {
                 }
             });
             exercise(2, |crew| Exchange::new(crew, 8000, kind));
+            exercise(3, |crew| Renewed::new(crew, Exchange::new(crew, 8000, kind)?));
         }
     }
 }

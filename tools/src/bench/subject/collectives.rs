@@ -7,13 +7,14 @@
 //! both, summed     flag all-reduce      in, barrier, out        a piece summed each, then copied
 //! ```
 //! An operation of a side is two calls, one for each of two roots where there is a root, as a round
-//! trip of the limit is two messages. Limits of data that go one way are of ranks 0 and 1.
+//! trip of the limit is two messages. Large data that go both ways are written anew before each
+//! call: else they would lie in all caches. Limits of data that go one way are of ranks 0 and 1.
 
 use crate::bench::crew::Crew;
 use crate::bench::duel::{Case, Pair, Side};
 use crate::bench::floor::barrier::FlagBarrier;
 use crate::bench::floor::copy_cells::CopyCells;
-use crate::bench::floor::exchange::{self, Exchange};
+use crate::bench::floor::exchange::{self, Collective, Exchange, Renewed};
 use crate::bench::floor::handed::HandedBack;
 use crate::bench::meter::Meter;
 use crate::bench::row::{Goal, Point};
@@ -86,7 +87,7 @@ impl Calls {
         Ok(Calls { team, call, mine: vec![1; len], all: vec![1; len * blocks] })
     }
 
-    fn once(&mut self) -> Result<()> {
+    fn twice(&mut self) -> Result<()> {
         for root in [Rank(0), Rank(1 % self.team.size())] {
             (self.call)(&self.team, root, &mut self.mine, &mut self.all)?;
         }
@@ -94,13 +95,25 @@ impl Calls {
     }
 }
 
+/// One call, where there is no root.
+impl Collective for Calls {
+    fn renew(&mut self, value: u64) {
+        self.mine.fill(value);
+        self.all.fill(value);
+    }
+
+    fn once(&mut self) -> Result<()> {
+        (self.call)(&self.team, Rank(0), &mut self.mine, &mut self.all)
+    }
+}
+
 impl Side for Calls {
     fn lead(&mut self, count: u64, meter: &mut Meter) -> Result<()> {
-        meter.run(count, |_| self.once())
+        meter.run(count, |_| self.twice())
     }
 
     fn follow(&mut self, count: u64) -> Result<()> {
-        (0..count).try_for_each(|_| self.once())
+        (0..count).try_for_each(|_| self.twice())
     }
 }
 
@@ -112,29 +125,37 @@ struct Mapped {
 }
 
 impl Mapped {
+    fn data(&mut self) -> &mut [u64] {
+        // SAFETY: this rank's part, which nobody accesses by operations, and the others only
+        // inside of collective calls.
+        unsafe { std::slice::from_raw_parts_mut(self.window.local().as_ptr(), self.window.len()) }
+    }
+
+    fn call(&mut self, root: Rank) -> Result<()> {
+        let (team, sum) = (self.team.clone(), self.sum);
+        if sum { team.allreduce(Op::Sum, self.data()) } else { team.broadcast(root, self.data()) }
+    }
+}
+
+impl Collective for Mapped {
+    fn renew(&mut self, value: u64) {
+        self.data().fill(value);
+    }
+
     fn once(&mut self) -> Result<()> {
-        // SAFETY: this rank's part, which nobody accesses by operations.
-        let data = unsafe {
-            std::slice::from_raw_parts_mut(self.window.local().as_ptr(), self.window.len())
-        };
-        for root in [Rank(0), Rank(1 % self.team.size())] {
-            if self.sum {
-                self.team.allreduce(Op::Sum, data)?;
-            } else {
-                self.team.broadcast(root, data)?;
-            }
-        }
-        Ok(())
+        self.call(Rank(0))
     }
 }
 
 impl Side for Mapped {
     fn lead(&mut self, count: u64, meter: &mut Meter) -> Result<()> {
-        meter.run(count, |_| self.once())
+        let other = Rank(1 % self.team.size());
+        meter.run(count, |_| self.call(Rank(0)).and_then(|()| self.call(other)))
     }
 
     fn follow(&mut self, count: u64) -> Result<()> {
-        (0..count).try_for_each(|_| self.once())
+        let other = Rank(1 % self.team.size());
+        (0..count).try_for_each(|_| self.call(Rank(0)).and_then(|()| self.call(other)))
     }
 }
 
@@ -151,6 +172,15 @@ impl Side for TwoFlags {
     }
 }
 
+/// Whether data are written anew before each call.
+fn renews(size: usize, flow: Flow) -> bool {
+    size >= LARGE && flow != OneWay
+}
+
+fn renewed<C: Collective + 'static>(crew: &Crew, inner: C) -> Result<Box<dyn Side>> {
+    Ok(Box::new(Renewed::new(crew, inner)?))
+}
+
 /// The limit of a call whose members give or get `size` bytes each.
 fn floor(crew: &Crew, size: usize, flow: Flow, mapped: bool) -> Result<Box<dyn Side>> {
     let large = size >= LARGE;
@@ -162,9 +192,9 @@ fn floor(crew: &Crew, size: usize, flow: Flow, mapped: bool) -> Result<Box<dyn S
         OneWay => Box::new(CopyCells::new(crew, size)?),
         _ if size <= 56 => Box::new(TwoFlags(FlagBarrier::new(crew, true)?)),
         _ if !large => Box::new(Exchange::new(crew, size, exchange::Kind::Copied)?),
-        BothWays => Box::new(Exchange::new(crew, size, exchange::Kind::Mapped)?),
+        BothWays => renewed(crew, Exchange::new(crew, size, exchange::Kind::Mapped)?)?,
         Flow::Combined { whole } => {
-            Box::new(Exchange::new(crew, all, exchange::Kind::Reduced { whole })?)
+            renewed(crew, Exchange::new(crew, all, exchange::Kind::Reduced { whole })?)?
         }
     })
 }
@@ -197,26 +227,31 @@ pub fn cases() -> Vec<Case> {
         };
         let point = Point::new("Collectives", what, "bytes", size as f64);
         let case = Case::latency(BENCH, what, size, limit(size, flow, mapped), Goal::None, setup);
-        cases.push(case.one_way().on(point));
+        let case = if renews(size, flow) { case } else { case.one_way() };
+        cases.push(case.on(point));
     };
     for (what, blocks, flow, call) in CALLS {
         for size in SIZES {
             // Of a barrier there is one size only.
             if size == 8 || !what.starts_with("barrier") {
-                let make: Make =
-                    Box::new(move |crew| Ok(Box::new(Calls::new(crew, size, blocks, call)?)));
+                let make: Make = Box::new(move |crew| {
+                    let calls = Calls::new(crew, size, blocks, call)?;
+                    if renews(size, flow) { renewed(crew, calls) } else { Ok(Box::new(calls)) }
+                });
                 add(what, size, (flow, false), make);
             }
         }
     }
     for (what, sum) in [("broadcast, mapped", false), ("allreduce, mapped", true)] {
         for size in [64 << 10, 1 << 20] {
+            let flow = if sum { WHOLE } else { OneWay };
             let make: Make = Box::new(move |crew| {
                 let team = crew.job()?.team().clone();
                 let window = Window::allocate(&team, size / 8)?;
-                Ok(Box::new(Mapped { team, window, sum }))
+                let mapped = Mapped { team, window, sum };
+                if renews(size, flow) { renewed(crew, mapped) } else { Ok(Box::new(mapped)) }
             });
-            add(what, size, (if sum { WHOLE } else { OneWay }, true), make);
+            add(what, size, (flow, true), make);
         }
     }
     cases

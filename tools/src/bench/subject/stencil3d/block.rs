@@ -1,8 +1,9 @@
 //! The computing of a step: cells in three dimensions, each of which becomes the mean of its six
 //! neighbours. Its amount depends on the messages' size and number alone, not on how they travel.
 
-/// Layers of cells for each message of a step: then computing takes about as long as the messages.
-const LAYERS: usize = 3;
+/// Layers of cells for each message of a step: then computing takes about as long as the messages,
+/// and whatever is not hidden behind it shows.
+const LAYERS: usize = 1;
 
 /// Layers of cells as large as a message, with a rim that stays as it is.
 pub struct Block {

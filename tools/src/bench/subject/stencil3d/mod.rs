@@ -109,10 +109,12 @@ fn best(modes: &[Rounds]) -> usize {
     TUNED.min_by(|a, b| time(a).total_cmp(&time(b))).unwrap_or(TUNED.start)
 }
 
-/// What `figure` of a mode is beside that of another; never quite 0, as ratios are made of them.
+/// What `figure` of a mode is beside that of another. A share or an amount of less than one unit
+/// is nothing to make a ratio to: it counts as one.
 fn beside(modes: &[Rounds], figure: usize, own: usize, other: usize) -> Vec<(f64, f64)> {
-    let values = |mode: usize| column(&modes[mode], figure).into_iter().map(|v| v.max(1e-3));
-    values(own).zip(values(other)).collect()
+    let least = if FIGURES[figure].1 == "µs" { f64::MIN_POSITIVE } else { 1.0 };
+    let floors = column(&modes[other], figure).into_iter().map(|floor| floor.max(least));
+    column(&modes[own], figure).into_iter().zip(floors).collect()
 }
 
 /// Half the distance of a figure's quartiles, as a share of the figure.

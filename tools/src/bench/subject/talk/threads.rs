@@ -121,7 +121,11 @@ pub fn processes_part(crew: &Crew, effort: Effort) -> Result<Vec<Row>> {
 
 /// Both in turn, for each number of pairs.
 pub fn run(options: &Options) -> Result<Vec<Row>> {
-    let rounds = if options.quick { 1 } else { 5 };
+    let rounds = match (options.least, options.quick) {
+        (true, _) => 1,
+        (_, true) => 3,
+        _ => 5,
+    };
     let options = Options { bind: Bind::None, ..*options };
     let few = || Error::invalid("bench", "a job returned too few figures");
     let mut rows = Vec::new();
