@@ -173,14 +173,14 @@ impl Messenger {
         if reach == Reach::Never || !claim::claim(wire.node, to, advert.word) {
             return Ok(None);
         }
-        let here = data.as_ptr().cast_mut();
+        let (here, began) = (data.as_ptr().cast_mut(), self.switching.now());
         // SAFETY: only read; the receiver's memory is the message's, as the claim says, and as
         // large as the advert says.
         let copied = unsafe {
             reach::copy(wire.node, to, reach, here, advert.address, data.len(), Direction::Out)
         };
         match copied {
-            Ok(()) => {}
+            Ok(()) => self.switching.moved(data.len(), began),
             Err(Error::Os { .. }) => {
                 self.reaches.forget(to);
                 claim::unclaim(wire.node, to, advert.word);

@@ -39,8 +39,9 @@ impl Endpoint {
 
     /// What was done so far.
     pub fn counters(&self) -> MessageCounters {
-        let engine = self.messenger.engine();
-        self.messenger.counting.read(&engine)
+        let mut counters = self.messenger.counting.read(&self.messenger.engine());
+        self.messenger.switching.fill_in(&mut counters);
+        counters
     }
 
     /// Forgets the messages of a context that is no more.

@@ -11,6 +11,7 @@
 use super::matching::{Envelope, Key, Matching, Pattern};
 use super::record::{Arrived, Record, RecordRef};
 use super::slab::Slab;
+use super::switch::Pooled;
 use super::wire::Rts;
 use crate::base::Slot;
 use std::collections::HashMap;
@@ -77,6 +78,8 @@ pub(super) enum Body {
     Whole(Data, Option<u64>),
     /// Its announcement.
     Announced(Rts),
+    /// All, in a buffer of a pool.
+    Pooled(Pooled),
 }
 
 impl Unexpected {
@@ -85,6 +88,7 @@ impl Unexpected {
         match &self.body {
             Body::Whole(data, _) => data.bytes().len(),
             Body::Announced(rts) => rts.length as usize,
+            Body::Pooled(pooled) => pooled.len,
         }
     }
 }
@@ -232,7 +236,7 @@ impl Unexpected {
     pub fn cost(&self) -> usize {
         match &self.body {
             Body::Whole(data, _) => data.cost(),
-            Body::Announced(_) => ENTRY,
+            Body::Announced(_) | Body::Pooled(_) => ENTRY,
         }
     }
 }

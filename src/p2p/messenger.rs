@@ -20,6 +20,7 @@ use super::outgoing::Outgoing;
 use super::reach::Reaches;
 use super::record::{Arrived, RecordRef};
 use super::stream::Buffers;
+use super::switch::Switching;
 use super::transfer::{Due, given_up};
 use super::wire::{self, Rts, Words};
 use crate::base::sync::{AtomicU32, Ordering};
@@ -55,6 +56,7 @@ pub struct Messenger {
     pub(super) counting: Counting,
     pub(super) buffers: Buffers,
     pub(super) adverts: Adverts,
+    pub(super) switching: Switching,
 }
 
 impl std::fmt::Debug for Messenger {
@@ -70,6 +72,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Messenger {
     fn open(node: &Node) -> Result<Messenger> {
         let eager = settings::EAGER_LIMIT.bytes()?;
+        let eager = usize::try_from(eager).unwrap_or(usize::MAX);
         let unexpected = settings::UNEXPECTED_LIMIT.bytes()?;
         Ok(Messenger {
             engine: Biased::new(Engine::new()),
@@ -77,7 +80,7 @@ impl Messenger {
             claims: Claims::default(),
             reaches: Reaches::open(node)?,
             limits: Limits {
-                eager: usize::try_from(eager).unwrap_or(usize::MAX).min(wire::MOST_EAGER),
+                eager: eager.min(wire::MOST_EAGER),
                 unexpected: usize::try_from(unexpected).unwrap_or(usize::MAX),
             },
             due: Mutex::default(),
@@ -86,6 +89,7 @@ impl Messenger {
             counting: Counting::default(),
             buffers: Buffers::default(),
             adverts: Adverts::default(),
+            switching: Switching::open(eager)?,
         })
     }
 
@@ -131,6 +135,7 @@ impl Messenger {
         if self.work.load(Ordering::Relaxed) != 0 || !self.outgoing.is_empty() {
             self.carry_out(wire)?;
         }
+        self.look_sometimes(wire);
         polled
     }
 
@@ -243,6 +248,12 @@ impl Messenger {
             wire::ADVERT => wire::words(message.bytes).map(|words: [u64; 5]| {
                 self.advertised(wire, from, message.imm, words);
             }),
+            wire::POOL => wire::words(message.bytes).and_then(|[head, length, place]| {
+                self.pooled_came(wire, &message, head, length, place)
+            }),
+            wire::SWITCH => {
+                wire::words(message.bytes).map(|words| self.packet_came(wire, from, words))
+            }
             _ => None,
         };
         if taken.is_none() {
@@ -304,6 +315,9 @@ impl Messenger {
         let (context, element) = wire::unlabel(message.imm);
         let (rank, tag) = wire::unhead(head);
         let envelope = Envelope { context, source: message.from, tag };
+        if rts.missed {
+            self.defer(Due::Missed { from: message.from, len: rts.length });
+        }
         let mut engine = self.engine();
         engine.peers.get(message.from).taken += 1;
         match self.match_arrived(wire, &mut engine, &envelope) {
@@ -318,6 +332,36 @@ impl Messenger {
                 self.counting.unexpected(&engine);
             }
         }
+    }
+
+    /// A message in a buffer of a pool; nothing if that cannot be.
+    fn pooled_came(
+        &self,
+        wire: Wire<'_>,
+        message: &Message<'_>,
+        head: u64,
+        length: u64,
+        place: u64,
+    ) -> Option<()> {
+        let pooled = self.pooled(message.from, length, place)?;
+        let (context, element) = wire::unlabel(message.imm);
+        let (rank, tag) = wire::unhead(head);
+        let envelope = Envelope { context, source: message.from, tag };
+        let mut engine = self.engine();
+        engine.peers.get(message.from).taken += 1;
+        match self.match_arrived(wire, &mut engine, &envelope) {
+            Some(record) => {
+                drop(engine);
+                let arrived = Arrived { rank, tag, bytes: pooled.len };
+                self.defer(Due::Drain { record, arrived, element, pooled });
+            }
+            None => {
+                let body = Body::Pooled(pooled);
+                engine.keep(envelope, Unexpected { rank, element, body });
+                self.counting.unexpected(&engine);
+            }
+        }
+        Some(())
     }
 
     /// An announced message has met its receive: what comes of it.
@@ -357,6 +401,7 @@ impl Messenger {
             Body::Announced(rts) => {
                 self.meet(wire, record, envelope.source, arrived, message.element, rts);
             }
+            Body::Pooled(pooled) => self.drain(wire, record, arrived, message.element, pooled),
         }
     }
 

@@ -18,6 +18,8 @@
 //! | `transfer`, `reach`, `claim` | copying large ones from their senders; whether and how; who has the buffer |
 //! | `advert` | telling the sender where a large message is wanted |
 //! | `stream` | large messages in pieces, where nobody can copy |
+//! | `pool`, `switch` | buffers in which large messages travel eagerly; what [`adapt`] decides, at work |
+//! | `watch` | when a program posts large messages, and when it waits for them |
 //! | `counters`, `slab` | what was done; numbers that peers are told |
 
 #[doc(hidden)]
@@ -31,6 +33,7 @@ mod engine;
 pub mod matching;
 mod messenger;
 mod outgoing;
+mod pool;
 mod reach;
 mod receive;
 mod record;
@@ -38,7 +41,9 @@ mod request;
 mod send;
 mod slab;
 mod stream;
+mod switch;
 mod transfer;
+mod watch;
 mod wire;
 
 pub(crate) use endpoint::Endpoint;

@@ -6,6 +6,7 @@
 
 use super::messenger::Messenger;
 use super::record::RecordRef;
+use super::switch::Filled;
 use super::wire::Words;
 use crate::base::sync::{AtomicU32, Ordering};
 use crate::base::{Result, Slot};
@@ -25,6 +26,10 @@ pub(super) enum Waiting {
     Synchronous { label: Label, head: u64, number: u64, record: RecordRef },
     /// Words. Not `logged`: it does not count among those that a receive could take.
     Words { label: Label, words: Words, logged: bool },
+    /// As above, about data in a buffer of the receiver's: the record is done once it is sent.
+    Pooled { label: Label, words: Words, record: RecordRef, filled: Filled },
+    /// A packet of a switch: not numbered, but in order with what is.
+    Packet { label: Label, words: Words },
 }
 
 /// See the [module](self).
@@ -116,7 +121,7 @@ impl Outgoing {
                 // The peer is gone: what waits for it ends with the reason.
                 self.count.fetch_sub(queue.len() as u32, Ordering::AcqRel);
                 for waiting in queue.drain(..) {
-                    if let Waiting::Data { record, .. } = waiting {
+                    if let Waiting::Data { record, .. } | Waiting::Pooled { record, .. } = waiting {
                         record.finish(Err(wire.node.died(*to, "isend")));
                     }
                 }
@@ -149,19 +154,31 @@ impl Outgoing {
                     let data = pack(record, &number.to_ne_bytes());
                     wire.try_send_numbered(to, *label, Headed(*head, &data), *head)?
                 }
-                Waiting::Words { label, words, logged: true } => {
+                Waiting::Words { label, words, logged: true }
+                | Waiting::Pooled { label, words, .. } => {
                     wire.try_send_numbered(to, *label, words.bytes(), words.first())?
                 }
                 Waiting::Words { label, words, .. } => {
                     wire.push_numbered(to, *label, words.bytes())?
+                }
+                Waiting::Packet { label, words } => {
+                    match wire.try_send(to, *label, words.bytes())? {
+                        Push::Sent => Numbered::Sent,
+                        Push::Full => Numbered::Full,
+                    }
                 }
             };
             if sent != Numbered::Sent {
                 return Ok(false);
             }
             self.count.fetch_sub(1, Ordering::AcqRel);
-            if let Some(Waiting::Data { record, .. }) = queue.pop_front() {
-                record.finish(Ok(Default::default()));
+            match queue.pop_front() {
+                Some(Waiting::Data { record, .. }) => record.finish(Ok(Default::default())),
+                Some(Waiting::Pooled { record, filled, .. }) => {
+                    filled.sent();
+                    record.finish(Ok(Default::default()));
+                }
+                _ => {}
             }
         }
         Ok(true)

@@ -73,6 +73,7 @@ impl Endpoint {
         during: &'static str,
         check: impl FnMut() -> Result<()>,
     ) -> Result<Arrived> {
+        self.blocking(pattern.source, record.place.len());
         let mut guard = GivenUp { endpoint: self, record, key: None };
         // SAFETY: the guard gives it up if it is not done when this ends.
         guard.key = unsafe { self.post(pattern, record) };
@@ -146,6 +147,10 @@ impl Endpoint {
         let number = match taken.message.body {
             Body::Whole(_, number) => number,
             Body::Announced(rts) => Some(rts.number),
+            Body::Pooled(pooled) => {
+                self.messenger.give_back(pooled);
+                None
+            }
         };
         if let Some(number) = number {
             self.messenger.tell_finished(self.wire(), taken.envelope.source, number, 1);
@@ -363,7 +368,9 @@ impl Messenger {
         }
         self.feed_streams(wire);
         // Those of them that wait to be sent are forgotten first: their records end here.
-        self.outgoing.recall(peer, |waiting| !matches!(waiting, Waiting::Data { .. }));
+        let ends_here = |it: &Waiting| !matches!(it, Waiting::Data { .. } | Waiting::Pooled { .. });
+        self.outgoing.recall(peer, ends_here);
+        self.bury_pools(wire, peer);
         let some = !ended.is_empty();
         ended.into_iter().for_each(|record| record.finish(died()));
         if some {
@@ -381,12 +388,16 @@ impl Messenger {
         }
         let mut engine = self.engine();
         let removed = engine.matching.remove_context(context);
-        let mut numbers = Vec::new();
+        let (mut numbers, mut pooled_ones) = (Vec::new(), Vec::new());
         for (_, envelope, message) in removed.unexpected {
             engine.held = engine.held.saturating_sub(message.cost());
             let number = match message.body {
                 Body::Whole(_, number) => number,
                 Body::Announced(rts) => Some(rts.number),
+                Body::Pooled(pooled) => {
+                    pooled_ones.push(pooled);
+                    None
+                }
             };
             numbers.extend(number.map(|number| (envelope.source, number)));
         }
@@ -405,6 +416,7 @@ impl Messenger {
             posted.record.get().abandon();
         }
         drop(engine);
+        pooled_ones.into_iter().for_each(|pooled| self.give_back(pooled));
         for (source, number) in numbers {
             self.tell_finished(wire, source, number, 1);
         }

@@ -107,6 +107,21 @@ impl Place {
         });
     }
 
+    /// Copies `len` bytes of shared memory in, as far as there is room.
+    ///
+    /// # Safety
+    /// As for [`Place::write`]; `len` bytes at `from` are readable, and nobody writes to them now.
+    pub unsafe fn fill(&self, from: *const u8, len: usize) {
+        let mut from = from;
+        self.pieces(0, len, |to, len| {
+            // SAFETY: the caller's; the pieces together are no longer than `len`.
+            unsafe {
+                crate::shm::copy::copy_out(to, from, len);
+                from = from.add(len);
+            }
+        });
+    }
+
     /// Copies `len` bytes from `position` on to `to`, as far as there are any.
     ///
     /// # Safety

@@ -4,6 +4,7 @@ use super::endpoint::Endpoint;
 use super::matching::{Key, Pattern};
 use super::record::{Arrived, Place, Record};
 use super::send::{Letter, Mode};
+use super::watch::Watch;
 use crate::base::sync::UnsafeCell;
 use crate::base::{Deadline, Error, Result, Slot};
 use std::sync::Arc;
@@ -37,6 +38,7 @@ pub(crate) struct Going<B> {
     endpoint: Arc<Endpoint>,
     owned: Arc<Owned<B>>,
     what: What,
+    watch: Watch,
 }
 
 impl<B: Send + 'static> Going<B> {
@@ -47,14 +49,18 @@ impl<B: Send + 'static> Going<B> {
         owned: Arc<Owned<B>>,
         mode: Mode,
     ) -> Result<Going<B>> {
+        let watch = endpoint.watch(Some(letter.to), owned.record.place.len());
+        let busy = endpoint.busy(&watch);
         endpoint.begin_send(letter, &owned.record, owned.clone(), mode, false)?;
-        Ok(Going { endpoint: endpoint.clone(), owned, what: What::Send(letter.to) })
+        drop(busy);
+        Ok(Going { endpoint: endpoint.clone(), owned, what: What::Send(letter.to), watch })
     }
 
     /// Begins a receive.
     pub fn receive(endpoint: &Arc<Endpoint>, pattern: &Pattern, owned: Arc<Owned<B>>) -> Going<B> {
+        let watch = endpoint.watch(pattern.source, owned.record.place.len());
         let key = endpoint.begin_receive(pattern, &owned.record, owned.clone());
-        Going { endpoint: endpoint.clone(), owned, what: What::Receive(*pattern, key) }
+        Going { endpoint: endpoint.clone(), owned, what: What::Receive(*pattern, key), watch }
     }
 
     /// Whether it is over. One load.
@@ -64,6 +70,7 @@ impl<B: Send + 'static> Going<B> {
 
     /// Makes progress; whether it is over.
     pub fn test(&self) -> Result<bool> {
+        self.endpoint.asked_for(&self.watch);
         if !self.is_over() {
             self.endpoint.progress()?;
             let peer = match self.what {
@@ -97,6 +104,7 @@ impl<B: Send + 'static> Going<B> {
         check: impl FnMut() -> Result<()>,
     ) -> Result<()> {
         let record = &self.owned.record;
+        let _waiting = self.endpoint.waiting(&self.watch);
         match self.what {
             What::Send(to) => self.endpoint.await_sent(record, to, deadline),
             What::Receive(pattern, _) => {
@@ -134,6 +142,7 @@ impl<B: Send + 'static> Going<B> {
 pub(crate) struct Borrowed {
     record: Arc<Record>,
     what: What,
+    watch: Watch,
 }
 
 impl Borrowed {
@@ -148,8 +157,11 @@ impl Borrowed {
         mode: Mode,
     ) -> Result<Borrowed> {
         let record = Arc::new(Record::new(place, letter.element, 1));
+        let watch = endpoint.watch(Some(letter.to), record.place.len());
+        let busy = endpoint.busy(&watch);
         endpoint.begin_send(letter, &record, record.clone(), mode, true)?;
-        Ok(Borrowed { record, what: What::Send(letter.to) })
+        drop(busy);
+        Ok(Borrowed { record, what: What::Send(letter.to), watch })
     }
 
     /// Begins a receive.
@@ -158,13 +170,19 @@ impl Borrowed {
     /// As for [`Borrowed::send`].
     pub unsafe fn receive(endpoint: &Endpoint, pattern: &Pattern, record: Record) -> Borrowed {
         let record = Arc::new(record);
+        let watch = endpoint.watch(pattern.source, record.place.len());
         let key = endpoint.begin_receive(pattern, &record, record.clone());
-        Borrowed { record, what: What::Receive(*pattern, key) }
+        Borrowed { record, what: What::Receive(*pattern, key), watch }
     }
 
     /// Whether it is over.
     pub fn is_over(&self) -> bool {
         self.record.is_done()
+    }
+
+    /// The program asks whether it is over.
+    pub fn asked_for(&self, endpoint: &Endpoint) {
+        endpoint.asked_for(&self.watch);
     }
 
     /// Waits for the end until the deadline, then gives it up: its memory is nobody's any more
@@ -176,6 +194,7 @@ impl Borrowed {
         during: &'static str,
         check: impl FnMut() -> Result<()>,
     ) -> Result<Arrived> {
+        let waiting = endpoint.waiting(&self.watch);
         let (waited, given_up) = match self.what {
             What::Send(to) => {
                 let waited = endpoint.await_sent(&self.record, to, deadline);
@@ -189,6 +208,7 @@ impl Borrowed {
                 (waited, given_up)
             }
         };
+        drop(waiting);
         match waited {
             Err(error) if given_up => Err(error),
             _ => self.record.take().unwrap_or_else(|| Ok(Arrived::default())),

@@ -5,6 +5,7 @@
 //! | small | its data travel with it; over when there is room on the connection |
 //! | small, synchronous | the same; over when the receiver says so |
 //! | large, its receive was advertised | copied to where it is wanted; over then |
+//! | large, not larger than the eager threshold of this direction | copied to a buffer of the receiver's pool; over when there was room for the message that says so |
 //! | large, or the receiver has too much that nobody asked for | announced; over when the receiver has copied |
 
 use super::counters::count;
@@ -13,6 +14,7 @@ use super::engine::Sending;
 use super::messenger::Messenger;
 use super::outgoing::{Waiting, pack, with_data};
 use super::record::{Arrived, Place, Record, RecordRef};
+use super::switch::{Fill, Filled};
 use super::wire::{self, Rts, Words};
 use crate::base::sync::Ordering;
 use crate::base::{Deadline, Error, Rank, Result, Slot};
@@ -131,6 +133,7 @@ impl Endpoint {
                 self.wait_for_room(letter.to, deadline, attempt)
             });
         }
+        self.blocking(Some(letter.to), len);
         let guard = GivenUp { endpoint: self, record: &record, to: letter.to };
         let begun = self.begin(letter, handle, mode, true)?;
         if let Begun::Over = begun {
@@ -161,6 +164,16 @@ impl Endpoint {
                         head,
                     )
                 })
+            }
+            Begun::Pooled { label, words, filled } => {
+                let room = self.wait_for_room(letter.to, deadline, || {
+                    let (outgoing, head) = (&self.messenger.outgoing, words.first());
+                    let (messenger, wire) = (&self.messenger, self.wire());
+                    outgoing.try_send(messenger, wire, letter.to, label, words.bytes(), head)
+                });
+                // Nobody else has the record.
+                std::mem::forget(guard);
+                return room.map(|()| filled.sent());
             }
             Begun::Over => Ok(()),
         };
@@ -225,8 +238,26 @@ impl Endpoint {
                 return Ok(Begun::Over);
             }
         }
+        let large = len > messenger.limits.eager;
+        let mut missed = false;
+        if large
+            && mode == Mode::Standard
+            && self.node.rank_slot(to).pressure.load(Ordering::Relaxed) == 0
+        {
+            match messenger.try_pool(wire, to, &handle.get().place) {
+                Fill::Filled(filled) => {
+                    let words = filled.words(head, len);
+                    return Ok(Begun::Pooled { label: letter.label(wire::POOL)?, words, filled });
+                }
+                Fill::Missed => missed = true,
+                Fill::No => {}
+            }
+        }
+        if large {
+            messenger.note_rendezvous(wire, to, len);
+        }
         sending.claim = address.filter(|_| borrowed).and_then(|_| messenger.claims.take(wire.node));
-        let rts = messenger.rts(sending, borrowed);
+        let rts = Rts { missed, ..messenger.rts(sending, borrowed) };
         Ok(Begun::Words { label: letter.label(wire::RTS)?, words: rts.words(head) })
     }
 
@@ -273,6 +304,9 @@ impl Endpoint {
             Ok(Begun::Data { label, head, number }) => {
                 Waiting::Synchronous { label, head, number, record: handle }
             }
+            Ok(Begun::Pooled { label, words, filled }) => {
+                Waiting::Pooled { label, words, record: handle, filled }
+            }
         };
         messenger.outgoing.queue(to, waiting);
         // Sends it, if there is room.
@@ -289,10 +323,10 @@ impl Endpoint {
                 return false;
             }
             let unsent = messenger.outgoing.recall(to, |waiting| match waiting {
-                Waiting::Data { record: it, .. } | Waiting::Synchronous { record: it, .. } => {
-                    it.is(record)
-                }
-                Waiting::Words { .. } => false,
+                Waiting::Data { record: it, .. }
+                | Waiting::Pooled { record: it, .. }
+                | Waiting::Synchronous { record: it, .. } => it.is(record),
+                Waiting::Words { .. } | Waiting::Packet { .. } => false,
             });
             let mut engine = messenger.engine();
             let Some(number) = engine.sending_of(record) else {
@@ -331,7 +365,7 @@ impl Messenger {
         let address = place.address().map_or(0, |at| at.addr() as u64);
         let length = place.len() as u64;
         let number = self.engine().sendings.insert(sending);
-        Rts { length, address, number, claim, readable }
+        Rts { length, address, number, claim, readable, missed: false }
     }
 
     /// Announces a message whose data were to travel with it. Its memory may be borrowed.
@@ -361,6 +395,12 @@ enum Begun {
         label: Label,
         head: u64,
         number: u64,
+    },
+    /// About data that are in a buffer of the receiver's already.
+    Pooled {
+        label: Label,
+        words: Words,
+        filled: Filled,
     },
     /// Nothing: it is over.
     Over,

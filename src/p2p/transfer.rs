@@ -16,6 +16,7 @@ use super::engine::Stream;
 use super::messenger::Messenger;
 use super::reach::{self, Direction, Reach};
 use super::record::{Arrived, RecordRef};
+use super::switch::Pooled;
 use super::wire::Rts;
 use crate::base::sync::Ordering;
 use crate::base::{Error, Rank, Result, Slot};
@@ -34,6 +35,12 @@ pub(super) enum Due {
     Push { number: u64, to: Slot, stream: u64, buffer: u64, size: usize },
     /// Out of a buffer that the sender has filled.
     Empty { stream: u64, buffer: u64, position: usize, len: usize },
+    /// Out of a buffer of a pool.
+    Drain { record: RecordRef, arrived: Arrived, element: u8, pooled: Pooled },
+    /// No copy: a sender found no buffer of a pool free.
+    Missed { from: Slot, len: u64 },
+    /// Neither: packets of a switch have come.
+    Packets { from: Slot },
 }
 
 /// What one side gets whose peer gave the message up. If somebody has died, most likely because of
@@ -63,7 +70,33 @@ impl Messenger {
             Due::Empty { stream, buffer, position, len } => {
                 self.empty(wire, stream, buffer, position, len);
             }
+            Due::Drain { record, arrived, element, pooled } => {
+                self.drain(wire, record, arrived, element, pooled);
+            }
+            Due::Missed { from, len } => self.make_more(wire, from, len),
+            Due::Packets { from } => self.take_packets(wire, from),
         }
+    }
+
+    /// Copies a message out of a buffer of a pool.
+    pub(super) fn drain(
+        &self,
+        wire: Wire<'_>,
+        record: RecordRef,
+        arrived: Arrived,
+        element: u8,
+        pooled: Pooled,
+    ) {
+        let outcome = record.get().admit(arrived, element).map(|()| {
+            if let Some(from) = self.pooled_at(wire.node, pooled) {
+                // SAFETY: `pooled.len` bytes of a buffer that is this process's until it is given
+                // back; the record is the engine's, and this thread has it alone.
+                unsafe { record.get().place.fill(from, pooled.len) };
+            }
+            arrived
+        });
+        self.give_back(pooled);
+        record.finish(outcome);
     }
 
     fn pull(&self, wire: Wire<'_>, record: RecordRef, from: Slot, arrived: Arrived, rts: Rts) {
@@ -92,9 +125,11 @@ impl Messenger {
             None | Some(true) => {}
             Some(false) => return record.finish(Err(taken_back(wire.node, from))),
         }
+        let began = self.switching.now();
         match self.copy_in(wire, record, from, reach, &rts) {
             Ok(()) => {
                 count(&self.counting.pulled);
+                self.switching.moved(arrived.bytes, began);
                 self.tell_finished(wire, from, rts.number, 0);
                 record.finish(Ok(arrived));
             }

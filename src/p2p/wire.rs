@@ -6,12 +6,14 @@
 //! EAGER_SYNC      context    element   head | number | data
 //! RTS             context    element   head | length | address | number | flags and claim
 //! FULFILLED       context    element   head | length | advert
+//! POOL            context    element   head | length | class and buffer
 //!                 these are numbered: both sides count them alike
 //! FIN             0          status    number
 //! CTS             0                    number | stream | buffer | size
 //! DATA            0                    stream | buffer | position | length
 //! ABORT           0                    stream
 //! ADVERT          context    any tag?  tag | capacity | address | advert and reach | taken
+//! SWITCH          0                    packet | pool
 //!
 //! head   63      32 31      0
 //!        | rank    | tag    |     rank: the sender's, in the team that the context stands for
@@ -33,6 +35,8 @@ pub(super) const CTS: u8 = KINDS + 5;
 pub(super) const DATA: u8 = KINDS + 6;
 pub(super) const ABORT: u8 = KINDS + 7;
 pub(super) const ADVERT: u8 = KINDS + 8;
+pub(super) const POOL: u8 = KINDS + 9;
+pub(super) const SWITCH: u8 = KINDS + 10;
 
 /// Most data in one message that carries them itself.
 pub(super) const MOST_EAGER: usize = MAX_MESSAGE - 16;
@@ -127,15 +131,20 @@ pub(super) struct Rts {
     pub claim: Option<u32>,
     /// Whether it may be read at all; else it is to be asked for.
     pub readable: bool,
+    /// Whether it would have gone by a pool, had a buffer been free.
+    pub missed: bool,
 }
 
 const READABLE: u64 = 1;
 const CLAIMED: u64 = 2;
+const MISSED: u64 = 4;
 
 impl Rts {
     /// The payload.
     pub fn words(&self, head: u64) -> Words {
-        let flags = u64::from(self.readable) * READABLE + u64::from(self.claim.is_some()) * CLAIMED;
+        let flags = u64::from(self.readable) * READABLE
+            + u64::from(self.claim.is_some()) * CLAIMED
+            + u64::from(self.missed) * MISSED;
         let last = u64::from(self.claim.unwrap_or(0)) << 32 | flags;
         Words::new([head, self.length, self.address, self.number, last])
     }
@@ -147,7 +156,8 @@ impl Rts {
             return None;
         }
         let claim = (last & CLAIMED != 0).then_some((last >> 32) as u32);
-        Some((head, Rts { length, address, number, claim, readable: last & READABLE != 0 }))
+        let (readable, missed) = (last & READABLE != 0, last & MISSED != 0);
+        Some((head, Rts { length, address, number, claim, readable, missed }))
     }
 }
 
@@ -158,7 +168,8 @@ mod tests {
     #[test]
     fn announcements_come_back_as_they_were() {
         for (claim, readable) in [(None, true), (Some(u32::MAX), true), (Some(7), false)] {
-            let rts = Rts { length: 9, address: 1 << 46, number: u64::MAX, claim, readable };
+            let (address, missed) = (1 << 46, !readable);
+            let rts = Rts { length: 9, address, number: u64::MAX, claim, readable, missed };
             assert_eq!(Rts::read(rts.words(5).bytes()), Some((5, rts)));
         }
         let absurd = Words::new([0, u64::MAX, 1, 2, 3]);

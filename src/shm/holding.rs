@@ -19,28 +19,26 @@ use super::roll::{GONE, JOINED, Roll};
 use crate::base::{Deadline, Error, Offset, Result, Slot};
 use std::sync::Arc;
 
-/// Membership in a shared block. Dropping it leaves the block; the last member to leave frees it.
+/// Membership in a shared block, of somebody who does not keep the attachment: to be left by hand.
 #[derive(Debug)]
-pub(crate) struct Holding {
-    node: Arc<Node>,
+pub(crate) struct Share {
     id: Id,
     at: Offset,
+    len: u64,
     rank: u32,
     roll: Roll,
 }
 
-impl Holding {
-    /// Makes a block of `len` bytes, which read as zeros behind the roll, with this process, one of
-    /// `members`, as its first holder. The first `reserved` bytes get their pages now. `kind` is
-    /// what [`Node::last_rites`] gets to see.
+impl Share {
+    /// See [`Holding::create`].
     pub fn create(
-        node: &Arc<Node>,
+        node: &Node,
         kind: u32,
         len: u64,
         reserved: u64,
         members: &[Slot],
         what: &str,
-    ) -> Result<Holding> {
+    ) -> Result<Share> {
         let me = members.iter().position(|slot| *slot == node.slot());
         let (Some(me), Ok(size)) = (me, u32::try_from(members.len())) else {
             return Err(Error::invalid(
@@ -54,14 +52,12 @@ impl Holding {
             let roll = Roll::view(node.mapping(), at, size)?;
             roll.write(kind, members.iter().copied(), me as u32);
             node.commons(|heap, until| {
-                heap.locked(&**node, until, |t| t.hand(&entry, Owner::Members))
+                heap.locked(node, until, |t| t.hand(&entry, Owner::Members))
             })?;
             Ok(roll)
         });
         match filled {
-            Ok(roll) => {
-                Ok(Holding { node: node.clone(), id: entry.id(), at, rank: me as u32, roll })
-            }
+            Ok(roll) => Ok(Share { id: entry.id(), at, len: entry.len, rank: me as u32, roll }),
             Err(error) => {
                 node.finish(Which::Commons, &[entry], None)?;
                 Err(error)
@@ -69,14 +65,10 @@ impl Holding {
         }
     }
 
-    /// Joins the block that `id` names, as `rank`, or wherever on its roll this process stands.
-    /// `None` if there is none, or none any more.
-    ///
-    /// # Errors
-    /// [`Error::Misuse`] if this process does not stand on the roll.
-    pub fn join(node: &Arc<Node>, id: Id, rank: Option<u32>) -> Result<Option<Holding>> {
+    /// See [`Holding::join`].
+    pub fn join(node: &Node, id: Id, rank: Option<u32>) -> Result<Option<Share>> {
         let joined = node.commons(|heap, until| {
-            heap.locked(&**node, until, |table| {
+            heap.locked(node, until, |table| {
                 let entry = table.find(id).filter(|entry| entry.owner == Owner::Members);
                 let Some(entry) = entry else { return Ok(None) };
                 let at = node.in_commons(entry.offset);
@@ -93,10 +85,10 @@ impl Holding {
                     return Ok(None);
                 }
                 roll.note(rank, JOINED);
-                Ok(Some((at, rank, roll)))
+                Ok(Some((at, entry.len, rank, roll)))
             })
         })??;
-        Ok(joined.map(|(at, rank, roll)| Holding { node: node.clone(), id, at, rank, roll }))
+        Ok(joined.map(|(at, len, rank, roll)| Share { id, at, len, rank, roll }))
     }
 
     /// Where the block lies.
@@ -104,26 +96,25 @@ impl Holding {
         self.at
     }
 
-    /// Its name among all there ever are, for others to join it.
+    /// How long it is.
+    pub fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// Its name among all there ever are.
     pub fn id(&self) -> Id {
         self.id
     }
 
-    /// This process's place on the roll.
-    pub fn rank(&self) -> u32 {
-        self.rank
-    }
-
     /// Who may use it.
-    #[inline]
     pub fn roll(&self) -> &Roll {
         &self.roll
     }
 
-    fn leave(&self) -> Result<()> {
-        let node = &self.node;
+    /// Leaves the block; the last member to leave frees it. Not to be used afterwards.
+    pub fn leave(&self, node: &Node) -> Result<()> {
         let last = node.commons(|heap, until| {
-            heap.locked(&**node, until, |table| {
+            heap.locked(node, until, |table| {
                 let entry = table.find(self.id).filter(|entry| entry.owner == Owner::Members)?;
                 self.roll.note(self.rank, GONE);
                 // Asks the kernel: who died unnoticed would not be noticed to be the last.
@@ -138,11 +129,66 @@ impl Holding {
     }
 }
 
+/// Membership in a shared block. Dropping it leaves the block; the last member to leave frees it.
+#[derive(Debug)]
+pub(crate) struct Holding {
+    node: Arc<Node>,
+    share: Share,
+}
+
+impl Holding {
+    /// Makes a block of `len` bytes, which read as zeros behind the roll, with this process, one of
+    /// `members`, as its first holder. The first `reserved` bytes get their pages now. `kind` is
+    /// what [`Node::last_rites`] gets to see.
+    pub fn create(
+        node: &Arc<Node>,
+        kind: u32,
+        len: u64,
+        reserved: u64,
+        members: &[Slot],
+        what: &str,
+    ) -> Result<Holding> {
+        let share = Share::create(node, kind, len, reserved, members, what)?;
+        Ok(Holding { node: node.clone(), share })
+    }
+
+    /// Joins the block that `id` names, as `rank`, or wherever on its roll this process stands.
+    /// `None` if there is none, or none any more.
+    ///
+    /// # Errors
+    /// [`Error::Misuse`] if this process does not stand on the roll.
+    pub fn join(node: &Arc<Node>, id: Id, rank: Option<u32>) -> Result<Option<Holding>> {
+        let share = Share::join(node, id, rank)?;
+        Ok(share.map(|share| Holding { node: node.clone(), share }))
+    }
+
+    /// Where the block lies.
+    pub fn at(&self) -> Offset {
+        self.share.at
+    }
+
+    /// Its name among all there ever are, for others to join it.
+    pub fn id(&self) -> Id {
+        self.share.id
+    }
+
+    /// This process's place on the roll.
+    pub fn rank(&self) -> u32 {
+        self.share.rank
+    }
+
+    /// Who may use it.
+    #[inline]
+    pub fn roll(&self) -> &Roll {
+        &self.share.roll
+    }
+}
+
 impl Drop for Holding {
     fn drop(&mut self) {
         if !crash::struck() {
             // What cannot be freed now goes when this process does.
-            let _ = self.leave();
+            let _ = self.share.leave(&self.node);
         }
     }
 }

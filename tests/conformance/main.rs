@@ -6,7 +6,8 @@
 //! conformance [WORD] [--ranks N] [--form threads|processes] [--way WAY] [--list]
 //!             [--all] [--turn N]
 //! ```
-//! Ways are `direct`, `packets`, and those of collectives with other algorithms ([`coll::WAYS`]).
+//! Ways are `direct`, `packets`, those of collectives with other algorithms ([`coll::WAYS`]), and
+//! those of messages with other eager thresholds ([`talk::WAYS`]).
 //! A word selects cases whose names contain it. Handwritten cases run once per way; of the generated
 //! ones, those that choose packets themselves run once, the others once per way.
 //!
@@ -67,9 +68,10 @@ const MAPPED: [&str; 4] = [
 /// every value of each has its place in every part.
 const TURNS: usize = 7;
 
-/// Every way: [`WAYS`] and those of collectives.
+/// Every way: [`WAYS`], and those of collectives and of messages.
 fn ways() -> impl Iterator<Item = &'static str> {
-    WAYS.into_iter().chain(coll::WAYS.into_iter().map(|(way, _)| way))
+    let messages = talk::WAYS.iter().map(|(way, _)| *way);
+    WAYS.into_iter().chain(coll::WAYS.into_iter().map(|(way, _)| way)).chain(messages)
 }
 
 fn by_hand(&(name, run): &Written) -> Case {
@@ -78,6 +80,9 @@ fn by_hand(&(name, run): &Written) -> Case {
 
 /// All cases for a way: with the first way, those too that choose for themselves, and collectives.
 fn cases(way: &str) -> Vec<Case> {
+    if talk::WAYS.iter().any(|(name, _)| *name == way) {
+        return talk::of_large_ones().map(by_hand).collect();
+    }
     if !WAYS.contains(&way) {
         return coll::written().map(by_hand).collect();
     }

@@ -83,6 +83,9 @@ impl Sweep<'_> {
                 .env("HITHER_COLL", algorithms(self.way))
                 .env("HITHER_WAIT_TIMEOUT", WAIT)
                 .timeout(Duration::from_secs(1800));
+            let launcher = settings(self.way)
+                .iter()
+                .fold(launcher, |launcher, (name, value)| launcher.env(name, value));
             let outcome = ranks::run(launcher);
             let complaint = outcome.stderr.concat();
             let summary = format!("{}\n", outcome.summary()).into_bytes();
@@ -95,6 +98,7 @@ impl Sweep<'_> {
                 .env("HITHER_RMA_MEDIUM", medium(self.way))
                 .env("HITHER_COLL", algorithms(self.way))
                 .env("HITHER_WAIT_TIMEOUT", WAIT)
+                .envs(settings(self.way).iter().copied())
                 .output()
                 .expect("starting a process");
             (output.stdout, output.stderr, output.status.success())
@@ -110,6 +114,12 @@ impl Sweep<'_> {
 
 fn medium(way: &str) -> &str {
     if way == "packets" { "packets" } else { "auto" }
+}
+
+/// The settings for messages.
+fn settings(way: &str) -> &'static [(&'static str, &'static str)] {
+    let found = super::talk::WAYS.iter().find(|(name, _)| *name == way);
+    found.map_or(&[], |(_, settings)| settings)
 }
 
 /// The setting for collectives.

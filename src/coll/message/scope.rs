@@ -260,9 +260,11 @@ impl Exchanged<'_, '_> {
 
     /// Whether [`Exchanged::wait`] would return at once. Makes progress; does not block.
     pub fn test(&self) -> Result<bool> {
-        self.all.team.messages(WHAT)?.progress()?;
+        let endpoint = self.all.team.messages(WHAT)?;
         let going = self.all.going.borrow();
         let begun = going.get(self.at).and_then(Option::as_ref);
+        begun.inspect(|begun| begun.request.asked_for(endpoint));
+        endpoint.progress()?;
         Ok(begun.is_none_or(|begun| begun.request.is_over()))
     }
 }

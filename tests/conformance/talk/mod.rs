@@ -1,16 +1,54 @@
 //! Tagged messages: what each call does, every size class and its neighbours, order, errors, and
 //! random traffic against an oracle, by one thread of each rank and by four.
+//!
+//! What is about large messages runs with several settings of eager thresholds: see [`WAYS`].
 
 mod basic;
 mod errors;
 mod random;
 mod sizes;
+mod switching;
 
 use crate::Written;
 use hither::{Job, Rank};
 
+/// Settings by their names, with values.
+type Settings = &'static [(&'static str, &'static str)];
+
+/// Ways in which only cases about large messages run, with their settings.
+pub const WAYS: [(&str, Settings); 4] = [
+    // Thresholds go up, pools are used up, and buffers go again all the time.
+    (
+        "eager-short",
+        &[
+            ("HITHER_EAGER_AGE", "0.001"),
+            ("HITHER_EAGER_BYTES", "600K"),
+            ("HITHER_EAGER_BUFFERS", "3"),
+            ("HITHER_EAGER_POOLS", "2"),
+        ],
+    ),
+    ("eager-short-streams", &[("HITHER_EAGER_AGE", "0.003"), ("HITHER_CMA", "0")]),
+    (
+        "eager-fixed",
+        &[
+            ("HITHER_EAGER", "fixed"),
+            ("HITHER_EAGER_LIMIT", "300000"),
+            ("HITHER_EAGER_FIXED_BUFFERS", "2"),
+        ],
+    ),
+    (
+        "eager-fixed-streams",
+        &[("HITHER_EAGER", "fixed"), ("HITHER_EAGER_LIMIT", "40K"), ("HITHER_CMA", "0")],
+    ),
+];
+
 pub fn cases() -> impl Iterator<Item = &'static Written> {
-    [basic::CASES, errors::CASES, sizes::CASES, random::CASES].into_iter().flatten()
+    let all = [basic::CASES, errors::CASES, sizes::CASES, random::CASES, switching::CASES];
+    all.into_iter().flatten()
+}
+
+pub fn of_large_ones() -> impl Iterator<Item = &'static Written> {
+    [errors::CASES, sizes::CASES, random::CASES, switching::CASES].into_iter().flatten()
 }
 
 fn next(job: &Job) -> Rank {

@@ -1,0 +1,627 @@
+//! Eager thresholds at work: what [`adapt`](super::adapt) decides is carried out here.
+//!
+//! ```text
+//!  isend, wait:  sizes, times ---> Estimator --- wants ---> Handshake <--- SWITCH ---> the peer's
+//!                                                   |           |
+//!  sends up to the threshold <--- lease ------------+           +---> Pools: blocks, buffers
+//!  POOL, or RTS that says that no buffer was free -------------------> taken, missed
+//! ```
+//! What is known of a peer is made with the first large message to or from it. Its lock is held for
+//! a packet or a note, that of the pools for a count (and while buffers are made). The order is:
+//! peer, then pools or messages that wait. Neither is held while data are copied.
+//!
+//! Packets travel behind all messages sent before them. Nothing depends on that here, for a
+//! buffer's word says whose it is whatever the packets say; queue pairs will.
+//!
+//! **Time** is that between posting and the first wait or test, without what the thread spent
+//! waiting for other large messages meanwhile: two requests waited for one after the other overlap
+//! with nothing.
+
+use super::adapt::Ways;
+use super::adapt::{Action, Class, Counters, Estimator, Handshake, Limits, Packet, Pools, Speed};
+use super::counters::{MessageCounters, count};
+use super::messenger::Messenger;
+use super::outgoing::Waiting;
+use super::pool::PoolBlock;
+use super::record::Place;
+use super::transfer::Due;
+use super::wire::{self, Words};
+use crate::base::sync::{AtomicU32, AtomicU64, Ordering};
+use crate::base::{Error, Result, Slot, settings};
+use crate::link::core::Wire;
+use crate::shm::copy::copy_in;
+use crate::shm::heap::Id;
+use crate::shm::node::Node;
+use crate::shm::ring::Label;
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+/// Bytes that a message has beside its data, as thresholds count them.
+pub(super) const HEADER: u64 = 64;
+
+/// Polls between two looks at the clock.
+const POLLS: u32 = 64;
+
+/// What says how large messages may be whose data travel with them.
+#[derive(Clone, Copy, Debug)]
+enum Rule {
+    Adaptive,
+    /// Up to so many bytes, by pools of that class; those that this process makes begin with so
+    /// many buffers.
+    Fixed {
+        most: usize,
+        class: Option<Class>,
+        buffers: u32,
+    },
+}
+
+/// See the [module](self).
+pub(super) struct Switching {
+    rule: Rule,
+    limits: Limits,
+    began: Instant,
+    peers: Mutex<HashMap<Slot, Arc<Peer>>>,
+    mine: Mutex<Mine>,
+    speed: Mutex<Speed>,
+    /// When to look for what is not needed any more; never before there are pools.
+    look_at: AtomicU64,
+    polls: AtomicU32,
+}
+
+/// Pools in which this process receives.
+struct Mine {
+    pools: Pools,
+    blocks: Vec<PoolBlock>,
+    counters: Counters,
+}
+
+/// What is known of one peer.
+struct Peer {
+    /// Packets that have come, in order.
+    packets: Mutex<VecDeque<[u64; 2]>>,
+    state: Mutex<State>,
+}
+
+struct State {
+    estimator: Estimator,
+    handshake: Handshake,
+    /// The pool that messages to it go into.
+    lease: Option<Arc<PoolBlock>>,
+    /// The one that they are to go into.
+    offered: Option<Arc<PoolBlock>>,
+    /// Those that they went into before, while some are under way.
+    old: Vec<Arc<PoolBlock>>,
+    /// The class of the pool that was joined last for its messages.
+    joined: Option<Class>,
+    gone: bool,
+}
+
+/// A buffer of the receiver's that has a message, of which it does not know yet.
+#[derive(Debug)]
+pub(super) struct Filled {
+    lease: Arc<PoolBlock>,
+    index: u32,
+    me: Slot,
+    sent: bool,
+}
+
+impl Filled {
+    /// The payload that says so.
+    pub fn words(&self, head: u64, len: usize) -> Words {
+        let place = u64::from(self.lease.class().exponent()) << 32 | u64::from(self.index);
+        Words::new([head, len as u64, place])
+    }
+
+    /// It was said: the buffer is the receiver's.
+    pub fn sent(mut self) {
+        self.sent = true;
+    }
+}
+
+impl Drop for Filled {
+    fn drop(&mut self) {
+        if !self.sent {
+            self.lease.untake(self.me, self.index);
+        }
+    }
+}
+
+/// What came of an attempt to send by a pool.
+pub(super) enum Fill {
+    Filled(Filled),
+    /// It may go so, but no buffer is free.
+    Missed,
+    /// It may not.
+    No,
+}
+
+/// A message in a buffer of this process's.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Pooled {
+    class: Class,
+    index: u32,
+    pub len: usize,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Mine {
+    fn block(&self, class: Class) -> Option<&PoolBlock> {
+        self.blocks.iter().find(|block| block.class() == class)
+    }
+
+    /// Leaves blocks of pools that are no more.
+    fn tidy(&mut self, node: &Node) {
+        let pools = &self.pools;
+        self.blocks.retain(|block| {
+            let stays = pools.get(block.class()).is_some();
+            if !stays {
+                block.leave(node);
+            }
+            stays
+        });
+    }
+
+    /// Makes up to `count` buffers; how many.
+    fn make(&mut self, node: &Node, class: Class, count: u32) -> u32 {
+        let began = Instant::now();
+        let made = self.block(class).map_or(0, |block| block.make(node, count));
+        self.pools.made(class, made);
+        let took = began.elapsed().as_nanos() as u64;
+        self.counters.note_buffers(made, 0, took, &self.pools);
+        made
+    }
+}
+
+impl Switching {
+    /// By the settings.
+    ///
+    /// # Errors
+    /// Settings that are none.
+    pub fn open(eager_limit: usize) -> Result<Switching> {
+        let number = |setting: settings::Setting| {
+            setting.number().map(|n| u32::try_from(n).unwrap_or(u32::MAX))
+        };
+        let age = settings::EAGER_AGE.seconds()?.unwrap_or_default();
+        let limits = Limits {
+            pools: number(settings::EAGER_POOLS)? as usize,
+            bytes: settings::EAGER_BYTES.bytes()?,
+            buffers: number(settings::EAGER_BUFFERS)?,
+            age: u64::try_from(age.as_nanos()).unwrap_or(u64::MAX),
+        };
+        let large = eager_limit > wire::MOST_EAGER;
+        let rule = match settings::EAGER.text().as_str() {
+            "adaptive" => Rule::Adaptive,
+            "fixed" => Rule::Fixed {
+                most: eager_limit,
+                class: if large { Class::covering(eager_limit as u64 + HEADER) } else { None },
+                buffers: number(settings::EAGER_FIXED_BUFFERS)?,
+            },
+            other => {
+                let why = format!("\"{other}\" is neither adaptive nor fixed");
+                return Err(Error::invalid(settings::EAGER.name, why));
+            }
+        };
+        let mine =
+            Mine { pools: Pools::new(limits), blocks: Vec::new(), counters: Counters::default() };
+        Ok(Switching {
+            rule,
+            limits,
+            began: Instant::now(),
+            peers: Mutex::default(),
+            mine: Mutex::new(mine),
+            speed: Mutex::default(),
+            look_at: AtomicU64::new(u64::MAX),
+            polls: AtomicU32::new(0),
+        })
+    }
+
+    /// Nanoseconds; never 0.
+    pub fn now(&self) -> u64 {
+        self.began.elapsed().as_nanos() as u64 + 1
+    }
+
+    /// A copy of `len` bytes of a large message took from `began` until now.
+    pub fn moved(&self, len: usize, began: u64) {
+        lock(&self.speed).note(len as u64, self.now().saturating_sub(began));
+    }
+
+    fn known(&self, slot: Slot) -> Option<Arc<Peer>> {
+        lock(&self.peers).get(&slot).cloned()
+    }
+
+    fn peer(&self, slot: Slot, me: Slot) -> Arc<Peer> {
+        let mut peers = lock(&self.peers);
+        let peer = peers.entry(slot).or_insert_with(|| {
+            let state = State {
+                estimator: Estimator::new(HEADER as u32),
+                handshake: Handshake::new(Ways::Each, me < slot),
+                lease: None,
+                offered: None,
+                old: Vec::new(),
+                joined: None,
+                gone: false,
+            };
+            Arc::new(Peer { packets: Mutex::default(), state: Mutex::new(state) })
+        });
+        peer.clone()
+    }
+
+    /// The class that should be asked for.
+    fn wish(&self, state: &State) -> Option<Class> {
+        let current = state.handshake.sends();
+        match self.rule {
+            Rule::Adaptive => state.estimator.wants(current, Class::within(self.limits.bytes)?),
+            Rule::Fixed { class, .. } => class.filter(|class| Some(*class) > current),
+        }
+    }
+
+    fn look_soon(&self) {
+        let next = self.now().saturating_add(self.interval());
+        self.look_at.fetch_min(next, Ordering::Relaxed);
+    }
+
+    /// Nanoseconds between two looks.
+    fn interval(&self) -> u64 {
+        (self.limits.age / 8).clamp(100_000, 10_000_000_000)
+    }
+
+    /// Adds what was done to counters.
+    pub fn fill_in(&self, counters: &mut MessageCounters) {
+        let mine = lock(&self.mine);
+        let done = &mine.counters;
+        counters.switches = done.switches;
+        counters.refusals = done.refusals;
+        counters.switching_ns = done.switching;
+        counters.longest_switch_ns = done.longest;
+        counters.eager_threshold = done.largest.map_or(0, Class::threshold);
+        counters.pool_buffers_made = done.made;
+        counters.pool_buffers_freed = done.freed;
+        counters.pool_memory_ns = done.memory_time;
+        counters.pool_bytes = done.bytes;
+        counters.pool_bytes_peak = done.most_bytes;
+    }
+
+    /// A peer is to send into the pool of `class`; whether it is there.
+    fn join(&self, node: &Node, class: Class) -> bool {
+        let (mut mine, now) = (lock(&self.mine), self.now());
+        let Ok(mut more) = mine.pools.join(class, now) else { return false };
+        if mine.block(class).is_none() {
+            let fit = u32::try_from(self.limits.bytes / class.threshold()).unwrap_or(u32::MAX);
+            match PoolBlock::create(node, class, fit.min(self.limits.buffers)) {
+                Ok(block) => mine.blocks.push(block),
+                Err(_) => {
+                    mine.pools.leave(class);
+                    return false;
+                }
+            }
+        }
+        let have = mine.pools.get(class).map_or(0, |pool| pool.buffers);
+        if let Rule::Fixed { buffers, .. } = self.rule {
+            let room = self.limits.bytes.saturating_sub(mine.pools.bytes()) / class.threshold();
+            let most = buffers.min(self.limits.buffers).saturating_sub(have);
+            more = more.max(most.min(u32::try_from(room).unwrap_or(u32::MAX)));
+        }
+        if mine.make(node, class, more) + have == 0 {
+            mine.pools.leave(class);
+            mine.tidy(node);
+            return false;
+        }
+        drop(mine);
+        self.look_soon();
+        true
+    }
+}
+
+impl State {
+    /// Leaves pools that nothing is under way to.
+    fn reap(&mut self, node: &Node) {
+        self.old.retain(|block| {
+            let in_use = Arc::strong_count(block) > 1;
+            if !in_use {
+                block.leave(node);
+            }
+            in_use
+        });
+    }
+}
+
+impl Messenger {
+    /// Sender: puts the data of a large message into a buffer of its receiver's, if they may go so.
+    /// Two uncontended locks and one compare-exchange beside the copy.
+    pub(super) fn try_pool(&self, wire: Wire<'_>, to: Slot, place: &Place) -> Fill {
+        let switching = &self.switching;
+        let Some(peer) = switching.known(to) else { return Fill::No };
+        let state = lock(&peer.state);
+        let len = place.len();
+        let may = match switching.rule {
+            Rule::Adaptive => state.estimator.pays(),
+            Rule::Fixed { most, .. } => len <= most,
+        };
+        let lease = state.lease.as_ref().filter(|lease| {
+            may && (len as u64).saturating_add(HEADER) <= lease.class().threshold()
+        });
+        let Some(lease) = lease.cloned() else { return Fill::No };
+        drop(state);
+        let (node, me) = (wire.node, wire.node.slot());
+        let Some(index) = lease.take(node) else {
+            count(&self.counting.missed);
+            return Fill::Missed;
+        };
+        let filled = Filled { lease, index, me, sent: false };
+        let Ok(at) = filled.lease.buffer(node, index) else { return Fill::No };
+        match place.address() {
+            // SAFETY: the buffer is this sender's, and `len` bytes fit as was checked; the record
+            // is the engine's.
+            Some(from) => unsafe { copy_in(at.as_ptr(), from, len) },
+            // SAFETY: as above.
+            None => unsafe { place.read(0, at.as_ptr(), len) },
+        }
+        count(&self.counting.pooled);
+        Fill::Filled(filled)
+    }
+
+    /// Sender: a message too large for short ones goes by rendezvous.
+    pub(super) fn note_rendezvous(&self, wire: Wire<'_>, to: Slot, len: usize) {
+        self.note(wire, to, |estimator| estimator.note_rendezvous(len as u64));
+    }
+
+    /// A large message was sent or received in a call that blocks.
+    #[cold]
+    pub(super) fn note_blocking(&self, wire: Wire<'_>, peer: Slot) {
+        self.note(wire, peer, Estimator::note_blocking);
+    }
+
+    /// The program waits for a large message for the first time, at `waited`.
+    pub(super) fn note_wait(
+        &self,
+        wire: Wire<'_>,
+        peer: Slot,
+        posted: u64,
+        waited: u64,
+        len: usize,
+    ) {
+        let transfer = lock(&self.switching.speed).estimate(len as u64);
+        self.note(wire, peer, |estimator| estimator.note_wait(posted, waited, transfer));
+    }
+
+    fn note(&self, wire: Wire<'_>, to: Slot, note: impl FnOnce(&mut Estimator)) {
+        let (switching, me) = (&self.switching, wire.node.slot());
+        if to == me {
+            return;
+        }
+        let peer = switching.peer(to, me);
+        let mut state = lock(&peer.state);
+        note(&mut state.estimator);
+        if state.gone || !state.handshake.is_free() {
+            return;
+        }
+        let Some(class) = switching.wish(&state) else { return };
+        let mut out = Vec::new();
+        state.handshake.want(class, switching.now(), &mut out);
+        self.carry_out_actions(wire, to, &mut state, out);
+        drop(state);
+        self.outgoing.flush(self, wire);
+    }
+
+    /// Does what a handshake asks for.
+    fn carry_out_actions(&self, wire: Wire<'_>, to: Slot, state: &mut State, out: Vec<Action>) {
+        let (switching, node) = (&self.switching, wire.node);
+        let mut actions = VecDeque::from(out);
+        while let Some(action) = actions.pop_front() {
+            lock(&switching.mine).counters.note(&action, switching.now());
+            match action {
+                Action::Send(packet) => {
+                    if packet == (Packet::ConnRep { ready: false }) {
+                        state.old.extend(state.offered.take());
+                        state.reap(node);
+                    }
+                    let pool = state.joined.filter(|_| names_pool(packet));
+                    let mine = lock(&switching.mine);
+                    let pool = pool.and_then(|class| mine.block(class)).map(PoolBlock::id);
+                    drop(mine);
+                    let pool = pool.map_or(0, Id::raw);
+                    if let Ok(label) = Label::new(wire::SWITCH, 0) {
+                        let words = Words::new([packet.encode().into(), pool]);
+                        self.outgoing.queue(to, Waiting::Packet { label, words });
+                    }
+                }
+                Action::JoinPool(class) => {
+                    let joined = switching.join(node, class);
+                    if joined {
+                        state.joined = Some(class);
+                    }
+                    let mut more = Vec::new();
+                    state.handshake.pool(joined, &mut more);
+                    actions.extend(more);
+                }
+                Action::LeavePool(class) => {
+                    let mut mine = lock(&switching.mine);
+                    mine.pools.leave(class);
+                    mine.tidy(node);
+                }
+                Action::Use(class) => {
+                    state.estimator.settle();
+                    state.old.extend(state.lease.take());
+                    state.lease = state.offered.take();
+                    if state.lease.as_ref().is_some_and(|lease| lease.class() != class) {
+                        state.old.extend(state.lease.take());
+                        self.damage(to, "a pool of another class than was agreed, a message");
+                    }
+                    state.reap(node);
+                    switching.look_soon();
+                }
+                Action::Refused => state.estimator.settle(),
+                Action::CloseOld | Action::Switched { .. } => {}
+            }
+        }
+    }
+
+    /// A packet has come; it is dealt with by whoever makes progress next.
+    pub(super) fn packet_came(&self, wire: Wire<'_>, from: Slot, words: [u64; 2]) {
+        let peer = self.switching.peer(from, wire.node.slot());
+        lock(&peer.packets).push_back(words);
+        self.defer(Due::Packets { from });
+    }
+
+    /// Deals with the packets of a peer, in order.
+    pub(super) fn take_packets(&self, wire: Wire<'_>, from: Slot) {
+        let (switching, node) = (&self.switching, wire.node);
+        let peer = switching.peer(from, node.slot());
+        let mut state = lock(&peer.state);
+        loop {
+            let next = lock(&peer.packets).pop_front();
+            let Some([word, pool]) = next else { break };
+            if state.gone {
+                continue;
+            }
+            let Some(packet) = u32::try_from(word).ok().and_then(Packet::decode) else {
+                return self.damage(from, "a packet of a switch");
+            };
+            let mut out = Vec::new();
+            let wish = switching.wish(&state);
+            let can_join = |class| lock(&switching.mine).pools.can_join(class);
+            if let Err(violation) = state.handshake.receive(packet, wish, can_join, &mut out) {
+                return self.damage(from, &violation.to_string());
+            }
+            if names_pool(packet) {
+                let unused = state.offered.take();
+                state.old.extend(unused);
+                state.reap(node);
+                match PoolBlock::join(node, Id::from_raw(pool)) {
+                    // Without it messages go by rendezvous as before.
+                    Ok(None) | Err(Error::Misuse { .. }) => {}
+                    Ok(Some(block)) => state.offered = Some(Arc::new(block)),
+                    Err(_) => return self.damage(from, "the place of a pool"),
+                }
+            }
+            self.carry_out_actions(wire, from, &mut state, out);
+        }
+        drop(state);
+        self.outgoing.flush(self, wire);
+    }
+
+    /// Receiver: a message has come in a buffer; nothing if that cannot be.
+    pub(super) fn pooled(&self, from: Slot, len: u64, place: u64) -> Option<Pooled> {
+        let class = u8::try_from(place >> 32).ok().and_then(Class::new)?;
+        let (index, switching) = (place as u32, &self.switching);
+        let mut mine = lock(&switching.mine);
+        let fits = len.checked_add(HEADER)? <= class.threshold();
+        let known = fits && mine.block(class)?.arrived(from, index);
+        if !known {
+            return None;
+        }
+        mine.pools.taken(class, switching.now());
+        Some(Pooled { class, index, len: len as usize })
+    }
+
+    /// Receiver: address of the data.
+    pub(super) fn pooled_at(&self, node: &Node, pooled: Pooled) -> Option<*const u8> {
+        let mine = lock(&self.switching.mine);
+        let at = mine.block(pooled.class)?.buffer(node, pooled.index).ok()?;
+        Some(at.as_ptr().cast_const())
+    }
+
+    /// Receiver: the data were copied, or nobody wants them.
+    pub(super) fn give_back(&self, pooled: Pooled) {
+        let switching = &self.switching;
+        let mut mine = lock(&switching.mine);
+        if let Some(block) = mine.block(pooled.class) {
+            block.give_back(pooled.index);
+            mine.pools.given_back(pooled.class, switching.now());
+        }
+    }
+
+    /// Receiver: a sender found no buffer free for a message of `len` bytes.
+    pub(super) fn make_more(&self, wire: Wire<'_>, from: Slot, len: u64) {
+        let switching = &self.switching;
+        let Some(peer) = switching.known(from) else { return };
+        let class = lock(&peer.state).handshake.receives();
+        let fits = |class: &Class| len.saturating_add(HEADER) <= class.threshold();
+        let Some(class) = class.filter(fits) else { return };
+        let mut mine = lock(&switching.mine);
+        let more = mine.pools.missed(class, switching.now());
+        if more > 0 {
+            mine.make(wire.node, class, more);
+        }
+    }
+
+    /// To be called with each poll: now and then looks at what is not needed any more. One load
+    /// while there are no pools.
+    #[inline]
+    pub(super) fn look_sometimes(&self, wire: Wire<'_>) {
+        if self.switching.look_at.load(Ordering::Relaxed) != u64::MAX {
+            // Not exact where several threads poll, which does not matter.
+            let polls = self.switching.polls.load(Ordering::Relaxed).wrapping_add(1);
+            self.switching.polls.store(polls, Ordering::Relaxed);
+            if polls.is_multiple_of(POLLS) {
+                self.look(wire);
+            }
+        }
+    }
+
+    #[cold]
+    fn look(&self, wire: Wire<'_>) {
+        let (switching, node) = (&self.switching, wire.node);
+        let (now, at) = (switching.now(), switching.look_at.load(Ordering::Relaxed));
+        let next = now.saturating_add(switching.interval());
+        let look_at = &switching.look_at;
+        if now < at
+            || look_at.compare_exchange(at, next, Ordering::Relaxed, Ordering::Relaxed).is_err()
+        {
+            return;
+        }
+        let peers: Vec<(Slot, Arc<Peer>)> =
+            lock(&switching.peers).iter().map(|(slot, peer)| (*slot, peer.clone())).collect();
+        for (slot, peer) in peers {
+            let gone = match peer.state.try_lock() {
+                Ok(mut state) => {
+                    state.reap(node);
+                    state.gone
+                }
+                Err(_) => continue,
+            };
+            if !gone && node.is_dead(slot) {
+                // What it had taken here is nobody's.
+                let _ = self.mourn(wire, slot);
+            }
+        }
+        if !matches!(switching.rule, Rule::Adaptive) {
+            return;
+        }
+        let mut mine = lock(&switching.mine);
+        while let Some((class, surplus)) = mine.pools.surplus(now) {
+            let began = Instant::now();
+            let freed = mine.block(class).map_or(0, |block| block.unmake(node, surplus));
+            mine.pools.freed(class, freed, now);
+            let took = began.elapsed().as_nanos() as u64;
+            let Mine { pools, counters, .. } = &mut *mine;
+            counters.note_buffers(0, freed, took, pools);
+            mine.tidy(node);
+        }
+    }
+
+    /// A peer is gone, and all that it had sent has come.
+    pub(super) fn bury_pools(&self, wire: Wire<'_>, slot: Slot) {
+        let (switching, node) = (&self.switching, wire.node);
+        let Some(peer) = switching.known(slot) else { return };
+        let mut state = lock(&peer.state);
+        if !std::mem::replace(&mut state.gone, true) {
+            lock(&switching.mine).blocks.iter().for_each(|block| block.free_of(slot));
+            let mut out = Vec::new();
+            state.handshake.abandon(&mut out);
+            self.carry_out_actions(wire, slot, &mut state, out);
+        }
+        let leases = [state.lease.take(), state.offered.take()];
+        state.old.extend(leases.into_iter().flatten());
+        state.reap(node);
+    }
+}
+
+/// Whether a packet comes with the name of a pool.
+fn names_pool(packet: Packet) -> bool {
+    matches!(packet, Packet::ConnRep { ready: true } | Packet::ConnReq { moves: Some(true) })
+}

@@ -1,0 +1,214 @@
+//! Eager thresholds that change while messages are under way: every message is what was sent,
+//! whichever way it went, and what is counted says that thresholds did change.
+//!
+//! Sleeps stand for computation: no case depends on how long anything takes, but some go on until
+//! what they are about has happened.
+
+use super::{next, pattern, previous};
+use crate::Written;
+use crate::support::random::Random;
+use hither::{Any, Job, Rank, Result, Team};
+use std::time::Duration;
+
+pub const CASES: &[Written] = &[
+    ("talk_switch_happens", happens),
+    ("talk_switch_boundaries", boundaries),
+    ("talk_switch_phases", |job| phases(job.team(), 0)),
+    ("talk_switch_four_threads", four_threads),
+    ("talk_switch_unexpected", unexpected),
+    ("talk_switch_memory_goes_back", goes_back),
+    ("talk_switch_then_blocking", blocking),
+];
+
+fn adapts() -> bool {
+    std::env::var("HITHER_EAGER").as_deref() != Ok("fixed")
+}
+
+fn seed(from: Rank, round: usize, i: usize) -> u64 {
+    u64::from(from.0) << 40 | (round as u64) << 8 | i as u64
+}
+
+/// One round of a ring: `sizes` messages to the next rank, posted, some time, waited for.
+fn overlap(team: &Team, tag: u32, round: usize, sizes: &[usize], time: Duration) -> Result<()> {
+    let (me, size) = (team.rank(), team.size());
+    let to = Rank((me.0 + 1) % size);
+    let from = Rank((me.0 + size - 1) % size);
+    let mut sends = Vec::new();
+    for (i, len) in sizes.iter().enumerate() {
+        sends.push(team.isend(to, tag, pattern(seed(me, round, i), *len))?);
+    }
+    let mut receives = Vec::new();
+    for len in sizes {
+        receives.push(team.irecv(from, tag, vec![0u8; *len])?);
+    }
+    std::thread::sleep(time);
+    for (i, receive) in receives.into_iter().enumerate() {
+        let (got, status) = receive.wait()?;
+        assert_eq!((status.bytes, status.source), (sizes[i], from), "round {round}, message {i}");
+        assert!(got == pattern(seed(from, round, i), sizes[i]), "round {round}, message {i}");
+    }
+    for (i, send) in sends.into_iter().enumerate() {
+        assert!(send.wait()? == pattern(seed(me, round, i), sizes[i]), "a send's own data");
+    }
+    Ok(())
+}
+
+/// Whether all members say so.
+fn all(team: &Team, mine: bool) -> Result<bool> {
+    let mut all = [u64::from(mine)];
+    team.allreduce(hither::Op::Min, &mut all)?;
+    Ok(all[0] == 1)
+}
+
+fn happens(job: &Job) -> Result<()> {
+    let team = job.team();
+    if job.size() == 1 {
+        return overlap(team, 1, 0, &[100_000; 4], Duration::ZERO);
+    }
+    let before = team.message_counters()?;
+    for round in 0..2000 {
+        overlap(team, 1, round, &[30_000; 2], Duration::from_millis(1))?;
+        let now = team.message_counters()?;
+        let switched = now.switches > 0 && now.pooled > before.pooled;
+        if all(team, switched)? {
+            assert!(now.eager_threshold >= 30_000 && now.pool_bytes_peak >= 32 << 10, "{now:?}");
+            assert!(now.switching_ns >= now.longest_switch_ns && now.pool_buffers_made > 0);
+            return Ok(());
+        }
+    }
+    panic!("no threshold has changed: {:?}", team.message_counters()?)
+}
+
+/// Sizes around every class, while thresholds go up.
+fn boundaries(job: &Job) -> Result<()> {
+    let team = job.team();
+    for exponent in 12..21 {
+        let class = 1usize << exponent;
+        let mut sizes = Vec::new();
+        for middle in [class, class + 1024 - 64, class + 1024, class - 64] {
+            sizes.extend([middle - 1, middle, middle + 1]);
+        }
+        for round in 0..3 {
+            overlap(team, 2, round, &sizes, Duration::from_micros(300))?;
+        }
+    }
+    team.barrier()
+}
+
+/// Messages grow and shrink, overlap and do not.
+fn phases(team: &Team, salt: u64) -> Result<()> {
+    let mut random = Random::new(salt + 5);
+    for round in 0..60 {
+        let largest = [10_000u64, 40_000, 150_000, 600_000, 9000][round / 4 % 5];
+        let count = 1 + random.below(5);
+        let sizes: Vec<usize> = (0..count).map(|_| random.below(largest) as usize).collect();
+        let time = if round / 20 == 1 { 0 } else { random.below(400) };
+        overlap(team, 3 + salt as u32, round, &sizes, Duration::from_micros(time))?;
+    }
+    team.barrier()
+}
+
+fn four_threads(job: &Job) -> Result<()> {
+    std::thread::scope(|scope| {
+        let threads: Vec<_> =
+            (0..4).map(|salt| scope.spawn(move || phases_in(job.team(), salt))).collect();
+        threads.into_iter().try_for_each(|thread| thread.join().expect("a thread"))
+    })?;
+    job.team().barrier()
+}
+
+/// As [`phases`], without collectives, which four threads cannot do in one team.
+fn phases_in(team: &Team, thread: u64) -> Result<()> {
+    let mut random = Random::new(thread + 50);
+    for round in 0..40 {
+        let largest = [10_000u64, 40_000, 150_000, 9000][(round / 3 + thread as usize) % 4];
+        let sizes: Vec<usize> = (0..3).map(|_| random.below(largest) as usize).collect();
+        let time = Duration::from_micros(random.below(300));
+        overlap(team, 20 + thread as u32, round, &sizes, time)?;
+    }
+    Ok(())
+}
+
+/// More messages than there are buffers, before anybody asks for one; then by probes and in another
+/// order, some never.
+fn unexpected(job: &Job) -> Result<()> {
+    let team = job.team();
+    for round in 0..20 {
+        let len = 9000 + round * 1500;
+        let mut sends = Vec::new();
+        for i in 0..12u32 {
+            let data = pattern(seed(team.rank(), round, i as usize), len);
+            sends.push((i, team.isend(next(job), 100 + i, data)?));
+        }
+        team.barrier()?;
+        let check = |i: u32, got: &[u8]| {
+            let want = pattern(seed(previous(job), round, i as usize), len);
+            assert!(got == want, "round {round}, message {i}");
+        };
+        let mut into = vec![0u8; len];
+        for i in [11, 3, 7] {
+            assert_eq!(team.probe::<u8>(previous(job), 100 + i)?.bytes, len);
+            team.mprobe::<u8>(Any, 100 + i)?.recv(&mut into)?;
+            check(i, &into);
+        }
+        // Dropped: its sender may be told, if it waits.
+        drop(team.mprobe::<u8>(previous(job), 105)?);
+        let short = team.recv(previous(job), 106, &mut into[..len - 1]);
+        assert!(matches!(short, Err(hither::Error::Truncated { .. })), "{short:?}");
+        for i in [0, 1, 2, 4, 8, 9, 10] {
+            let status = team.recv(Any, 100 + i, &mut into)?;
+            assert_eq!(status.source, previous(job));
+            check(i, &into);
+        }
+        for (i, send) in sends {
+            let sent = send.wait();
+            assert!(sent.is_ok() || i == 5, "{sent:?}");
+        }
+        team.barrier()?;
+    }
+    Ok(())
+}
+
+/// Buffers that are not needed are freed, where they may be.
+fn goes_back(job: &Job) -> Result<()> {
+    let team = job.team();
+    for round in 0..40 {
+        overlap(team, 4, round, &[20_000; 4], Duration::from_millis(1))?;
+    }
+    team.barrier()?;
+    let short = std::env::var("HITHER_EAGER_AGE").is_ok();
+    for _ in 0..if adapts() && short { 20_000 } else { 0 } {
+        for _ in 0..64 {
+            team.iprobe::<u8>(Any, 9999)?;
+        }
+        let now = team.message_counters()?;
+        assert!(now.pool_bytes <= now.pool_bytes_peak);
+        if now.pool_bytes == 0 {
+            assert_eq!(now.pool_buffers_made, now.pool_buffers_freed);
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    team.barrier()?;
+    if adapts() && short {
+        let now = team.message_counters()?;
+        assert_eq!(now.pool_bytes, 0, "{now:?}");
+    }
+    // And they are made anew.
+    for round in 0..20 {
+        overlap(team, 4, round, &[20_000; 4], Duration::from_millis(1))?;
+    }
+    team.barrier()
+}
+
+/// Programs that wait at once, after thresholds went up.
+fn blocking(job: &Job) -> Result<()> {
+    let team = job.team();
+    let mut into = vec![0u8; 50_000];
+    for round in 0..100 {
+        let data = pattern(seed(team.rank(), round, 0), into.len());
+        team.sendrecv(next(job), 5, &data, previous(job), 5, &mut into)?;
+        assert!(into == pattern(seed(previous(job), round, 0), into.len()), "round {round}");
+    }
+    team.barrier()
+}
