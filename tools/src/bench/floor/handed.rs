@@ -201,7 +201,7 @@ impl Handed {
             read_all(unsafe { std::slice::from_raw_parts(self.shared.bytes(0, size), size) })
         } else {
             // Another process wrote to it.
-            read_all(black_box(&mut self.private))
+            read_all(black_box(&self.private))
         };
         let word = u64::from_ne_bytes([turn as u8; 8]);
         if sum != word.wrapping_mul(size as u64 / 8) {

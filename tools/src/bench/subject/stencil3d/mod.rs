@@ -117,10 +117,10 @@ fn beside(modes: &[Rounds], figure: usize, own: usize, other: usize) -> Vec<(f64
     column(&modes[own], figure).into_iter().zip(floors).collect()
 }
 
-/// Half the distance of a figure's quartiles, as a share of the figure.
+/// The distance of a figure's quartiles, as a share of the figure.
 fn noise(values: &[f64]) -> f64 {
-    let half = (quantile(values, 0.75) - quantile(values, 0.25)) / 2.0;
-    half / median(values).max(f64::MIN_POSITIVE)
+    let distance = quantile(values, 0.75) - quantile(values, 0.25);
+    distance / median(values).max(f64::MIN_POSITIVE)
 }
 
 fn report(
@@ -152,7 +152,7 @@ fn report(
     let name = MODES[best].name;
     let mut time = row(format!("verdict: step, dynamic against {name}"), STEP, DYNAMIC, None);
     // Within noise: that of the two beside each other, and of the tuned one from job to job.
-    let noise = noise(&column(&modes[best], STEP)).max(time.spread);
+    let noise = noise(&column(&modes[best], STEP)).max(2.0 * time.spread);
     time.judge(Goal::AtMost(1.0 + (noise * 100.0).ceil() / 100.0));
     let what = format!("verdict: pool memory held, dynamic against {name}");
     let mut memory = row(what, HELD, DYNAMIC, None);

@@ -167,9 +167,9 @@ impl Large {
         let size = self.pattern.len();
         let sum = match &back {
             Buffer::Private(own) => read_all(own),
-            // SAFETY: this rank's own memory, to which nothing is on its way: the next receive is
-            // posted later.
             Buffer::Shared(memory) => {
+                // SAFETY: this rank's own memory, of that size, to which nothing is on its way: the
+                // next receive is posted later.
                 read_all(unsafe { std::slice::from_raw_parts(memory.as_ptr(), size) })
             }
         };
