@@ -56,7 +56,7 @@ mod tests {
 
     #[test]
     fn cells_become_means_and_the_rim_stays() {
-        let mut block = Block::new(4 * 8, 1);
+        let mut block = Block::new(4 * 8, 3);
         block.now.fill(6.0);
         block.next.fill(6.0);
         let middle = 2 * 16 + 4 + 1;
