@@ -101,6 +101,10 @@ fn unknown_names_are_refused_and_list_names_them_all() {
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success());
     for name in [
+        "p2p",
+        "collectives",
+        "overhead",
+        "stencil3d",
         "rma",
         "locks",
         "issue",

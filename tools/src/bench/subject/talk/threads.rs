@@ -80,7 +80,7 @@ fn part(crew: &Crew, effort: Effort, threads: u32) -> Result<Vec<Row>> {
         return Err(Error::invalid("bench p2p", "it wants an even number of ranks"));
     }
     // Long beside the start of threads.
-    let wanted = effort.batch * 100.0;
+    let wanted = effort.batch * 50.0;
     let pairs = f64::from(crew.size() / 2 * threads.max(1));
     let mut rows = Vec::new();
     for (what, window) in WINDOWS {
