@@ -1,43 +1,10 @@
 //! `hither bench --quick --json`: every row has its fields and says consistent things. Times are
 //! never judged.
 
+mod rows;
+
+use rows::{bench, check, number, rows};
 use serde_json::Value;
-use std::process::{Command, Output};
-
-fn bench(args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_hither"))
-        .arg("bench")
-        .args(args)
-        .output()
-        .expect("the command starts")
-}
-
-fn rows(names: &[&str]) -> Vec<Value> {
-    let output = bench(&[names, &["--quick", "--json"]].concat());
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{names:?}: {errors}");
-    let text = String::from_utf8(output.stdout).expect("JSON is UTF-8");
-    text.lines().map(|line| serde_json::from_str(line).expect(line)).collect()
-}
-
-fn number(row: &Value, field: &str) -> f64 {
-    row[field].as_f64().unwrap_or_else(|| panic!("{field} of {row} is not a number"))
-}
-
-fn check(row: &Value) {
-    for field in ["bench", "what", "unit", "limit", "goal"] {
-        assert!(row[field].is_string(), "{field} of {row}");
-    }
-    let (value, floor) = (number(row, "value"), number(row, "floor"));
-    let ratio = number(row, "ratio");
-    assert!(value > 0.0 && floor > 0.0, "{row}");
-    assert!((ratio - value / floor).abs() <= 1e-9 * ratio, "{row}");
-    assert!(number(row, "size") >= 0.0 && number(row, "rounds") >= 1.0, "{row}");
-    assert!(number(row, "spread") >= 0.0, "{row}");
-    let asked = row["goal"] != "";
-    assert_eq!(row["holds"].is_boolean(), asked, "a verdict exactly where there is a goal: {row}");
-    assert!(row["p99"].is_null() || number(row, "p99") > 0.0, "{row}");
-}
 
 #[test]
 fn comparisons_inside_a_job_give_well_formed_rows() {
@@ -134,6 +101,10 @@ fn unknown_names_are_refused_and_list_names_them_all() {
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success());
     for name in [
+        "p2p",
+        "collectives",
+        "overhead",
+        "stencil3d",
         "rma",
         "locks",
         "issue",

@@ -30,22 +30,28 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// Spins until `condition` holds, giving the processor away now and then; an error after a
 /// minute. The loop of every limit: one load and one branch per poll.
 #[inline(always)]
-pub fn spin_until(mut condition: impl FnMut() -> bool) -> Result<()> {
-    for _ in 0..POLLS {
+pub fn spin_until(condition: impl FnMut() -> bool) -> Result<()> {
+    spin_for(POLLS, condition)
+}
+
+/// The same, giving the processor away after `polls` polls: few where others need it.
+#[inline(always)]
+pub fn spin_for(polls: u32, mut condition: impl FnMut() -> bool) -> Result<()> {
+    for _ in 0..polls {
         if condition() {
             return Ok(());
         }
     }
-    spin_on(&mut condition)
+    spin_on(polls, &mut condition)
 }
 
 #[cold]
 #[inline(never)]
-fn spin_on(condition: &mut dyn FnMut() -> bool) -> Result<()> {
+fn spin_on(polls: u32, condition: &mut dyn FnMut() -> bool) -> Result<()> {
     let start = Instant::now();
     while start.elapsed() < PATIENCE {
         std::thread::yield_now();
-        for _ in 0..POLLS {
+        for _ in 0..polls {
             if condition() {
                 return Ok(());
             }
@@ -151,6 +157,13 @@ impl Crew {
     /// Number of ranks.
     pub fn size(&self) -> u32 {
         self.size
+    }
+
+    /// How often to poll before giving the processor away, so that ranks which share a core do
+    /// not wait for each other's polls.
+    pub fn polls(&self) -> u32 {
+        let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
+        if self.size as usize > cores { 64 } else { POLLS }
     }
 
     /// Memory for limits.

@@ -99,6 +99,8 @@ impl Effort {
     pub const FULL: Effort = Effort { rounds: 41, batch: 1e6, singles: 100_000 };
     /// For a first look.
     pub const QUICK: Effort = Effort { rounds: 9, batch: 1e5, singles: 2_000 };
+    /// To see that all runs.
+    pub const LEAST: Effort = Effort { rounds: 2, batch: 1e4, singles: 100 };
 }
 
 /// Runs one comparison. Collective; the row comes out on rank 0.

@@ -14,6 +14,8 @@ use std::time::Duration;
 pub struct Options {
     /// Fewer and shorter rounds.
     pub quick: bool,
+    /// As short as possible; then also quick.
+    pub least: bool,
     /// One core per rank.
     pub bind: Bind,
     /// Ranks, if given.
@@ -47,7 +49,9 @@ pub fn measure_with(
     settings: &[(&str, &str)],
 ) -> Result<Vec<Row>> {
     let mut args = vec!["bench", bench.name, "--worker"];
-    if options.quick {
+    if options.least {
+        args.push("--least");
+    } else if options.quick {
         args.push("--quick");
     }
     let mut launcher = Launcher::new(own_path()?)

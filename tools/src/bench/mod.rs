@@ -43,6 +43,9 @@ pub struct Args {
     /// Fewer and shorter rounds
     #[arg(long)]
     quick: bool,
+    /// Shorter still: whether all runs, not how fast
+    #[arg(long, hide = true)]
+    least: bool,
     /// Bind each rank to a core, or leave it to the system
     #[arg(long, value_parser = ["core", "none"], default_value = "core")]
     bind: String,
@@ -80,7 +83,11 @@ pub fn run(args: &Args) -> Result<ExitCode> {
 
 /// A rank of a measuring job.
 fn work(args: &Args) -> Result<ExitCode> {
-    let effort = if args.quick { duel::Effort::QUICK } else { duel::Effort::FULL };
+    let effort = match (args.least, args.quick) {
+        (true, _) => duel::Effort::LEAST,
+        (_, true) => duel::Effort::QUICK,
+        _ => duel::Effort::FULL,
+    };
     let [name] = args.names.as_slice() else {
         return Err(Error::invalid("bench --worker", "wants exactly one benchmark"));
     };
@@ -93,7 +100,8 @@ fn work(args: &Args) -> Result<ExitCode> {
 /// The command: one job after the other, and the report.
 fn measure(args: &Args) -> Result<ExitCode> {
     let bind = if args.bind == "none" { Bind::None } else { Bind::Core };
-    let options = jobs::Options { quick: args.quick, bind, ranks: args.ranks };
+    let quick = args.quick || args.least;
+    let options = jobs::Options { quick, least: args.least, bind, ranks: args.ranks };
     let mut rows = Vec::new();
     let mut code = ExitCode::SUCCESS;
     for bench in suite::select(&args.names)? {

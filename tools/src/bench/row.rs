@@ -47,6 +47,8 @@ pub enum Goal {
     Both(f64, f64),
     /// value at most this, in the row's unit.
     Value(f64),
+    /// value at least this, in the row's unit.
+    Least(f64),
     /// Reported for comparison only.
     None,
 }
@@ -60,6 +62,7 @@ impl Goal {
             Goal::Above(most) => Some(value - floor <= most),
             Goal::Both(ratio, most) => Some(value <= ratio * floor && value <= most),
             Goal::Value(most) => Some(value <= most),
+            Goal::Least(least) => Some(value >= least),
             Goal::None => None,
         }
     }
@@ -72,6 +75,7 @@ impl Goal {
             Goal::Above(most) => format!("≤ floor + {most} {unit}"),
             Goal::Both(ratio, most) => format!("≤ {ratio}x, ≤ {most} {unit}"),
             Goal::Value(most) => format!("≤ {most} {unit}"),
+            Goal::Least(least) => format!("≥ {least} {unit}"),
             Goal::None => String::new(),
         }
     }
@@ -111,6 +115,14 @@ pub struct Row {
     /// Where the figure lies on a curve, if it is one of a sweep.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub point: Option<Point>,
+}
+
+impl Row {
+    /// Holds the figure against a goal that was not known when it was measured.
+    pub fn judge(&mut self, goal: Goal) {
+        self.goal = goal.text(&self.unit);
+        self.holds = goal.holds(self.value, self.floor);
+    }
 }
 
 /// A place on a curve.
@@ -201,6 +213,8 @@ mod tests {
         assert_eq!(Goal::Both(1.01, 256.0).holds(300.0, 300.0), Some(false));
         assert_eq!(Goal::Both(1.01, 256.0).holds(200.0, 100.0), Some(false));
         assert_eq!(Goal::Value(512.0).holds(513.0, 1e9), Some(false));
+        assert_eq!(Goal::Least(95.0).holds(94.9, 1.0), Some(false));
+        assert_eq!(Goal::Least(95.0).holds(95.0, 100.0), Some(true));
         assert_eq!(Goal::None.holds(1.0, 1.0), None);
     }
 }

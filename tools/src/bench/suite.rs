@@ -6,7 +6,7 @@ use super::jobs::Options;
 use super::row::Row;
 use super::subject::{
     active, bfs, coll, collectives, idle, limits, link, memory, messages, metadata, overhead,
-    oversub, rma, start, talk, window,
+    oversub, rma, start, stencil3d, talk, window,
 };
 use hither::{Error, Job, Result};
 
@@ -39,6 +39,11 @@ const fn bench(name: &'static str, about: &'static str, kind: Kind) -> Bench {
     Bench { name, about, settings: &[], kind }
 }
 
+/// The part of the stencil for one size.
+const fn stencil_part(at: usize) -> Bench {
+    bench(stencil3d::PARTS[at].0, "", Kind::Inside(stencil3d::PARTS[at].2))
+}
+
 /// All benchmarks in the order of `all`, and the parts that run inside the jobs of others.
 pub const ALL: &[Bench] = &[
     bench(
@@ -54,7 +59,11 @@ pub const ALL: &[Bench] = &[
         kind: Kind::Cases(link::inbox),
     },
     bench("lane", "8 B to 4 KiB through a private lane: latency and rate", Kind::Cases(link::lane)),
-    bench("p2p", "tagged messages: latency, rate, bandwidth, threads", Kind::Cases(talk::cases)),
+    bench(
+        "p2p",
+        "tagged messages: latency, rate, bandwidth, pairs, threads",
+        Kind::Outside(talk::p2p),
+    ),
     bench("put", "put and flush", Kind::Cases(window::put)),
     bench("get", "get and flush", Kind::Cases(window::get)),
     bench("atomics", "fetch_and_op and compare_and_swap", Kind::Cases(window::atomics)),
@@ -190,6 +199,11 @@ pub const ALL: &[Bench] = &[
         "what a transfer takes of the program's time, and leaves it (002)",
         Kind::Outside(overhead::overhead),
     ),
+    bench(
+        "stencil3d",
+        "a 3D stencil by eager limit: default, tuned by hand, dynamic (000)",
+        Kind::Outside(stencil3d::run),
+    ),
     bench("skew", "puts to a target that is late (004)", Kind::Outside(rma::overlap::skew)),
     bench("origins", "several origins, one target (004)", Kind::Outside(rma::overlap::origins)),
     bench(rma::issue::SINGLE, "", Kind::Inside(rma::issue::single)),
@@ -214,9 +228,23 @@ pub const ALL: &[Bench] = &[
     bench(messages::progress::STENCIL, "", Kind::Inside(messages::progress::stencil_part)),
     bench(metadata::PART, "", Kind::Alone(metadata::part)),
     bench(overhead::PART, "", Kind::Inside(overhead::part)),
+    bench(overhead::messages::PART, "", Kind::Inside(overhead::messages::part)),
+    bench(talk::PAIR, "", Kind::Cases(talk::pair_cases)),
+    bench(talk::PAIRS, "", Kind::Cases(talk::pairs_cases)),
+    bench(talk::threads::THREADS[0].0, "", Kind::Inside(talk::threads::threads_part::<1>)),
+    bench(talk::threads::THREADS[1].0, "", Kind::Inside(talk::threads::threads_part::<2>)),
+    bench(talk::threads::THREADS[2].0, "", Kind::Inside(talk::threads::threads_part::<4>)),
+    bench(talk::threads::PROCESSES, "", Kind::Inside(talk::threads::processes_part)),
     bench(oversub::PART, "", Kind::Inside(oversub::part)),
     bench(memory::PART, "", Kind::Alone(memory::part)),
     bench(start::PART, "", Kind::Alone(start::part)),
+    stencil_part(0),
+    stencil_part(1),
+    stencil_part(2),
+    stencil_part(3),
+    stencil_part(4),
+    stencil_part(5),
+    stencil_part(6),
 ];
 
 /// Whose name also stands for those whose names begin with it.

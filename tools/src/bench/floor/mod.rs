@@ -5,6 +5,8 @@ pub mod atomics;
 pub mod barrier;
 pub mod call;
 pub mod copy_cells;
+pub mod exchange;
+pub mod handed;
 pub mod memcpy;
 pub mod mutex;
 pub mod perfect;

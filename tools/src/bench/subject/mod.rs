@@ -14,6 +14,7 @@ pub mod overhead;
 pub mod oversub;
 pub mod rma;
 pub mod start;
+pub mod stencil3d;
 pub mod talk;
 pub mod variants;
 pub mod window;

@@ -1,5 +1,6 @@
 //! `overhead`: the time that a transfer keeps a program from computing, and the share that it
-//! leaves it (paper 002, figures 3 to 6), by size.
+//! leaves it (paper 002, figures 3 to 6), by size: of one-sided transfers here, of sends and
+//! receives in [`messages`].
 //!
 //! ```text
 //! rank 0    post; work; wait    timed, [`overhead`](crate::bench::overhead) says how much work
@@ -10,6 +11,8 @@
 //!
 //! Reading the clock counts as transfer and not as overhead. Where the transfer takes no more than
 //! some hundred nanoseconds, availability comes out too high by that; the overhead does not.
+
+pub mod messages;
 
 use crate::bench::crew::Crew;
 use crate::bench::duel::Effort;
@@ -37,7 +40,9 @@ const MEDIA: &[Variant] = &[
 /// `overhead`: jobs that move data in each of the ways.
 pub fn overhead(options: &Options) -> Result<Vec<Row>> {
     let sweep = Sweep { bench: "overhead", part: PART, ranks: 2, variants: MEDIA };
-    variants::run(&sweep, options)
+    let mut rows = variants::run(&sweep, options)?;
+    rows.extend(messages::run(options)?);
+    Ok(rows)
 }
 
 const PEER: Rank = Rank(1);
@@ -79,6 +84,10 @@ impl Pace {
 trait Transfer {
     /// Name of its rows.
     fn name(&self) -> &'static str;
+    /// Rank 0, not timed: waits until rank 1 is where it should be when this one begins.
+    fn ready(&mut self) -> Result<()> {
+        Ok(())
+    }
     /// Rank 0: begins one, computes, and waits for it.
     fn lead(&mut self, bytes: usize, work: &mut dyn FnMut()) -> Result<()>;
     /// Rank 1: its side.
@@ -148,6 +157,7 @@ fn measure(
         for round in 0..cold + repeats {
             table.meet()?;
             if crew.leads() {
+                transfer.ready()?;
                 let start = Instant::now();
                 transfer.lead(bytes, &mut || pace.work(amount[0]))?;
                 if round >= cold {
@@ -175,30 +185,52 @@ fn measure(
     run.finish(median(&alone))
 }
 
-/// Inside a job: every transfer by size.
-pub fn part(crew: &Crew, effort: Effort) -> Result<Vec<Row>> {
-    const OVERHEAD: &str = "Overhead, by size (002, figures 3 and 5)";
-    const AVAILABILITY: &str = "Application availability, by size (002, figures 4 and 6)";
+/// Titles of the two diagrams.
+struct Titles {
+    overhead: &'static str,
+    availability: &'static str,
+}
+
+/// Every transfer by size.
+fn sweep(
+    crew: &Crew,
+    effort: Effort,
+    transfers: &mut [&mut dyn Transfer],
+    titles: &Titles,
+) -> Result<Vec<Row>> {
     let mut table = Table::new(crew, effort)?;
-    let window = Window::<u8>::allocate(crew.job()?.team(), MOST)?;
-    let epoch = window.lock_all()?;
-    let repeats = if effort.rounds < Effort::FULL.rounds { 3 } else { 9 };
-    let mut transfers: [Box<dyn Transfer>; 2] =
-        [Box::new(Put(&epoch, vec![1; MOST])), Box::new(Get(&epoch))];
-    for transfer in &mut transfers {
-        for shift in (10..=22).step_by(2) {
+    let quick = effort.rounds < Effort::FULL.rounds;
+    // In a quick run fewer sizes, 1 MiB among them.
+    let (repeats, step) = if quick { (9, 5) } else { (15, 2) };
+    for transfer in transfers {
+        for shift in (10..=22).step_by(step) {
             let outcome = measure(crew, &table, &mut **transfer, (1 << shift, repeats))?;
             let name = transfer.name();
             let at = |figure: &str| Point::new(figure, name, "bytes", f64::from(1u32 << shift));
             // Never quite 0: a row stands beside another variant's.
             let overhead = (outcome.overhead / 1e3).max(1e-3);
             let availability = (outcome.availability * 100.0).max(0.01);
-            table.add(format!("{name}, overhead"), 1 << shift, "µs", overhead, at(OVERHEAD));
-            let what = format!("{name}, availability");
-            table.add(what, 1 << shift, "%", availability, at(AVAILABILITY));
+            table.add(format!("{name}, overhead"), 1 << shift, "µs", overhead, at(titles.overhead));
+            let what = format!("{name}{AVAILABILITY}");
+            table.add(what, 1 << shift, "%", availability, at(titles.availability));
         }
     }
-    drop(transfers);
-    epoch.unlock_all()?;
     Ok(table.rows())
+}
+
+/// What rows of availability end with.
+const AVAILABILITY: &str = ", availability";
+
+/// Inside a job: one-sided transfers.
+pub fn part(crew: &Crew, effort: Effort) -> Result<Vec<Row>> {
+    let titles = Titles {
+        overhead: "Overhead of one-sided transfers, by size (002, figures 3 and 5)",
+        availability: "Application availability of one-sided transfers, by size (002, figures 4 and 6)",
+    };
+    let window = Window::<u8>::allocate(crew.job()?.team(), MOST)?;
+    let epoch = window.lock_all()?;
+    let rows =
+        sweep(crew, effort, &mut [&mut Put(&epoch, vec![1; MOST]), &mut Get(&epoch)], &titles)?;
+    epoch.unlock_all()?;
+    Ok(rows)
 }

@@ -1,0 +1,157 @@
+//! The same number of pairs, once as threads of two ranks and once as processes, nobody bound:
+//! what sharing a process costs.
+//!
+//! ```text
+//! threads     rank 0  { t0  t1 }        processes   rank 0   rank 2
+//!                       |   |                         |        |
+//!             rank 1  { t0  t1 }                    rank 1   rank 3
+//! ```
+//! Each pair sends so many messages one way and gets one answer, again and again.
+
+use crate::bench::crew::Crew;
+use crate::bench::duel::Effort;
+use crate::bench::jobs::{self, Options};
+use crate::bench::row::{Goal, Heading, Row, Unit};
+use crate::bench::stats::{median, summarise};
+use crate::bench::suite;
+use hither::topo::Bind;
+use hither::{Error, Rank, Result, Team};
+use std::time::Instant;
+
+/// The part of threads, by their number.
+pub const THREADS: [(&str, u32); 3] =
+    [("p2p-1-thread-part", 1), ("p2p-2-threads-part", 2), ("p2p-4-threads-part", 4)];
+/// The part of processes.
+pub const PROCESSES: &str = "p2p-processes-part";
+
+/// Messages before an answer.
+const WINDOWS: [(&str, u64); 2] = [("round trips", 1), ("message rate", 64)];
+
+/// One pair's side: `turns` times `window` messages and an answer.
+fn play(team: &Team, (peer, tag): (Rank, u32), leads: bool, turns: u64, window: u64) -> Result<()> {
+    let mut word = [0u64];
+    for turn in 0..turns {
+        if leads {
+            (0..window).try_for_each(|i| team.send(peer, tag, &[turn ^ (i << 32)]))?;
+            team.recv(peer, tag, &mut word)?;
+        } else {
+            for i in 0..window {
+                team.recv(peer, tag, &mut word)?;
+                if word != [turn ^ (i << 32)] {
+                    return Err(Error::invalid("bench", "threads got each other's messages"));
+                }
+            }
+            team.send(peer, tag, &[turn])?;
+        }
+    }
+    if leads && word != [turns - 1] {
+        return Err(Error::invalid("bench", "a thread got another's answer"));
+    }
+    Ok(())
+}
+
+/// All threads of this rank (0: the one that calls); nanoseconds until all ranks are through.
+fn batch(crew: &Crew, threads: u32, turns: u64, window: u64) -> Result<f64> {
+    let team = crew.job()?.team();
+    let (peer, leads) = (Rank(crew.rank() ^ 1), crew.rank().is_multiple_of(2));
+    team.barrier()?;
+    let start = Instant::now();
+    if threads == 0 {
+        play(team, (peer, 1), leads, turns, window)?;
+    } else {
+        std::thread::scope(|scope| {
+            let one = |tag| move || play(team, (peer, tag), leads, turns, window);
+            let all: Vec<_> = (0..threads).map(|tag| scope.spawn(one(tag))).collect();
+            let ended = all.into_iter().map(|thread| {
+                thread.join().unwrap_or_else(|_| Err(Error::invalid("bench", "a thread panicked")))
+            });
+            ended.collect::<Result<Vec<()>>>()
+        })?;
+    }
+    team.barrier()?;
+    let mut took = [start.elapsed().as_nanos() as f64];
+    team.broadcast(Rank(0), &mut took)?;
+    Ok(took[0])
+}
+
+/// Messages per second of all pairs, in millions, for each window.
+fn part(crew: &Crew, effort: Effort, threads: u32) -> Result<Vec<Row>> {
+    if !crew.size().is_multiple_of(2) {
+        return Err(Error::invalid("bench p2p", "it wants an even number of ranks"));
+    }
+    // Long beside the start of threads.
+    let wanted = effort.batch * 50.0;
+    let pairs = f64::from(crew.size() / 2 * threads.max(1));
+    let mut rows = Vec::new();
+    for (what, window) in WINDOWS {
+        let mut turns = 16;
+        loop {
+            let took = batch(crew, threads, turns, window)?.max(1.0);
+            if took >= wanted / 2.0 || turns >= 1 << 24 {
+                break;
+            }
+            turns = (turns as f64 * (wanted / took).clamp(1.5, 8.0)) as u64;
+        }
+        let times: Result<Vec<f64>> = (0..3).map(|_| batch(crew, threads, turns, window)).collect();
+        let messages = pairs * turns as f64 * if window == 1 { 1.0 } else { window as f64 };
+        let rate = Unit::MillionPerSecond.figure(median(&times?), messages, 8);
+        let heading = Heading {
+            bench: "p2p",
+            what: what.to_owned(),
+            size: 8,
+            limit: "",
+            unit: Unit::MillionPerSecond.name(),
+            goal: Goal::None,
+            point: None,
+        };
+        rows.push(heading.row(crew.size(), summarise(&[(rate, rate)]), None));
+    }
+    Ok(if crew.leads() { rows } else { Vec::new() })
+}
+
+/// Inside a job: `N` threads of each rank.
+pub fn threads_part<const N: u32>(crew: &Crew, effort: Effort) -> Result<Vec<Row>> {
+    part(crew, effort, N)
+}
+
+/// Inside a job: the ranks' own threads alone.
+pub fn processes_part(crew: &Crew, effort: Effort) -> Result<Vec<Row>> {
+    part(crew, effort, 0)
+}
+
+/// Both in turn, for each number of pairs.
+pub fn run(options: &Options) -> Result<Vec<Row>> {
+    let rounds = match (options.least, options.quick) {
+        (true, _) => 1,
+        (_, true) => 3,
+        _ => 5,
+    };
+    let options = Options { bind: Bind::None, ..*options };
+    let few = || Error::invalid("bench", "a job returned too few figures");
+    let mut rows = Vec::new();
+    for (name, threads) in THREADS {
+        let mut figures = [Vec::new(), Vec::new()];
+        for _ in 0..rounds {
+            figures[0].push(jobs::measure(suite::find(name)?, 2, &options)?);
+            figures[1].push(jobs::measure(suite::find(PROCESSES)?, 2 * threads, &options)?);
+        }
+        for (at, (what, _)) in WINDOWS.into_iter().enumerate() {
+            let pairs: Option<Vec<(f64, f64)>> = figures[0]
+                .iter()
+                .zip(&figures[1])
+                .map(|(own, other)| Some((own.get(at)?.value, other.get(at)?.value)))
+                .collect();
+            let heading = Heading {
+                bench: "p2p",
+                what: format!("{what}, 2 ranks of {threads} thread(s)"),
+                size: 8,
+                limit: "as many processes",
+                unit: Unit::MillionPerSecond.name(),
+                goal: Goal::None,
+                point: None,
+            };
+            rows.push(heading.row(2, summarise(&pairs.ok_or_else(few)?), None));
+        }
+    }
+    Ok(rows)
+}
