@@ -14,10 +14,11 @@
 //! Without layouts a slice is divided evenly into segments.
 
 use super::away::{Mode, Parcel, Pending};
+use super::call::Form;
 use super::entry::Entry;
 use super::handler::{Handler, VectorHandler};
 use super::issue::{Sent, WHAT, issue};
-use super::message::backwards;
+use super::message::{backwards, told};
 use super::plan::{Asked, Counts, Given, Placement};
 use crate::base::request::Going;
 use crate::base::{Error, Rank, Result};
@@ -49,7 +50,7 @@ pub trait Handles<T>: sealed::Sealed + 'static {
         &self,
         _epoch: &Epoch<'_, T>,
         _target: Rank,
-        _persistent: &Range<usize>,
+        _persistent: Range<usize>,
         _input: &[Self::Input],
         _output: &mut [Self::Output],
     ) -> Result<bool>
@@ -77,17 +78,24 @@ impl<T: Datum, I: Datum, O: Datum> Handles<T> for Handler<T, I, O> {
     fn parts(&self) -> Parts<'_> {
         Parts(&self.entry)
     }
-    // Once for all forms, while `Epoch::am` has it in line.
-    #[inline(never)]
+    #[inline(always)]
     fn run_here(
         &self,
         epoch: &Epoch<'_, T>,
         target: Rank,
-        persistent: &Range<usize>,
+        persistent: Range<usize>,
         input: &[I],
         output: &mut [O],
     ) -> Result<bool> {
-        epoch.am_here(self, target, persistent, input, output)
+        // Without output, handlers are to see from the shape that there is none.
+        let Range { start, end } = persistent;
+        let len = end.saturating_sub(start);
+        let form = Form::plain(&self.entry, len, input, output);
+        let form = if output.is_empty() { Some(&form) } else { None };
+        match epoch.am_plain(self, target, start, end, input, output, form) {
+            Some(done) => told(self, target, done).map(|()| true),
+            None => epoch.am_here(self, target, start..end, input, output, form),
+        }
     }
     fn answer(output: Vec<O>, _: Vec<usize>, _: usize) -> Vec<O> {
         output
@@ -143,7 +151,8 @@ pub struct Message<'m, T, H: Handles<T>> {
     displacement: usize,
     /// The elements of the persistent part, if they follow each other.
     range: Option<Range<usize>>,
-    persistent: Shape<'m>,
+    /// The persistent part, if they do not.
+    persistent: Option<Shape<'m>>,
     input: &'m [H::Input],
     input_segment: Option<Shape<'m>>,
     input_there: Option<&'m Layout>,
@@ -152,8 +161,6 @@ pub struct Message<'m, T, H: Handles<T>> {
     output_there: Option<&'m Layout>,
     counts: Option<&'m mut [usize]>,
     placement: Placement,
-    /// What is wrong with it already.
-    refused: Option<Error>,
 }
 
 impl<T: Datum> Epoch<'_, T> {
@@ -170,7 +177,7 @@ impl<T: Datum> Epoch<'_, T> {
             segments: 1,
             displacement: 0,
             range: Some(0..0),
-            persistent: entry.elements().0.times(0),
+            persistent: None,
             input: &[],
             input_segment: None,
             input_there: None,
@@ -179,7 +186,6 @@ impl<T: Datum> Epoch<'_, T> {
             output_there: None,
             counts: None,
             placement: Placement::default(),
-            refused: None,
         }
     }
 }
@@ -188,17 +194,13 @@ impl<'m, T: Datum, H: Handles<T>> Message<'m, T, H> {
     /// The handler works on these elements of the target's part.
     #[inline]
     pub fn persistent(self, range: Range<usize>) -> Self {
-        let Some(count) = range.end.checked_sub(range.start) else {
-            return Message { refused: Some(backwards(range)), ..self };
-        };
-        let persistent = self.entry.elements().0.times(count);
-        Message { displacement: range.start, persistent, range: Some(range), ..self }
+        Message { displacement: range.start, persistent: None, range: Some(range), ..self }
     }
 
     /// The handler works on the bytes of `shape` around displacement `start`. It gets a view from
     /// the first to the last element that the shape touches.
     pub fn persistent_layout(self, start: usize, shape: Shape<'m>) -> Self {
-        Message { displacement: start, persistent: shape, range: None, ..self }
+        Message { displacement: start, persistent: Some(shape), range: None, ..self }
     }
 
     /// How many segments the message has; with none it calls no handler.
@@ -253,15 +255,41 @@ impl<'m, T: Datum, H: Handles<T>> Message<'m, T, H> {
     #[inline]
     pub fn run(mut self) -> Result<()> {
         let output: &'m mut [H::Output] = self.output.take().unwrap_or_default();
-        // Without output, handlers are to see from the shape that there is none.
-        if let Some(range) = self.plain().filter(|_| !output.is_empty())
-            && self.handler.run_here(self.epoch, self.target, range, self.input, output)?
-        {
-            return Ok(());
-        }
-        self.run_any(output)
+        if self.run_plain(output)? { Ok(()) } else { self.again().run_any(output) }
     }
 
+    /// Runs the message here and now if that can be done; false, and nothing has happened, if it
+    /// cannot.
+    #[inline(always)]
+    fn run_plain(&self, output: &mut [H::Output]) -> Result<bool> {
+        match self.plain() {
+            Some(range) => {
+                self.handler.run_here(self.epoch, self.target, range, self.input, output)
+            }
+            None => Ok(false),
+        }
+    }
+
+    /// The elements of the persistent part, if it is all as [`Epoch::am`] has it: one segment,
+    /// element after element.
+    #[inline(always)]
+    fn plain(&self) -> Option<Range<usize>> {
+        let segments = self.input_segment.is_some() || self.output_segment.is_some();
+        let entries = self.input_there.is_some() || self.output_there.is_some();
+        if segments || entries || self.segments != 1 {
+            return None;
+        }
+        self.range.clone()
+    }
+
+    /// The same once more. Whoever hands a message to a function out of line hands this, so that
+    /// what is built step by step is built in registers.
+    #[inline(always)]
+    fn again(self) -> Self {
+        Message { segments: self.segments, ..self }
+    }
+
+    #[inline(never)]
     fn run_any(mut self, output: &'m mut [H::Output]) -> Result<()> {
         let counts: Option<&'m mut [usize]> = self.counts.take();
         if let Some(counts) = &counts
@@ -280,12 +308,16 @@ impl<'m, T: Datum, H: Handles<T>> Message<'m, T, H> {
     /// the end of the epoch, which report what went wrong with it. The input may be used again at
     /// once. Output is not to be had.
     ///
-    /// On a mapped part the message has run when this returns.
+    /// On a mapped part the message has run when this returns, at the cost of [`Message::run`].
     #[inline]
     pub fn post(self) -> Result<()> {
-        self.post_any()
+        if self.output.is_none() && self.run_plain(&mut [])? {
+            return Ok(());
+        }
+        self.again().post_any()
     }
 
+    #[inline(never)]
     fn post_any(self) -> Result<()> {
         self.no_output("post")?;
         self.send(0, std::ptr::dangling_mut(), None, Mode::Post).map(drop)
@@ -295,12 +327,20 @@ impl<'m, T: Datum, H: Handles<T>> Message<'m, T, H> {
     /// output's layout, if there is one) per segment. It can be waited for, asked, or awaited; the
     /// input may be used again at once.
     ///
-    /// On a mapped part the message has run when this returns. Cost besides: the output's vector.
+    /// On a mapped part the message has run when this returns. Cost besides that of
+    /// [`Message::run`]: the output's vector.
     ///
     /// # Errors
     /// As for [`Message::run`]; [`Error::OutOfMemory`] if there is no room for the output.
     pub fn request(mut self, each: usize) -> Result<Request<H::Answer>> {
         self.no_output("request")?;
+        // Nothing is allocated for nothing: by packets this is never the way.
+        if !self.entry.is_vector() && self.epoch.window().is_direct() && self.plain().is_some() {
+            let mut output = zeroed::<H::Output>(WHAT, each)?;
+            if self.run_plain(&mut output)? {
+                return Ok(Request::done(H::answer(output, Vec::new(), each)));
+            }
+        }
         let entry = self.output_segment.map_or(self.entry.elements().2, |shape| shape.layout);
         let segment = entry.times(each);
         let (lower, upper) = super::plan::times(segment, self.segments)?.true_bounds()?;
@@ -323,18 +363,6 @@ impl<'m, T: Datum, H: Handles<T>> Message<'m, T, H> {
         }
     }
 
-    /// The elements of the persistent part, if it is all as [`Epoch::am`] has it: one segment,
-    /// element after element.
-    #[inline]
-    fn plain(&self) -> Option<&Range<usize>> {
-        let segments = self.input_segment.is_some() || self.output_segment.is_some();
-        let entries = self.input_there.is_some() || self.output_there.is_some();
-        if segments || entries || self.segments != 1 || self.refused.is_some() {
-            return None;
-        }
-        self.range.as_ref()
-    }
-
     /// `len` elements of output at `at`.
     fn send(
         self,
@@ -343,10 +371,15 @@ impl<'m, T: Datum, H: Handles<T>> Message<'m, T, H> {
         counts: Option<Counts>,
         mode: Mode,
     ) -> Result<Sent> {
-        if let Some(error) = self.refused {
-            return Err(error);
-        }
-        let (_, inputs, outputs) = self.entry.elements();
+        let (element, inputs, outputs) = self.entry.elements();
+        let persistent = match (self.persistent, self.range) {
+            (Some(shape), _) => shape,
+            (None, None) => element.times(0),
+            (None, Some(range)) => match range.end.checked_sub(range.start) {
+                Some(count) => element.times(count),
+                None => return Err(backwards(range)),
+            },
+        };
         let divided = |name: &str, count: usize, element: &'m Layout| {
             if count.checked_rem(self.segments).unwrap_or(count) != 0 {
                 let segments = self.segments;
@@ -380,7 +413,7 @@ impl<'m, T: Datum, H: Handles<T>> Message<'m, T, H> {
             target_input: self.input_there.unwrap_or(input_segment.layout),
             target_output: self.output_there.unwrap_or(output_segment.layout),
             displacement: self.displacement,
-            persistent: self.persistent,
+            persistent,
             counts,
             placement: self.placement,
         };

@@ -11,6 +11,7 @@
 //! call is described by a [`RawCall`]; typed handlers get it as slices and a view, made by the
 //! functions here.
 
+use super::entry::Entry;
 use crate::base::{Rank, Result};
 use crate::layout::{Datum, Shape};
 use crate::rma::View;
@@ -71,6 +72,20 @@ pub(super) struct Form<'c> {
     output: Shape<'c>,
     persistent: Shape<'c>,
     lead: isize,
+}
+
+impl<'c> Form<'c> {
+    /// Of one segment whose buffers all lie element after element.
+    pub(super) fn plain<I, O>(
+        entry: &'c Entry,
+        elements: usize,
+        input: &[I],
+        output: &[O],
+    ) -> Form<'c> {
+        let (element, takes, makes) = entry.elements();
+        let (input, output) = (takes.times(input.len()), makes.times(output.len()));
+        Form { input, output, persistent: element.times(elements), lead: 0 }
+    }
 }
 
 macro_rules! segments_and_layouts {

@@ -148,14 +148,16 @@ impl Entry {
         self.serves.load(Ordering::Acquire) != NOWHERE
     }
 
+    /// Whether it is registered on the window, at present: one load.
+    #[inline(always)]
+    pub fn serves(&self, window: u64) -> bool {
+        self.serves.load(Ordering::Relaxed) == window
+    }
+
     /// An error unless it is registered on the window, at present.
     #[inline]
     pub fn usable_on(&self, window: u64) -> Result<()> {
-        if self.serves.load(Ordering::Relaxed) == window {
-            Ok(())
-        } else {
-            Err(self.unusable(window))
-        }
+        if self.serves(window) { Ok(()) } else { Err(self.unusable(window)) }
     }
 
     #[cold]

@@ -1,6 +1,6 @@
 //! Issuing an active message: origin computation.
 
-use super::call::Call;
+use super::call::{Call, Form};
 use super::entry::told_by;
 use super::handler::Handler;
 use super::issue::WHAT;
@@ -39,35 +39,97 @@ impl<T: Datum> Epoch<'_, T> {
         input: &[I],
         output: &mut [O],
     ) -> Result<()> {
-        if self.am_here(handler, target, &persistent, input, output)? {
+        match self.am_plain(handler, target, persistent.start, persistent.end, input, output, None)
+        {
+            Some(done) => told(handler, target, done),
+            None => self.am_any(handler, target, persistent, input, output),
+        }
+    }
+
+    /// [`Epoch::am`] where all is as it nearly always is, which is looked at in one go: the epoch
+    /// covers the target, arithmetic finds the elements, the handler is one of this window's,
+    /// nobody in the job has died, no other message runs. `None`, and nothing has happened, if
+    /// something is not so. `form`: how the buffers lie, if the handler is to be told.
+    ///
+    /// One function of its own, in which there is nothing else, so that all of it is in line
+    /// wherever it is called from: the handler's call is built where the handler gets it, and not
+    /// copied there. Two words come back, in registers.
+    #[inline(never)]
+    #[allow(clippy::too_many_arguments)]
+    pub(super) fn am_plain<I: Datum, O: Datum>(
+        &self,
+        handler: &Handler<T, I, O>,
+        target: Rank,
+        start: usize,
+        end: usize,
+        input: &[I],
+        output: &mut [O],
+        form: Option<&Form<'_>>,
+    ) -> Option<Outcome> {
+        let window = self.window();
+        let (turns, run) = (window.turns(), &*handler.run);
+        if reentry::is_inside() || !handler.entry.serves(turns.window()) || !window.all_live() {
+            return None;
+        }
+        let len = end.checked_sub(start)?;
+        let first = self.direct(target, start, len)?;
+        let concurrent = self.assertions().concurrent_am;
+        // SAFETY: `direct` found the target by arithmetic, and the line is of the same window.
+        let line = unsafe { turn::begin_plain(window.core(), turns, target, concurrent)? };
+        // The call is made where it is used, of words that go there one by one: what is stored in
+        // small pieces and copied in larger ones waits for the stores.
+        let outcome = guarded(move || {
+            // SAFETY: `direct` checked the range, which stays mapped as long as the window.
+            let persistent = unsafe { View::new(first, len, target, window.domain()) };
+            let (segments, segment_offset) = (1, 0);
+            run(Call { input, output, persistent, start, target, segments, segment_offset, form });
+        });
+        turn::end_plain(window.core(), turns, line, concurrent);
+        Some(outcome)
+    }
+
+    /// As [`Epoch::am`], whatever is not plain about it.
+    #[cold]
+    #[inline(never)]
+    fn am_any<I: Datum, O: Datum>(
+        &self,
+        handler: &Handler<T, I, O>,
+        target: Rank,
+        persistent: Range<usize>,
+        input: &[I],
+        output: &mut [O],
+    ) -> Result<()> {
+        if self.am_here(handler, target, persistent.clone(), input, output, None)? {
             return Ok(());
         }
         self.am_away(handler, target, persistent, input, output)
     }
 
-    /// [`Epoch::am`] on a part that is mapped; false, and nothing has happened, if it is not.
-    #[inline(always)]
+    /// [`Epoch::am`] on a part that is mapped, however; false, and nothing has happened, if it is not.
+    #[cold]
+    #[inline(never)]
     pub(super) fn am_here<I: Datum, O: Datum>(
         &self,
         handler: &Handler<T, I, O>,
         target: Rank,
-        persistent: &Range<usize>,
+        persistent: Range<usize>,
         input: &[I],
         output: &mut [O],
+        form: Option<&Form<'_>>,
     ) -> Result<bool> {
         let window = self.window();
         reentry::refuse_inside(WHAT)?;
         handler.entry.usable_on(window.id())?;
         self.admit(WHAT, target)?;
         let Some(len) = persistent.end.checked_sub(persistent.start) else {
-            return Err(backwards(persistent.clone()));
+            return Err(backwards(persistent));
         };
         let first = match window.place(WHAT, target, persistent.start, len)? {
             Place::Here(first) => first,
             Place::Away(_) => return Ok(false),
         };
         window.check_alive(target, WHAT)?;
-        // SAFETY: `locate` checked the range, which stays mapped as long as the window.
+        // SAFETY: `place` checked the range, which stays mapped as long as the window.
         let view = unsafe { View::new(first, len, target, window.domain()) };
         let call = Call {
             input,
@@ -77,17 +139,15 @@ impl<T: Datum> Epoch<'_, T> {
             target,
             segments: 1,
             segment_offset: 0,
-            form: None,
+            form,
         };
         let concurrent = self.assertions().concurrent_am;
+        let work = || guarded(|| (handler.run)(call));
         // Made an error of outside of the turn: it is large.
-        turn::take(window.core(), target, concurrent, || run(handler, call))?
-            .map_err(|payload| panicked(handler.entry.index(), target, payload))?;
+        told(handler, target, turn::take(window.core(), target, concurrent, work)?)?;
         Ok(true)
     }
 
-    #[cold]
-    #[inline(never)]
     fn am_away<I: Datum, O: Datum>(
         &self,
         handler: &Handler<T, I, O>,
@@ -114,16 +174,36 @@ impl<T: Datum> Window<T> {
     }
 }
 
+/// What a handler that has run panicked with, if it did. One word, because it is kept while the lock
+/// is given back, and what is stored before that is waited for.
+type Outcome = Option<Box<Box<dyn std::any::Any + Send>>>;
+
+/// Runs a handler: this thread counts as inside of it meanwhile.
 #[inline(always)]
-fn run<T: Datum, I: Datum, O: Datum>(
-    handler: &Handler<T, I, O>,
-    call: Call<'_, T, I, O>,
-) -> std::thread::Result<()> {
+fn guarded(run: impl FnOnce()) -> Outcome {
     let inside = reentry::enter();
     // A handler that unwinds leaves its own data as they are; nothing of the library's is open.
-    let outcome = catch_unwind(AssertUnwindSafe(|| (handler.run)(call)));
+    let outcome = catch_unwind(AssertUnwindSafe(run));
     drop(inside);
-    outcome
+    match outcome {
+        Ok(()) => None,
+        Err(payload) => Some(kept(payload)),
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn kept(payload: Box<dyn std::any::Any + Send>) -> Box<Box<dyn std::any::Any + Send>> {
+    Box::new(payload)
+}
+
+/// What the origin's program is told of a handler that has run.
+#[inline(always)]
+pub(super) fn told<T, I, O>(handler: &Handler<T, I, O>, target: Rank, done: Outcome) -> Result<()> {
+    match done {
+        None => Ok(()),
+        Some(payload) => Err(panicked(handler.entry.index(), target, *payload)),
+    }
 }
 
 #[cold]

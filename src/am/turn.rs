@@ -14,8 +14,9 @@ use crate::base::sync::{Ordering, fence_after_rmw, full_fence};
 use crate::base::{Error, Rank, Result};
 use crate::rma::block::PartLine;
 use crate::rma::core::Core;
-use crate::shm::lock::QueueLock;
-use crate::shm::node::Node;
+use crate::rma::turns::Turns;
+use crate::shm::lock::Sole;
+use std::sync::Arc;
 
 /// Runs `work` while no other message runs on `target`'s part, unless messages may run at the same
 /// time. Whichever process runs a handler on a part does it through this.
@@ -47,12 +48,12 @@ pub(crate) fn take<R>(
         }
         return Ok(done);
     }
-    let env = &**core.block.team.node();
-    if !line.am_lock.take_alone(env.slot()) {
+    let by = Sole::of(core.block.team.node().slot());
+    if !line.am_lock.take_alone(by) {
         return in_line(core, target, true, work);
     }
     // Nobody died with it: it was given back.
-    let alone = Alone { lock: &line.am_lock, env };
+    let alone = Alone { core, line, by };
     fence_after_rmw();
     sound(target, line.poison.load(Ordering::Relaxed))?;
     let done = work();
@@ -60,6 +61,64 @@ pub(crate) fn take<R>(
     drop(alone);
     fence_after_rmw();
     Ok(done)
+}
+
+/// Begins what [`take`] does around work, as it goes nearly always: the part is one that arithmetic
+/// finds (then nothing of the window goes by packets, and no turn is counted), the lock is free and
+/// the part sound. `None`, and nothing has happened, if it is not so: then [`take`] does it, or says
+/// what is wrong. Otherwise work is next that does not unwind, then [`end_plain`].
+///
+/// Two functions rather than one with the work as its argument, so that what is called in the work
+/// can be called from where this stands. Cost: as for [`take`]; of the window it looks only at
+/// what `turns` has of it.
+///
+/// # Safety
+/// `target` is one of `core`'s members that arithmetic reaches, and `turns` is of its window.
+#[inline(always)]
+pub(crate) unsafe fn begin_plain<'w>(
+    core: &'w Arc<Core>,
+    turns: &Turns,
+    target: Rank,
+    concurrent: bool,
+) -> Option<&'w PartLine> {
+    // SAFETY: the caller's; the core keeps the window.
+    let line = unsafe { turns.line(target.0) };
+    if concurrent {
+        full_fence();
+    } else {
+        if !line.am_lock.take_alone(turns.sole()) {
+            return None;
+        }
+        fence_after_rmw();
+    }
+    if line.poison.load(Ordering::Relaxed) != 0 {
+        if !concurrent {
+            hand_on(core, line);
+        }
+        return None;
+    }
+    Some(line)
+}
+
+/// Ends what [`begin_plain`] began; see there.
+#[inline(always)]
+pub(crate) fn end_plain(core: &Arc<Core>, turns: &Turns, line: &PartLine, concurrent: bool) {
+    if concurrent {
+        full_fence();
+        return;
+    }
+    if !line.am_lock.release_alone(turns.sole()) {
+        hand_on(core, line);
+    }
+    fence_after_rmw();
+}
+
+/// Gives a lock back, whether somebody waits for it or not.
+#[cold]
+#[inline(never)]
+fn hand_on(core: &Core, line: &PartLine) {
+    // It fails only when a peer overwrote the lock; every later use of it says so too.
+    let _ = line.am_lock.release_own(&**core.block.team.node());
 }
 
 /// As [`take`], for work that is no handler: nobody else's copy of the part is the worse for it.
@@ -89,16 +148,16 @@ fn in_line<R>(core: &Core, target: Rank, counts: bool, work: impl FnOnce() -> R)
 
 /// A lock that was free, until dropped. Nothing to carry about, unlike a guard of those in line.
 struct Alone<'l> {
-    lock: &'l QueueLock,
-    env: &'l Node,
+    core: &'l Core,
+    line: &'l PartLine,
+    by: Sole,
 }
 
 impl Drop for Alone<'_> {
     #[inline(always)]
     fn drop(&mut self) {
-        if !self.lock.release_alone(self.env.slot()) {
-            // It fails only when a peer overwrote the lock; every later use of it says so too.
-            let _ = self.lock.release_own(self.env);
+        if !self.line.am_lock.release_alone(self.by) {
+            hand_on(self.core, self.line);
         }
     }
 }

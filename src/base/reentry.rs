@@ -17,16 +17,22 @@ thread_local! {
 pub struct Inside(());
 
 /// Enters a handler on this thread.
-#[inline]
+#[inline(always)]
 pub fn enter() -> Inside {
-    INSIDE.set(true);
+    mark(true);
     Inside(())
 }
 
+/// One store: `LocalKey::set` is a call wherever it is not inlined.
+#[inline(always)]
+fn mark(inside: bool) {
+    INSIDE.with(|cell| cell.set(inside));
+}
+
 impl Drop for Inside {
-    #[inline]
+    #[inline(always)]
     fn drop(&mut self) {
-        INSIDE.set(false);
+        mark(false);
     }
 }
 
@@ -34,19 +40,19 @@ impl Drop for Inside {
 /// again; waits and system calls still look at `forked`.)
 #[cfg(not(loom))]
 pub(super) fn never_again() {
-    INSIDE.set(true);
+    mark(true);
 }
 
 /// Whether this thread is inside a handler. Cost: one load of a thread-local.
 #[inline(always)]
 pub fn is_inside() -> bool {
-    INSIDE.get()
+    INSIDE.with(Cell::get)
 }
 
 /// An error if this thread is inside a handler. Cost: one load of a thread-local.
 #[inline]
 pub fn refuse_inside(what: &'static str) -> Result<()> {
-    if INSIDE.get() { Err(refused(what)) } else { Ok(()) }
+    if is_inside() { Err(refused(what)) } else { Ok(()) }
 }
 
 #[cold]
@@ -65,7 +71,7 @@ fn refused(what: &'static str) -> Error {
 /// This thread updates an element of a window through a view, atomically. Cost: one store.
 #[inline]
 pub fn note_update() {
-    UPDATED.set(true);
+    UPDATED.with(|cell| cell.set(true));
 }
 
 /// Whether this thread has done so since it last asked.

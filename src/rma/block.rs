@@ -281,6 +281,11 @@ impl WindowBlock {
         unsafe { self.record(rank, AM) }
     }
 
+    /// Bytes from a record in one member's part to the same one in the next member's.
+    pub fn apart(&self) -> usize {
+        self.plan.part as usize
+    }
+
     /// Where a member waits.
     #[inline]
     pub fn active(&self, rank: u32) -> &ActiveLine {

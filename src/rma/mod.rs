@@ -23,7 +23,7 @@
 //! | module | owns |
 //! |---|---|
 //! | `window`, `core` | what a program holds, with and without the element type; the hot path to an address |
-//! | `block` | what all members share about a window |
+//! | `block`, `turns` | what all members share about a window; what active messages look at first of it |
 //! | [`kind`] | the kinds of windows: making them, where their parts lie, dynamic attachments, how long memory lives |
 //! | [`memory`] | memory that a program brings along |
 //! | `directory` | places of irregular parts in constant memory per process |
@@ -60,6 +60,7 @@ pub(crate) mod remote;
 mod request;
 pub(crate) mod runtime;
 pub mod signal;
+pub(crate) mod turns;
 pub mod view;
 pub mod window;
 

@@ -15,6 +15,7 @@ use super::core::{Core, Own};
 use super::info::Info;
 use super::kind::{Attributes, Flavour, Model, Parts, Place, Span, WindowBuilder, damaged};
 use super::memory::Memory;
+use super::turns::Turns;
 use super::view::{View, out_of_bounds};
 use crate::base::sync::{AtomicU32, Ordering};
 use crate::base::{Error, Offset, Rank, Result, Slot};
@@ -45,6 +46,8 @@ pub struct Window<T> {
     simple: u32,
     /// What updates look at first.
     near: Near,
+    /// What active messages look at first.
+    turns: Turns,
     /// Count of the deaths in the job.
     deaths: NonNull<AtomicU32>,
     _elements: PhantomData<T>,
@@ -95,6 +98,7 @@ impl<T: Datum> Window<T> {
             len: core.own.bytes / size_of::<T>().max(1),
             simple: if simple { team.size() } else { 0 },
             near: core.domain.near(),
+            turns: Turns::new(&core.block),
             deaths: NonNull::from(&node.header().deaths),
             core: Arc::new(core),
             _elements: PhantomData,
@@ -324,9 +328,15 @@ impl<T: Datum> Window<T> {
         self.simple > 0
     }
 
+    /// What active messages look at first.
+    #[inline(always)]
+    pub(crate) fn turns(&self) -> &Turns {
+        &self.turns
+    }
+
     /// Whether nobody in the job has died, as far as is known: one load.
     #[inline(always)]
-    pub(super) fn all_live(&self) -> bool {
+    pub(crate) fn all_live(&self) -> bool {
         // SAFETY: a word of the header of the node's mapping, which `core` keeps alive.
         unsafe { self.deaths.as_ref() }.load(Ordering::Relaxed) == 0
     }

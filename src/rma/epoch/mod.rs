@@ -150,7 +150,7 @@ impl<'w, T: Datum> Epoch<'w, T> {
     /// they leave to one function out of line: that keeps them short enough to be inlined, and an
     /// error needs no copy on its way.
     #[inline(always)]
-    pub(super) fn direct(&self, target: Rank, start: usize, count: usize) -> Option<*mut T> {
+    pub(crate) fn direct(&self, target: Rank, start: usize, count: usize) -> Option<*mut T> {
         let (from, ranks) = self.plain;
         if target.0.wrapping_sub(from) >= ranks {
             return None;

@@ -123,6 +123,19 @@ pub trait LockEnv {
     }
 }
 
+/// How a lock reads that a process has taken and that nobody waits for: the same for every lock, so
+/// that who counts instructions keeps it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sole(Word);
+
+impl Sole {
+    /// That of the process at `slot`.
+    #[inline(always)]
+    pub fn of(slot: Slot) -> Sole {
+        Sole(Word::held(Id::new(slot, 0)))
+    }
+}
+
 /// A fair robust lock in shared memory. All zeros is a free lock.
 #[derive(Debug)]
 #[repr(C, align(8))]
@@ -255,28 +268,27 @@ impl QueueLock {
         }
     }
 
-    /// Takes the lock for the process at `slot` if nobody holds it or waits for it: one CAS, for
-    /// callers that count instructions. [`QueueLock::release_alone`] or
-    /// [`QueueLock::release_own`] gives it back.
+    /// Takes the lock for a process if nobody holds it or waits for it: one CAS, for callers that
+    /// count instructions. [`QueueLock::release_alone`] or [`QueueLock::release_own`] gives it
+    /// back.
     #[inline(always)]
-    pub(crate) fn take_alone(&self, slot: Slot) -> bool {
+    pub(crate) fn take_alone(&self, by: Sole) -> bool {
         crash::point();
-        self.cas(Word::FREE, Word::held(Id::new(slot, 0)))
+        self.cas(Word::FREE, by.0)
     }
 
-    /// Gives back what [`QueueLock::take_alone`] took for the process at `slot`, if nobody waits
-    /// for it. False, and nothing has changed, if somebody does, or it was taken otherwise.
+    /// Gives back what [`QueueLock::take_alone`] took for a process, if nobody waits for it.
+    /// False, and nothing has changed, if somebody does, or it was taken otherwise.
     #[inline(always)]
-    pub(crate) fn release_alone(&self, slot: Slot) -> bool {
-        let alone = Word::held(Id::new(slot, 0));
+    pub(crate) fn release_alone(&self, by: Sole) -> bool {
         crash::point();
-        self.load() == alone && self.cas(alone, Word::FREE)
+        self.load() == by.0 && self.cas(by.0, Word::FREE)
     }
 
     /// Whether [`QueueLock::take_alone`] took it for the process at `slot`, and nobody waits.
     #[inline(always)]
     pub(crate) fn is_alone(&self, slot: Slot) -> bool {
-        self.load() == Word::held(Id::new(slot, 0))
+        self.load() == Sole::of(slot).0
     }
 
     /// Whether nobody holds the lock or waits for it. Acquires what the last holder released.
@@ -299,7 +311,7 @@ impl QueueLock {
 
     #[inline]
     fn take_free<E: LockEnv>(&self, env: &E) -> Option<Held> {
-        self.take_alone(env.slot()).then_some(Held { node: 0, died: None })
+        self.take_alone(Sole::of(env.slot())).then_some(Held { node: 0, died: None })
     }
 
     /// Tries for a moment, as long as nobody stands in line.

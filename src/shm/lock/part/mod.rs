@@ -53,7 +53,7 @@ mod models;
 #[cfg(all(test, not(loom)))]
 mod tests;
 
-use super::{LockEnv, QueueLock};
+use super::{LockEnv, QueueLock, Sole};
 use crate::base::sync::{AtomicU32, AtomicU64, Ordering, fence_after_rmw};
 use crate::base::{Deadline, Error, Result, Slot};
 use crate::shm::bits::Bits;
@@ -181,7 +181,7 @@ pub(crate) fn lock_exclusive<P: Parts>(parts: &P, part: u32, deadline: Deadline)
 #[inline(always)]
 pub(crate) fn begin_exclusive<P: Parts>(parts: &P, part: u32) -> Begun {
     let lock = parts.lock_of(part);
-    if !lock.gate.take_alone(parts.slot()) {
+    if !lock.gate.take_alone(Sole::of(parts.slot())) {
         return Begun::Not;
     }
     crash::point();
@@ -265,7 +265,7 @@ pub(crate) fn end_exclusive<P: Parts>(parts: &P, part: u32) -> bool {
     }
     lock.exclusive.store(0, relaxed);
     crash::point();
-    let done = lock.gate.release_alone(parts.slot());
+    let done = lock.gate.release_alone(Sole::of(parts.slot()));
     if !done {
         // Somebody has come. The gate is held still, so nobody has seen the word.
         lock.exclusive.store(mine, relaxed);
