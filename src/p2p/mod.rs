@@ -18,7 +18,8 @@
 //! | `transfer`, `reach`, `claim` | copying large ones from their senders; whether and how; who has the buffer |
 //! | `advert` | telling the sender where a large message is wanted |
 //! | `stream` | large messages in pieces, where nobody can copy |
-//! | `pool`, `switch` | buffers in which large messages travel eagerly; what [`adapt`] decides, at work |
+//! | `eager`, `pool` | large messages that travel with their data, and the buffers they do so in |
+//! | `switch` | what [`adapt`] decides, at work |
 //! | `watch` | when a program posts large messages, and when it waits for them |
 //! | `counters`, `slab` | what was done; numbers that peers are told |
 
@@ -27,6 +28,7 @@ pub mod adapt;
 mod advert;
 mod claim;
 mod counters;
+mod eager;
 mod endpoint;
 mod engine;
 #[doc(hidden)]
