@@ -48,7 +48,7 @@ pub use {
     coll::message::{
         Any, Cancelled, Exchange, Exchanged, MatchedMessage, Pending, Persistent,
         PersistentReceive, PersistentSend, ReceiveBuffer, ReceiveRequest, SendBuffer, SendRequest,
-        Source, Status, Tag, start_all, test_any, wait_all, wait_any,
+        Source, Status, Tag, finish_all, start_all, test_all, test_any, wait_all, wait_any,
     },
     layout::{Datum, Kind, Layout, Located, Numeric, Op, Order, Shape},
     rma::{

@@ -8,10 +8,10 @@
 //! | sending | announced (RTS, EAGER_SYNC) | FIN, or all of it was pushed, or the peer is buried |
 //! | stream | matched, and the data must be asked for | all has come, or the peer is buried |
 
+use super::eager::Pooled;
 use super::matching::{Envelope, Key, Matching, Pattern};
 use super::record::{Arrived, Record, RecordRef};
 use super::slab::Slab;
-use super::switch::Pooled;
 use super::wire::Rts;
 use crate::base::Slot;
 use std::collections::HashMap;

@@ -19,7 +19,8 @@
 //! | `advert` | telling the sender where a large message is wanted |
 //! | `stream` | large messages in pieces, where nobody can copy |
 //! | `awaited` | wakers of requests, and the thread that makes progress for them |
-//! | `pool`, `switch` | buffers in which large messages travel eagerly; what [`adapt`] decides, at work |
+//! | `eager`, `pool` | large messages that travel with their data, and the buffers they do so in |
+//! | `switch` | what [`adapt`] decides, at work |
 //! | `watch` | when a program posts large messages, and when it waits for them |
 //! | `counters`, `slab` | what was done; numbers that peers are told |
 
@@ -29,6 +30,7 @@ mod advert;
 mod awaited;
 mod claim;
 mod counters;
+mod eager;
 mod endpoint;
 mod engine;
 #[doc(hidden)]

@@ -4,9 +4,9 @@
 //! not empty what comes later goes behind. *Notes* answer something and may overtake each other;
 //! they wait in one queue. Both are bounded by what the program and its peers have begun.
 
+use super::eager::Filled;
 use super::messenger::Messenger;
 use super::record::RecordRef;
-use super::switch::Filled;
 use super::wire::Words;
 use crate::base::sync::{AtomicU32, Ordering};
 use crate::base::{Result, Slot};

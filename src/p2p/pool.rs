@@ -278,15 +278,17 @@ impl PoolBlock {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::Deadline;
+    use crate::shm::map::Mapping;
+    use crate::shm::segment::Areas;
     use std::sync::Arc;
 
     fn two() -> (Arc<Node>, Arc<Node>) {
         let fd = Node::create_memory(2, 1 << 21).unwrap();
+        let length = Areas::new(2, 1 << 21).unwrap().length;
+        let map = Arc::new(Mapping::anywhere(&fd, length).unwrap());
         let other = fd.try_clone().unwrap();
-        let b = std::thread::spawn(move || Node::attach(other, Slot(1), Deadline::NEVER).unwrap());
-        let a = Node::attach(fd, Slot(0), Deadline::NEVER).unwrap();
-        (a, b.join().unwrap())
+        let b = Node::attach_mapped(other, Slot(1), map.clone()).unwrap();
+        (Node::attach_mapped(fd, Slot(0), map).unwrap(), b)
     }
 
     #[test]

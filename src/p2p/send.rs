@@ -9,12 +9,12 @@
 //! | large, or the receiver has too much that nobody asked for | announced; over when the receiver has copied |
 
 use super::counters::count;
+use super::eager::{Fill, Filled};
 use super::endpoint::Endpoint;
 use super::engine::Sending;
 use super::messenger::Messenger;
 use super::outgoing::{Waiting, pack, with_data};
 use super::record::{Arrived, Place, Record, RecordRef};
-use super::switch::{Fill, Filled};
 use super::wire::{self, Rts, Words};
 use crate::base::sync::Ordering;
 use crate::base::{Deadline, Error, Rank, Result, Slot};

@@ -19,17 +19,15 @@
 
 use super::adapt::Ways;
 use super::adapt::{Action, Class, Counters, Estimator, Handshake, Limits, Packet, Pools, Speed};
-use super::counters::{MessageCounters, count};
+use super::counters::MessageCounters;
 use super::messenger::Messenger;
 use super::outgoing::Waiting;
 use super::pool::PoolBlock;
-use super::record::Place;
 use super::transfer::Due;
 use super::wire::{self, Words};
 use crate::base::sync::{AtomicU32, AtomicU64, Ordering};
 use crate::base::{Error, Result, Slot, settings};
 use crate::link::core::Wire;
-use crate::shm::copy::copy_in;
 use crate::shm::heap::Id;
 use crate::shm::node::Node;
 use crate::shm::ring::Label;
@@ -62,7 +60,7 @@ pub(super) struct Switching {
     limits: Limits,
     began: Instant,
     peers: Mutex<HashMap<Slot, Arc<Peer>>>,
-    mine: Mutex<Mine>,
+    pub(super) mine: Mutex<Mine>,
     speed: Mutex<Speed>,
     /// When to look for what is not needed any more; never before there are pools.
     look_at: AtomicU64,
@@ -70,24 +68,24 @@ pub(super) struct Switching {
 }
 
 /// Pools in which this process receives.
-struct Mine {
-    pools: Pools,
+pub(super) struct Mine {
+    pub pools: Pools,
     blocks: Vec<PoolBlock>,
     counters: Counters,
 }
 
 /// What is known of one peer.
-struct Peer {
+pub(super) struct Peer {
     /// Packets that have come, in order.
     packets: Mutex<VecDeque<[u64; 2]>>,
-    state: Mutex<State>,
+    pub state: Mutex<State>,
 }
 
-struct State {
+pub(super) struct State {
     estimator: Estimator,
     handshake: Handshake,
     /// The pool that messages to it go into.
-    lease: Option<Arc<PoolBlock>>,
+    pub lease: Option<Arc<PoolBlock>>,
     /// The one that they are to go into.
     offered: Option<Arc<PoolBlock>>,
     /// Those that they went into before, while some are under way.
@@ -97,59 +95,12 @@ struct State {
     gone: bool,
 }
 
-/// A buffer of the receiver's that has a message, of which it does not know yet.
-#[derive(Debug)]
-pub(super) struct Filled {
-    lease: Arc<PoolBlock>,
-    index: u32,
-    me: Slot,
-    sent: bool,
-}
-
-impl Filled {
-    /// The payload that says so.
-    pub fn words(&self, head: u64, len: usize) -> Words {
-        let place = u64::from(self.lease.class().exponent()) << 32 | u64::from(self.index);
-        Words::new([head, len as u64, place])
-    }
-
-    /// It was said: the buffer is the receiver's.
-    pub fn sent(mut self) {
-        self.sent = true;
-    }
-}
-
-impl Drop for Filled {
-    fn drop(&mut self) {
-        if !self.sent {
-            self.lease.untake(self.me, self.index);
-        }
-    }
-}
-
-/// What came of an attempt to send by a pool.
-pub(super) enum Fill {
-    Filled(Filled),
-    /// It may go so, but no buffer is free.
-    Missed,
-    /// It may not.
-    No,
-}
-
-/// A message in a buffer of this process's.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Pooled {
-    class: Class,
-    index: u32,
-    pub len: usize,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Mine {
-    fn block(&self, class: Class) -> Option<&PoolBlock> {
+    pub fn block(&self, class: Class) -> Option<&PoolBlock> {
         self.blocks.iter().find(|block| block.class() == class)
     }
 
@@ -229,7 +180,7 @@ impl Switching {
         lock(&self.speed).note(len as u64, self.now().saturating_sub(began));
     }
 
-    fn known(&self, slot: Slot) -> Option<Arc<Peer>> {
+    pub fn known(&self, slot: Slot) -> Option<Arc<Peer>> {
         lock(&self.peers).get(&slot).cloned()
     }
 
@@ -248,6 +199,14 @@ impl Switching {
             Arc::new(Peer { packets: Mutex::default(), state: Mutex::new(state) })
         });
         peer.clone()
+    }
+
+    /// Whether a message of `len` bytes may go eagerly, as far as this side is concerned.
+    pub fn allows(&self, state: &State, len: usize) -> bool {
+        match self.rule {
+            Rule::Adaptive => state.estimator.pays(),
+            Rule::Fixed { most, .. } => len <= most,
+        }
     }
 
     /// The class that should be asked for.
@@ -330,40 +289,6 @@ impl State {
 }
 
 impl Messenger {
-    /// Sender: puts the data of a large message into a buffer of its receiver's, if they may go so.
-    /// Two uncontended locks and one compare-exchange beside the copy.
-    pub(super) fn try_pool(&self, wire: Wire<'_>, to: Slot, place: &Place) -> Fill {
-        let switching = &self.switching;
-        let Some(peer) = switching.known(to) else { return Fill::No };
-        let state = lock(&peer.state);
-        let len = place.len();
-        let may = match switching.rule {
-            Rule::Adaptive => state.estimator.pays(),
-            Rule::Fixed { most, .. } => len <= most,
-        };
-        let lease = state.lease.as_ref().filter(|lease| {
-            may && (len as u64).saturating_add(HEADER) <= lease.class().threshold()
-        });
-        let Some(lease) = lease.cloned() else { return Fill::No };
-        drop(state);
-        let (node, me) = (wire.node, wire.node.slot());
-        let Some(index) = lease.take(node) else {
-            count(&self.counting.missed);
-            return Fill::Missed;
-        };
-        let filled = Filled { lease, index, me, sent: false };
-        let Ok(at) = filled.lease.buffer(node, index) else { return Fill::No };
-        match place.address() {
-            // SAFETY: the buffer is this sender's, and `len` bytes fit as was checked; the record
-            // is the engine's.
-            Some(from) => unsafe { copy_in(at.as_ptr(), from, len) },
-            // SAFETY: as above.
-            None => unsafe { place.read(0, at.as_ptr(), len) },
-        }
-        count(&self.counting.pooled);
-        Fill::Filled(filled)
-    }
-
     /// Sender: a message too large for short ones goes by rendezvous.
     pub(super) fn note_rendezvous(&self, wire: Wire<'_>, to: Slot, len: usize) {
         self.note(wire, to, |estimator| estimator.note_rendezvous(len as u64));
@@ -504,37 +429,6 @@ impl Messenger {
         self.outgoing.flush(self, wire);
     }
 
-    /// Receiver: a message has come in a buffer; nothing if that cannot be.
-    pub(super) fn pooled(&self, from: Slot, len: u64, place: u64) -> Option<Pooled> {
-        let class = u8::try_from(place >> 32).ok().and_then(Class::new)?;
-        let (index, switching) = (place as u32, &self.switching);
-        let mut mine = lock(&switching.mine);
-        let fits = len.checked_add(HEADER)? <= class.threshold();
-        let known = fits && mine.block(class)?.arrived(from, index);
-        if !known {
-            return None;
-        }
-        mine.pools.taken(class, switching.now());
-        Some(Pooled { class, index, len: len as usize })
-    }
-
-    /// Receiver: address of the data.
-    pub(super) fn pooled_at(&self, node: &Node, pooled: Pooled) -> Option<*const u8> {
-        let mine = lock(&self.switching.mine);
-        let at = mine.block(pooled.class)?.buffer(node, pooled.index).ok()?;
-        Some(at.as_ptr().cast_const())
-    }
-
-    /// Receiver: the data were copied, or nobody wants them.
-    pub(super) fn give_back(&self, pooled: Pooled) {
-        let switching = &self.switching;
-        let mut mine = lock(&switching.mine);
-        if let Some(block) = mine.block(pooled.class) {
-            block.give_back(pooled.index);
-            mine.pools.given_back(pooled.class, switching.now());
-        }
-    }
-
     /// Receiver: a sender found no buffer free for a message of `len` bytes.
     pub(super) fn make_more(&self, wire: Wire<'_>, from: Slot, len: u64) {
         let switching = &self.switching;
@@ -545,7 +439,8 @@ impl Messenger {
         let mut mine = lock(&switching.mine);
         let more = mine.pools.missed(class, switching.now());
         if more > 0 {
-            mine.make(wire.node, class, more);
+            // Each of several that were missed says so: one for each is what is needed.
+            mine.make(wire.node, class, 1);
         }
     }
 

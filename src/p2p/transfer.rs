@@ -12,11 +12,11 @@
 
 use super::claim::claim;
 use super::counters::count;
+use super::eager::Pooled;
 use super::engine::Stream;
 use super::messenger::Messenger;
 use super::reach::{self, Direction, Reach};
 use super::record::{Arrived, RecordRef};
-use super::switch::Pooled;
 use super::wire::Rts;
 use crate::base::sync::Ordering;
 use crate::base::{Error, Rank, Result, Slot};

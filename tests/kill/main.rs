@@ -22,6 +22,8 @@ use support::options::Options;
 
 /// First argument of a process that is a rank.
 const RANK: &str = "--rank-of-kill";
+/// Pools of survivors stay: so much of them is bounded.
+const POOLS: (&str, &str) = ("HITHER_EAGER_BYTES", "1M");
 /// Exit code of a rank that ended with a typed error about a death.
 const TYPED: u8 = 3;
 
@@ -32,7 +34,7 @@ fn main() {
     let work = |name: &str, points: &[&'static str]| Work {
         name: name.to_owned(),
         arguments: vec![RANK.to_owned(), name.to_owned()],
-        settings: Vec::new(),
+        settings: vec![POOLS],
         points: points.to_vec(),
     };
     let by_packets = |direct: Work| Work {
@@ -44,10 +46,20 @@ fn main() {
     let windows = windows::WORKS.iter().filter(|of_windows| !of_windows.mapped);
     let through_buffers = talk::WORKS.iter().map(|talk| Work {
         name: format!("{} through buffers", talk.name),
-        settings: vec![("HITHER_CMA", "0")],
+        settings: vec![("HITHER_CMA", "0"), POOLS],
         ..work(talk.name, talk.points)
     });
-    let works = works.chain(through_buffers);
+    let through_pools = talk::WORKS.iter().map(|talk| Work {
+        name: format!("{} through pools", talk.name),
+        settings: vec![
+            ("HITHER_EAGER", "fixed"),
+            ("HITHER_EAGER_LIMIT", "100K"),
+            ("HITHER_EAGER_FIXED_BUFFERS", "1"),
+            POOLS,
+        ],
+        ..work(talk.name, talk.points)
+    });
+    let works = works.chain(through_buffers).chain(through_pools);
     let works =
         works.chain(windows.map(|of_windows| by_packets(work(of_windows.name, of_windows.points))));
     Campaign {

@@ -12,6 +12,7 @@ pub const WORKS: &[Work] = &[
     Work { name: "talk", points: POINTS, mapped: true, run: small },
     Work { name: "talk-large", points: POINTS, mapped: true, run: large },
     Work { name: "talk-any", points: &["after a send began"], mapped: true, run: any },
+    Work { name: "talk-pools", points: POOL_POINTS, mapped: true, run: pools },
     Work {
         name: "talk-blocking",
         points: &["before a blocking call"],
@@ -76,6 +77,36 @@ fn small(team: &Team, rounds: u32) -> Result<()> {
 
 fn large(team: &Team, rounds: u32) -> Result<()> {
     talk(team, rounds, &[2000, 20_000, 300_000])
+}
+
+const POOL_POINTS: &[&str] =
+    &["with messages in others' pools", "with messages in its own pools", "after a pool was used"];
+
+/// More large messages than their receivers have buffers, asked for only when all were sent.
+fn pools(team: &Team, rounds: u32) -> Result<()> {
+    const MESSAGES: u32 = 6;
+    let me = team.rank();
+    for round in 0..rounds {
+        let size = [2500usize, 12_000, 30_000][round as usize % 3];
+        let to = Rank((me.0 + 1 + round % 2) % team.size());
+        let from = Rank((me.0 + 2 * team.size() - 1 - round % 2) % team.size());
+        let send = |i| team.isend(to, i, content(me, round * MESSAGES + i, size));
+        let mut sends = (0..MESSAGES).map(send).collect::<Result<Vec<_>>>()?;
+        at("with messages in others' pools");
+        std::thread::sleep(std::time::Duration::from_micros(200));
+        team.iprobe::<u32>(from, Any)?;
+        at("with messages in its own pools");
+        for i in (0..MESSAGES).rev() {
+            let mut receive = team.irecv(from, i, vec![0u32; size])?;
+            finish(team, &mut receive)?;
+            let (got, _) = receive.wait()?;
+            assert!(got == content(from, round * MESSAGES + i, size), "a message came changed");
+            at("after a pool was used");
+        }
+        sends.iter_mut().try_for_each(|send| finish(team, send))?;
+        sends.into_iter().try_for_each(|send| send.wait().map(drop))?;
+    }
+    team.barrier()
 }
 
 /// Everybody to rank 0, which takes what comes; it answers each.

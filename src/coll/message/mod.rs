@@ -22,9 +22,10 @@ mod scope;
 
 pub use matched::MatchedMessage;
 pub use name::{Any, Source, Status, Tag};
-pub use persistent::{Persistent, PersistentReceive, PersistentSend, start_all, wait_all};
+pub use persistent::{Persistent, PersistentReceive, PersistentSend, finish_all, start_all};
 pub use request::{
-    Cancelled, Pending, ReceiveBuffer, ReceiveRequest, SendBuffer, SendRequest, test_any, wait_any,
+    Cancelled, Pending, ReceiveBuffer, ReceiveRequest, SendBuffer, SendRequest, test_all, test_any,
+    wait_all, wait_any,
 };
 pub use scope::{Exchange, Exchanged};
 

@@ -31,8 +31,8 @@ pub struct PersistentReceive<B: ReceiveBuffer> {
     request: Option<ReceiveRequest<B>>,
 }
 
-/// What can be started with others.
-pub trait Persistent {
+/// What can be started with others. It is over, as a [`Pending`] request, while it is idle too.
+pub trait Persistent: Pending {
     /// Begins once more.
     ///
     /// # Errors
@@ -45,9 +45,6 @@ pub trait Persistent {
     /// # Errors
     /// Those of [`Team::send`] and [`Team::recv`].
     fn wait(&mut self) -> Result<Option<Status>>;
-
-    /// Whether [`Persistent::wait`] would return at once. Makes progress; does not block.
-    fn test(&mut self) -> Result<bool>;
 }
 
 impl Team {
@@ -109,10 +106,6 @@ impl<B: SendBuffer> Persistent for PersistentSend<B> {
         }
         Ok(None)
     }
-
-    fn test(&mut self) -> Result<bool> {
-        self.request.as_mut().map_or(Ok(true), Pending::test)
-    }
 }
 
 impl<B: ReceiveBuffer> PersistentReceive<B> {
@@ -135,11 +128,28 @@ impl<B: ReceiveBuffer> Persistent for PersistentReceive<B> {
         self.buffer = buffer;
         outcome.map(Some)
     }
-
-    fn test(&mut self) -> Result<bool> {
-        self.request.as_mut().map_or(Ok(true), Pending::test)
-    }
 }
+
+macro_rules! pending {
+    ($request:ident, $buffer:ident) => {
+        impl<B: $buffer> Pending for $request<B> {
+            fn test(&mut self) -> Result<bool> {
+                self.request.as_mut().map_or(Ok(true), Pending::test)
+            }
+            fn team(&self) -> &Team {
+                &self.team
+            }
+            fn is_over(&self) -> bool {
+                self.request.as_ref().is_none_or(Pending::is_over)
+            }
+            fn tend(&self) -> Result<()> {
+                self.request.as_ref().map_or(Ok(()), Pending::tend)
+            }
+        }
+    };
+}
+pending!(PersistentSend, SendBuffer);
+pending!(PersistentReceive, ReceiveBuffer);
 
 /// Starts all.
 ///
@@ -149,11 +159,11 @@ pub fn start_all(requests: &mut [&mut dyn Persistent]) -> Result<()> {
     requests.iter_mut().try_for_each(|request| request.start())
 }
 
-/// Waits for all.
+/// Waits for all, which are idle then.
 ///
 /// # Errors
 /// The first one; the others are waited for all the same.
-pub fn wait_all(requests: &mut [&mut dyn Persistent]) -> Result<()> {
+pub fn finish_all(requests: &mut [&mut dyn Persistent]) -> Result<()> {
     let mut first = Ok(());
     for request in requests {
         first = first.and(request.wait().map(drop));

@@ -348,9 +348,54 @@ pub fn wait_any(requests: &mut [&mut dyn Pending]) -> Result<Option<usize>> {
     let Some(first) = requests.first() else { return Ok(None) };
     let (team, deadline) = (first.team().clone(), first.team().deadline());
     let endpoint = team.messages(WHAT)?;
+    // The program waits for all of them from now on.
+    if let Some(at) = test_any(requests)? {
+        return Ok(Some(at));
+    }
     let find = || requests.iter().position(|request| request.is_over());
     let check = || requests.iter().try_for_each(|request| request.tend());
     endpoint.await_any(deadline, WHAT, find, check).map(Some)
+}
+
+/// Whether all of the requests are over: sends, receives, persistent ones, in any mix. Makes
+/// progress; does not block. What became of each, its own `wait` tells, which then returns at once.
+///
+/// # Errors
+/// Those of [`Pending::test`].
+pub fn test_all(requests: &mut [&mut dyn Pending]) -> Result<bool> {
+    let mut all = true;
+    for request in requests {
+        all &= request.test()?;
+    }
+    Ok(all)
+}
+
+/// Waits until all of the requests are over: sends, receives, persistent ones, in any mix, in
+/// whatever order they end. What became of each, its own `wait` tells, which then returns at once.
+/// Takes the deadline of the first one's team.
+///
+/// # Errors
+/// Those of [`Pending::test`]; [`Error::TimedOut`]; the death of a member, where any source was
+/// asked for. The requests are as they were, and can be waited for again.
+pub fn wait_all(requests: &mut [&mut dyn Pending]) -> Result<()> {
+    const WHAT: &str = "wait_all";
+    let Some(first) = requests.first() else { return Ok(()) };
+    let (team, deadline) = (first.team().clone(), first.team().deadline());
+    let endpoint = team.messages(WHAT)?;
+    // The program waits for all of them from now on.
+    if test_all(requests)? {
+        return Ok(());
+    }
+    // Those before are over, and stay so.
+    let begin = std::cell::Cell::new(0);
+    let find = || {
+        let rest = &requests[begin.get()..];
+        let ended = rest.iter().take_while(|request| request.is_over()).count();
+        begin.set(begin.get() + ended);
+        (begin.get() == requests.len()).then_some(())
+    };
+    let check = || requests.iter().try_for_each(|request| request.tend());
+    endpoint.await_any(deadline, WHAT, find, check)
 }
 
 #[cold]

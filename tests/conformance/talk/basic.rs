@@ -3,7 +3,8 @@
 use super::{next, previous};
 use crate::Written;
 use hither::{
-    Any, Cancelled, Job, Persistent, Rank, Result, Status, start_all, test_any, wait_all, wait_any,
+    Any, Cancelled, Job, Pending, Persistent, Rank, Result, Status, finish_all, start_all,
+    test_all, test_any, wait_all, wait_any,
 };
 use std::time::Duration;
 
@@ -19,6 +20,7 @@ pub const CASES: &[Written] = &[
     ("talk_cancel", cancel),
     ("talk_dropped_requests", dropped),
     ("talk_wait_any", waits),
+    ("talk_wait_all", waits_for_all),
     ("talk_futures", futures),
     ("talk_persistent", persistent),
     ("talk_beside_the_link", beside),
@@ -257,6 +259,52 @@ fn futures(job: &Job) -> Result<()> {
     team.barrier()
 }
 
+/// Sends, receives and persistent requests together; what became of each is still there.
+fn waits_for_all(job: &Job) -> Result<()> {
+    let team = job.team();
+    assert!(test_all(&mut [])?);
+    wait_all(&mut [])?;
+    for size in [3usize, 20_000] {
+        let mut receives = Vec::new();
+        for tag in 0..4 {
+            receives.push(team.irecv(previous(job), tag, vec![0u32; size])?);
+        }
+        let mut short = team.irecv(previous(job), 4, vec![0u32; size - 1])?;
+        let mut started = team.recv_init(Any, 5, vec![0u32; size]);
+        let mut idle = team.send_init(next(job), 6, vec![0u32; size]);
+        started.start()?;
+        let mut all: Vec<&mut dyn Pending> = receives.iter_mut().map(|it| it as _).collect();
+        all.push(&mut short);
+        assert!(!test_all(&mut all)?, "nobody has sent anything");
+        team.barrier()?;
+        let mut sends = Vec::new();
+        for tag in [5, 3, 1, 0, 2, 4] {
+            sends.push(team.isend(next(job), tag, vec![tag + team.rank().0; size])?);
+        }
+        let mut all: Vec<&mut dyn Pending> = receives.iter_mut().map(|it| it as _).collect();
+        all.extend(sends.iter_mut().map(|it| it as &mut dyn Pending));
+        all.extend([&mut short as &mut dyn Pending, &mut started, &mut idle]);
+        wait_all(&mut all)?;
+        assert!(test_all(&mut all)?);
+        for (tag, receive) in (0..).zip(receives) {
+            let (got, status) = receive.wait()?;
+            assert_eq!((status.tag, status.elements), (tag, size));
+            assert!(got.iter().all(|value| *value == tag + previous(job).0));
+        }
+        assert!(matches!(short.wait(), Err(hither::Error::Truncated { .. })));
+        assert_eq!(started.wait()?.map(|status| status.tag), Some(5));
+        sends.into_iter().try_for_each(|send| send.wait().map(drop))?;
+        team.barrier()?;
+    }
+    // One that does not come: the others are as they were.
+    let limited = team.with_deadline(Duration::from_millis(20));
+    let mut never = limited.irecv(previous(job), 77, vec![0u8; 4])?;
+    let error = wait_all(&mut [&mut never]);
+    assert!(matches!(error, Err(hither::Error::TimedOut { .. })), "{error:?}");
+    assert!(matches!(never.cancel()?, Cancelled::Withdrawn(_)));
+    team.barrier()
+}
+
 fn persistent(job: &Job) -> Result<()> {
     let team = job.team();
     for size in [2usize, 50_000] {
@@ -270,7 +318,7 @@ fn persistent(job: &Job) -> Result<()> {
             sync.buffer().expect("idle").fill(round + 100);
             start_all(&mut [&mut second, &mut send, &mut first, &mut sync])?;
             assert!(send.start().is_err() && second.buffer().is_none(), "it is under way");
-            wait_all(&mut [&mut send, &mut sync])?;
+            finish_all(&mut [&mut send, &mut sync])?;
             let status = first.wait()?.expect("a message");
             assert_eq!((status.source, status.elements), (previous(job), size));
             assert_eq!(second.wait()?.map(|status| status.tag), Some(2));
