@@ -31,7 +31,7 @@ impl Bell {
 }
 
 /// Awaits as a runtime does that has nothing else to do: asleep until it is woken. The result,
-/// how often it asked, and how often it was woken.
+/// how often it asked, and how often it was woken: also for an end that came while it asked.
 fn sleep_on<F: Future>(future: F) -> (F::Output, u32, u32) {
     let (bell, mut future) = (Bell::new(), pin!(future));
     let waker = Waker::from(bell.clone());
@@ -57,7 +57,7 @@ fn a_program_that_sleeps_is_woken_once_for_each_request() {
                     let request = team.irecv(peer, 1, vec![0u64; size]).unwrap();
                     let (got, polls, rung) = sleep_on(request);
                     assert_eq!(got.unwrap().0, vec![round; size]);
-                    assert!(polls == rung + 1 && polls <= 2, "{polls} polls, woken {rung}");
+                    assert!(rung <= 1 && polls <= rung + 1, "{polls} polls, woken {rung}");
                     team.send(peer, 2, &[round]).unwrap();
                 } else {
                     // Sometimes the other one sleeps by then.
@@ -65,7 +65,7 @@ fn a_program_that_sleeps_is_woken_once_for_each_request() {
                     let (sent, polls, rung) =
                         sleep_on(team.issend(peer, 1, vec![round; size]).unwrap());
                     assert_eq!(sent.unwrap().len(), size);
-                    assert!(polls == rung + 1 && polls <= 2, "{polls} polls, woken {rung}");
+                    assert!(rung <= 1 && polls <= rung + 1, "{polls} polls, woken {rung}");
                     team.recv(peer, 2, &mut [0u64]).unwrap();
                 }
             }
