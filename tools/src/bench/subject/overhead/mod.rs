@@ -201,7 +201,7 @@ fn sweep(
     let mut table = Table::new(crew, effort)?;
     let quick = effort.rounds < Effort::FULL.rounds;
     // In a quick run fewer sizes, 1 MiB among them.
-    let (repeats, step) = if quick { (9, 5) } else { (15, 2) };
+    let (repeats, step) = (9, if quick { 5 } else { 2 });
     for transfer in transfers {
         for shift in (10..=22).step_by(step) {
             let outcome = measure(crew, &table, &mut **transfer, (1 << shift, repeats))?;
