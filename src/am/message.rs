@@ -76,13 +76,18 @@ impl<T: Datum> Epoch<'_, T> {
         let concurrent = self.assertions().concurrent_am;
         // SAFETY: `direct` found the target by arithmetic, and the line is of the same window.
         let line = unsafe { turn::begin_plain(window.core(), turns, target, concurrent)? };
-        // The call is made where it is used, of words that go there one by one: what is stored in
-        // small pieces and copied in larger ones waits for the stores.
-        let outcome = guarded(move || {
-            // SAFETY: `direct` checked the range, which stays mapped as long as the window.
-            let persistent = unsafe { View::new(first, len, target, window.domain()) };
-            let (segments, segment_offset) = (1, 0);
-            run(Call { input, output, persistent, start, target, segments, segment_offset, form });
+        // SAFETY: `direct` checked the range, which stays mapped as long as the window.
+        let persistent = unsafe { View::new(first, len, target, window.domain()) };
+        let (segments, segment_offset) = (1, 0);
+        let call =
+            Call { input, output, persistent, start, target, segments, segment_offset, form };
+        // Taken by what is called in line, so that it is built where the handler gets it: stored in
+        // small pieces and copied in larger ones, it would wait for the stores.
+        let mut call = Some(call);
+        let outcome = guarded(|| {
+            if let Some(call) = call.take() {
+                run(call);
+            }
         });
         turn::end_plain(window.core(), turns, line, concurrent);
         Some(outcome)
