@@ -91,6 +91,12 @@ impl Reaches {
         reach
     }
 
+    /// Whether it is known that `peer` is not reached at all.
+    pub fn is_out_of_reach(&self, node: &Node, peer: Slot) -> bool {
+        let ready = node.rank_slot(peer).copying.ready.load(Ordering::Acquire) != 0;
+        ready && self.of(node, peer) == Reach::Never
+    }
+
     /// Copies from or to `peer` fail after all: no more are tried.
     pub fn forget(&self, peer: Slot) {
         self.known.lock().unwrap_or_else(PoisonError::into_inner).insert(peer, Reach::Never);

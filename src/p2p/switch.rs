@@ -44,14 +44,11 @@ const POLLS: u32 = 64;
 /// What says how large messages may be whose data travel with them.
 #[derive(Clone, Copy, Debug)]
 enum Rule {
-    Adaptive,
+    /// Where a message needs both sides' help otherwise, or everywhere.
+    Adaptive { everywhere: bool },
     /// Up to so many bytes, by pools of that class; those that this process makes begin with so
     /// many buffers.
-    Fixed {
-        most: usize,
-        class: Option<Class>,
-        buffers: u32,
-    },
+    Fixed { most: usize, class: Option<Class>, buffers: u32 },
 }
 
 /// See the [module](self).
@@ -145,14 +142,15 @@ impl Switching {
         };
         let large = eager_limit > wire::MOST_EAGER;
         let rule = match settings::EAGER.text().as_str() {
-            "adaptive" => Rule::Adaptive,
+            "adaptive" => Rule::Adaptive { everywhere: false },
+            "always" => Rule::Adaptive { everywhere: true },
             "fixed" => Rule::Fixed {
                 most: eager_limit,
                 class: if large { Class::covering(eager_limit as u64 + HEADER) } else { None },
                 buffers: number(settings::EAGER_FIXED_BUFFERS)?,
             },
             other => {
-                let why = format!("\"{other}\" is neither adaptive nor fixed");
+                let why = format!("\"{other}\" is none of adaptive, always and fixed");
                 return Err(Error::invalid(settings::EAGER.name, why));
             }
         };
@@ -204,7 +202,7 @@ impl Switching {
     /// Whether a message of `len` bytes may go eagerly, as far as this side is concerned.
     pub fn allows(&self, state: &State, len: usize) -> bool {
         match self.rule {
-            Rule::Adaptive => state.estimator.pays(),
+            Rule::Adaptive { .. } => state.estimator.pays(),
             Rule::Fixed { most, .. } => len <= most,
         }
     }
@@ -213,7 +211,9 @@ impl Switching {
     fn wish(&self, state: &State) -> Option<Class> {
         let current = state.handshake.sends();
         match self.rule {
-            Rule::Adaptive => state.estimator.wants(current, Class::within(self.limits.bytes)?),
+            Rule::Adaptive { .. } => {
+                state.estimator.wants(current, Class::within(self.limits.bytes)?)
+            }
             Rule::Fixed { class, .. } => class.filter(|class| Some(*class) > current),
         }
     }
@@ -315,7 +315,10 @@ impl Messenger {
 
     fn note(&self, wire: Wire<'_>, to: Slot, note: impl FnOnce(&mut Estimator)) {
         let (switching, me) = (&self.switching, wire.node.slot());
-        if to == me {
+        // Who can copy alone leaves the other all its time: a copy into a pool could only cost more.
+        let helped = matches!(switching.rule, Rule::Adaptive { everywhere: false })
+            && !self.reaches.is_out_of_reach(wire.node, to);
+        if to == me || helped {
             return;
         }
         let peer = switching.peer(to, me);
@@ -484,7 +487,7 @@ impl Messenger {
                 let _ = self.mourn(wire, slot);
             }
         }
-        if !matches!(switching.rule, Rule::Adaptive) {
+        if !matches!(switching.rule, Rule::Adaptive { .. }) {
             return;
         }
         let mut mine = lock(&switching.mine);

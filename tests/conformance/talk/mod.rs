@@ -21,6 +21,7 @@ pub const WAYS: [(&str, Settings); 4] = [
     (
         "eager-short",
         &[
+            ("HITHER_EAGER", "always"),
             ("HITHER_EAGER_AGE", "0.001"),
             ("HITHER_EAGER_BYTES", "600K"),
             ("HITHER_EAGER_BUFFERS", "3"),

@@ -53,7 +53,8 @@ const MODES: [Variant; 5] = [
         name: "fixed at 1 MiB",
         settings: &[("HITHER_EAGER", "fixed"), ("HITHER_EAGER_LIMIT", "1M")],
     },
-    Variant { name: "dynamic", settings: &[("HITHER_EAGER", "adaptive")] },
+    // Not only where nobody can copy alone, as by default: then there would be nothing to adapt here.
+    Variant { name: "dynamic", settings: &[("HITHER_EAGER", "always")] },
 ];
 const TUNED: std::ops::Range<usize> = 1..4;
 const DYNAMIC: usize = 4;
