@@ -86,7 +86,11 @@ fn part(crew: &Crew, effort: Effort, threads: u32) -> Result<Vec<Row>> {
     for (what, window) in WINDOWS {
         let mut turns = 16;
         loop {
-            let took = batch(crew, threads, turns, window)?.max(1.0);
+            let mut took = batch(crew, threads, turns, window)?.max(1.0);
+            if took >= wanted / 2.0 {
+                // What comes first also connects: only again it tells. All ranks have rank 0's time.
+                took = batch(crew, threads, turns, window)?.max(1.0);
+            }
             if took >= wanted / 2.0 || turns >= 1 << 24 {
                 break;
             }
