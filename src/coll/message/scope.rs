@@ -104,6 +104,19 @@ impl<'scope, 'env> Exchange<'scope, 'env> {
         Ok(self.keep(request, None, 0))
     }
 
+    fn send_flat<T: Datum>(
+        &'scope self,
+        to: Rank,
+        tag: u32,
+        data: &'env [T],
+        mode: Mode,
+    ) -> Result<Exchanged<'scope, 'env>> {
+        let data = bytes(data);
+        // SAFETY: borrowed for 'env, and only read.
+        let place = unsafe { Place::flat(data.as_ptr().cast_mut(), data.len()) };
+        self.send(to, tag, code::<T>(), place, mode)
+    }
+
     /// Begins to send `data`; see [`Team::isend`].
     pub fn isend<T: Datum>(
         &'scope self,
@@ -111,10 +124,7 @@ impl<'scope, 'env> Exchange<'scope, 'env> {
         tag: u32,
         data: &'env [T],
     ) -> Result<Exchanged<'scope, 'env>> {
-        let data = bytes(data);
-        // SAFETY: borrowed for 'env, and only read.
-        let place = unsafe { Place::flat(data.as_ptr().cast_mut(), data.len()) };
-        self.send(to, tag, code::<T>(), place, Mode::Standard)
+        self.send_flat(to, tag, data, Mode::Standard)
     }
 
     /// As [`Exchange::isend`], over only when the receive has begun.
@@ -124,10 +134,7 @@ impl<'scope, 'env> Exchange<'scope, 'env> {
         tag: u32,
         data: &'env [T],
     ) -> Result<Exchanged<'scope, 'env>> {
-        let data = bytes(data);
-        // SAFETY: as above.
-        let place = unsafe { Place::flat(data.as_ptr().cast_mut(), data.len()) };
-        self.send(to, tag, code::<T>(), place, Mode::Synchronous)
+        self.send_flat(to, tag, data, Mode::Synchronous)
     }
 
     /// As [`Exchange::isend`], of the bytes of `shape` in `data`.
@@ -138,7 +145,7 @@ impl<'scope, 'env> Exchange<'scope, 'env> {
         data: &'env [T],
         shape: Shape<'_>,
     ) -> Result<Exchanged<'scope, 'env>> {
-        // SAFETY: as above.
+        // SAFETY: borrowed for 'env, and only read.
         let place = unsafe { shaped(WHAT, data.as_ptr().cast_mut(), data.len(), shape)? };
         self.send(to, tag, layout_code(shape.layout), place, Mode::Standard)
     }

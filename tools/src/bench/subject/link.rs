@@ -7,6 +7,7 @@ use crate::bench::floor::ping_pong::PingPong;
 use crate::bench::floor::ring::Ring;
 use crate::bench::meter::Meter;
 use crate::bench::row::{Goal, Unit};
+use crate::bench::subject::echo::{self, BackAndForth, End as _};
 use hither::base::Slot;
 use hither::{Deadline, Error, Job, Rank, Result};
 use std::sync::Arc;
@@ -33,13 +34,18 @@ impl End {
         }
         Ok(End { job, peer, private: vec![0; size], waiting: 0 })
     }
+}
+
+impl echo::End for End {
+    fn private(&mut self) -> &mut [u8] {
+        &mut self.private
+    }
 
     #[inline(always)]
-    fn send(&self) -> Result<()> {
+    fn send(&mut self) -> Result<()> {
         self.job.link().send(self.peer, 0, 0, &self.private, Deadline::NEVER)
     }
 
-    /// Waits for the next message and copies it out.
     #[inline(always)]
     fn receive(&mut self) -> Result<()> {
         let link = self.job.link();
@@ -53,37 +59,6 @@ impl End {
             })? as u64;
         }
         self.waiting -= 1;
-        Ok(())
-    }
-}
-
-/// Back and forth. An operation is a round trip.
-struct BackAndForth {
-    end: End,
-    turn: u64,
-}
-
-impl Side for BackAndForth {
-    fn lead(&mut self, count: u64, meter: &mut Meter) -> Result<()> {
-        let (end, turn) = (&mut self.end, &mut self.turn);
-        meter.run(count, |_| {
-            *turn += 1;
-            end.private[..8].copy_from_slice(&turn.to_ne_bytes());
-            end.send()?;
-            end.receive()
-        })?;
-        if self.end.private[..8] != self.turn.to_ne_bytes() {
-            return Err(Error::invalid("bench", "a message came back changed"));
-        }
-        Ok(())
-    }
-
-    fn follow(&mut self, count: u64) -> Result<()> {
-        for _ in 0..count {
-            self.end.private[..8].fill(0);
-            self.end.receive()?;
-            self.end.send()?;
-        }
         Ok(())
     }
 }
@@ -116,7 +91,7 @@ impl Side for Stream {
 fn cases(bench: &'static str, lane: bool) -> Vec<Case> {
     let back_and_forth = move |crew: &Crew, size| {
         let end = End::new(crew, size, lane)?;
-        Ok::<_, Error>(Box::new(BackAndForth { end, turn: 0 }))
+        Ok::<_, Error>(Box::new(BackAndForth::new(end)))
     };
     let first = move |crew: &Crew| {
         let floor = Box::new(PingPong::new(crew, 2)?);

@@ -4,6 +4,7 @@ pub mod active;
 pub mod bfs;
 pub mod coll;
 pub mod collectives;
+pub mod echo;
 pub mod idle;
 pub mod limits;
 pub mod link;

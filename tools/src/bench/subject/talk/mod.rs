@@ -14,10 +14,11 @@ use crate::bench::floor::ping_pong::PingPong;
 use crate::bench::floor::ring::Ring;
 use crate::bench::jobs::{self, Options};
 use crate::bench::row::{Goal, Point, Row, Unit};
+use crate::bench::subject::echo::BackAndForth;
 use crate::bench::suite;
 use hither::Result;
 use large::{KINDS, Large};
-use pair::{BackAndForth, Stream};
+use pair::{End, Stream};
 use pairs::Pairs;
 
 /// The part of one pair.
@@ -47,7 +48,7 @@ pub fn p2p(options: &Options) -> Result<Vec<Row>> {
 pub fn pair_cases() -> Vec<Case> {
     let first = |crew: &Crew| {
         let floor = Box::new(PingPong::new(crew, 2)?);
-        Ok(Pair { subject: Box::new(BackAndForth::new(crew, 8)?), floor })
+        Ok(Pair { subject: Box::new(BackAndForth::new(End::new(crew, 8)?)), floor })
     };
     let (what, goal) = ("one-way latency", Goal::AtMost(1.6));
     let mut cases =
@@ -59,7 +60,7 @@ pub fn pair_cases() -> Vec<Case> {
             } else {
                 Box::new(HandedBack::new(crew, size)?)
             };
-            Ok(Pair { subject: Box::new(BackAndForth::new(crew, size)?), floor })
+            Ok(Pair { subject: Box::new(BackAndForth::new(End::new(crew, size)?)), floor })
         };
         let limit = if size < LARGE { "copy in + copy out" } else { "CMA by the receiver" };
         let point = Point::new("Tagged messages: latency by size", what, "bytes", size as f64);

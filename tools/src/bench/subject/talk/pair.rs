@@ -4,6 +4,7 @@ use super::pairs::Streaming;
 use crate::bench::crew::Crew;
 use crate::bench::duel::Side;
 use crate::bench::meter::Meter;
+use crate::bench::subject::echo::{self, End as _};
 use hither::{Any, Error, Job, Rank, Result};
 use std::sync::Arc;
 
@@ -28,55 +29,21 @@ impl End {
         job.link().promote(job.team().slot_of(peer)?)?;
         Ok(End { job, peer, private: vec![0; size] })
     }
+}
 
-    /// Sends the buffer.
+impl echo::End for End {
+    fn private(&mut self) -> &mut [u8] {
+        &mut self.private
+    }
+
     #[inline(always)]
-    pub fn send(&self) -> Result<()> {
+    fn send(&mut self) -> Result<()> {
         self.job.team().send(self.peer, 1, &self.private)
     }
 
-    /// Receives into the buffer.
     #[inline(always)]
-    pub fn receive(&mut self) -> Result<()> {
+    fn receive(&mut self) -> Result<()> {
         self.job.team().recv(self.peer, 1, &mut self.private).map(drop)
-    }
-}
-
-/// Back and forth. An operation is a round trip.
-pub struct BackAndForth {
-    end: End,
-    turn: u64,
-}
-
-impl BackAndForth {
-    /// Of messages of `size` bytes.
-    pub fn new(crew: &Crew, size: usize) -> Result<BackAndForth> {
-        Ok(BackAndForth { end: End::new(crew, size)?, turn: 0 })
-    }
-}
-
-impl Side for BackAndForth {
-    fn lead(&mut self, count: u64, meter: &mut Meter) -> Result<()> {
-        let (end, turn) = (&mut self.end, &mut self.turn);
-        meter.run(count, |_| {
-            *turn += 1;
-            end.private[..8].copy_from_slice(&turn.to_ne_bytes());
-            end.send()?;
-            end.receive()
-        })?;
-        if self.end.private[..8] != self.turn.to_ne_bytes() {
-            return Err(Error::invalid("bench", "a message came back changed"));
-        }
-        Ok(())
-    }
-
-    fn follow(&mut self, count: u64) -> Result<()> {
-        for _ in 0..count {
-            self.end.private[..8].fill(0);
-            self.end.receive()?;
-            self.end.send()?;
-        }
-        Ok(())
     }
 }
 
