@@ -141,22 +141,34 @@ impl Team {
         mine: usize,
         all: usize,
     ) -> Result<(Blocks, Sign)> {
-        const WHAT: What = What::Gatherv;
-        self.check_root(root, WHAT.during())?;
+        self.plan_rooted_parts::<T>((What::Gatherv, "data"), root, parts, mine, all)
+    }
+
+    /// The blocks of `parts` among the root's `all` elements, of which its own block is as long as
+    /// `mine`, what `name` says; nothing at the others.
+    pub(super) fn plan_rooted_parts<T: Datum>(
+        &self,
+        (what, name): (What, &str),
+        root: Rank,
+        parts: Parts<'_>,
+        mine: usize,
+        all: usize,
+    ) -> Result<(Blocks, Sign)> {
+        self.check_root(root, what.during())?;
         let blocks = if self.rank() == root {
-            let blocks = parts.ranges::<T>(self.size(), all, WHAT.during())?;
+            let blocks = parts.ranges::<T>(self.size(), all, what.during())?;
             let own = blocks.of(root.0).len();
             if own != mine * size_of::<T>() {
                 let own = own / size_of::<T>().max(1);
-                let why = format!("the root's block has {own} elements, its data {mine}");
-                return Err(Error::invalid(WHAT.during(), why));
+                let why = format!("the root's block has {own} elements, its {name} {mine}");
+                return Err(Error::invalid(what.during(), why));
             }
             blocks
         } else {
             Blocks::Even(0)
         };
-        let how = self.member.choose(WHAT, 0).first;
-        Ok((blocks, Sign::new(WHAT, how, root.0, 0, 0)))
+        let how = self.member.choose(what, 0).first;
+        Ok((blocks, Sign::new(what, how, root.0, 0, 0)))
     }
 
     /// Every member gets everybody's `mine`, in rank order: `all` holds `size` times `mine.len()`

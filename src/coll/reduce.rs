@@ -216,7 +216,8 @@ impl Course<'_> {
         }
     }
 
-    async fn reduce_boards(&self, op: &dyn Combine, data: &mut [u8]) -> Result<()> {
+    /// What everybody's `data` combine to, in rank order; as long as a board holds.
+    pub(super) async fn combined_boards(&self, op: &dyn Combine, data: &[u8]) -> Result<Value> {
         let len = data.len();
         let mut sum = Value::default();
         self.exchange(&Value::of(data), len, |rank, value| {
@@ -227,7 +228,12 @@ impl Course<'_> {
             }
         })
         .await?;
-        data.copy_from_slice(&sum.bytes()[..len]);
+        Ok(sum)
+    }
+
+    async fn reduce_boards(&self, op: &dyn Combine, data: &mut [u8]) -> Result<()> {
+        let sum = self.combined_boards(op, data).await?;
+        data.copy_from_slice(&sum.bytes()[..data.len()]);
         Ok(())
     }
 

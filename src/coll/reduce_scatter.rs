@@ -3,7 +3,6 @@
 
 use super::block::BOARD;
 use super::blocks::{Blocks, Parts, bytes_of, bytes_of_mut, check_even, even, zeros};
-use super::board::Value;
 use super::operation::{Combine, Operation, Spare, Typed, fold};
 use super::pieces::Lanes;
 use super::select::{Algorithm, Choice};
@@ -184,16 +183,7 @@ impl Course<'_> {
         own: std::ops::Range<usize>,
         mine: &mut [u8],
     ) -> Result<()> {
-        let len = data.len();
-        let mut sum = Value::default();
-        self.exchange(&Value::of(data), len, |rank, value| {
-            if rank == 0 {
-                sum = *value;
-            } else {
-                op.combine(&mut sum.bytes_mut()[..len], &value.bytes()[..len]);
-            }
-        })
-        .await?;
+        let sum = self.combined_boards(op, data).await?;
         mine.copy_from_slice(&sum.bytes()[own]);
         Ok(())
     }

@@ -9,7 +9,7 @@ use super::select::{Algorithm, Choice};
 use super::sign::{Sign, What};
 use super::step::Course;
 use super::team::Team;
-use crate::base::{Error, Rank, Request, Result};
+use crate::base::{Rank, Request, Result};
 use crate::layout::Datum;
 
 impl Team {
@@ -147,22 +147,7 @@ impl Team {
         all: usize,
         mine: usize,
     ) -> Result<(Blocks, Sign)> {
-        const WHAT: What = What::Scatterv;
-        self.check_root(root, WHAT.during())?;
-        let blocks = if self.rank() == root {
-            let blocks = parts.ranges::<T>(self.size(), all, WHAT.during())?;
-            let own = blocks.of(root.0).len();
-            if own != mine * size_of::<T>() {
-                let own = own / size_of::<T>().max(1);
-                let why = format!("the root's block has {own} elements, its room {mine}");
-                return Err(Error::invalid(WHAT.during(), why));
-            }
-            blocks
-        } else {
-            Blocks::Even(0)
-        };
-        let how = self.member.choose(WHAT, 0).first;
-        Ok((blocks, Sign::new(WHAT, how, root.0, 0, 0)))
+        self.plan_rooted_parts::<T>((What::Scatterv, "room"), root, parts, mine, all)
     }
 }
 
