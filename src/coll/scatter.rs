@@ -18,7 +18,7 @@ impl Team {
     /// everywhere.
     ///
     /// # Errors
-    /// As for [`Team::barrier`]; [`Error::InvalidArgument`] for lengths that do not fit.
+    /// As for [`Team::barrier`]; [`Error::InvalidArgument`](crate::Error::InvalidArgument) for lengths that do not fit.
     pub fn scatter<T: Datum>(&self, root: Rank, all: &[T], mine: &mut [T]) -> Result<()> {
         let leads = self.rank() == root;
         if leads {
@@ -99,7 +99,7 @@ impl Team {
     /// `all` everybody's data lie; both mean nothing elsewhere.
     ///
     /// # Errors
-    /// As for [`Team::scatter`]; [`Error::Mismatch`] at the root if a member wants another length
+    /// As for [`Team::scatter`]; [`Error::Mismatch`](crate::Error::Mismatch) at the root if a member wants another length
     /// than it has for it, which breaks the team.
     pub fn scatterv<'p, T: Datum>(
         &self,
