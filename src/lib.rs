@@ -29,6 +29,9 @@ pub mod coll;
 pub mod layout;
 #[cfg(not(loom))]
 pub mod link;
+#[doc(hidden)]
+#[cfg(not(loom))]
+pub mod net;
 #[cfg(not(loom))]
 pub mod p2p;
 #[cfg(not(loom))]

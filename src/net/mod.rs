@@ -1,0 +1,3 @@
+//! What leaves the node.
+
+pub mod wire;
