@@ -1,3 +1,4 @@
 //! What leaves the node.
 
+pub mod ud;
 pub mod wire;

@@ -10,7 +10,7 @@ pub const END_POINT: usize = 64;
 const FIXED: usize = 9;
 
 /// A packet of the handshake (paper 000 §4.2), and what the network adds to it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Control {
     /// The packet.
     pub packet: Packet,
@@ -22,14 +22,14 @@ pub struct Control {
 }
 
 impl Control {
-    /// With the address of the sender's queue pair, where the packet has one. Nothing if it is
-    /// longer than [`END_POINT`], if the packet has to have one and has none, or the other way
-    /// round.
+    /// With the address of the sender's queue pair, if the packet begins a connection and that is
+    /// one; empty means that the new connection is by datagrams. Nothing if the address is longer
+    /// than [`END_POINT`], or if the packet has none.
     pub fn new(packet: Packet, connection: u32, end_point: &[u8]) -> Option<Control> {
         let mut bytes = [0; END_POINT];
         bytes.get_mut(..end_point.len())?.copy_from_slice(end_point);
         let (length, end_point) = (end_point.len() as u8, bytes);
-        (has_end_point(packet) == (length > 0)).then_some(Control {
+        (has_end_point(packet) || length == 0).then_some(Control {
             packet,
             connection,
             length,
@@ -37,7 +37,7 @@ impl Control {
         })
     }
 
-    /// The address of the sender's queue pair; empty where the packet has none.
+    /// The address of the sender's queue pair; empty where there is none.
     pub fn end_point(&self) -> &[u8] {
         &self.end_point[..usize::from(self.length).min(END_POINT)]
     }

@@ -42,15 +42,20 @@ pub enum Kind {
     Hello = 4,
     /// The answer to that.
     Welcome = 5,
-    /// The sender leaves and has got everything.
+    /// The sender leaves, and knows that all it sent has come.
     Bye = 6,
+    /// The answer to that.
+    Farewell = 7,
 }
 
 impl Kind {
+    /// Every kind.
+    pub const ALL: [Kind; 7] =
+        [Kind::Data, Kind::Ack, Kind::Ping, Kind::Hello, Kind::Welcome, Kind::Bye, Kind::Farewell];
+
+    #[inline]
     fn new(byte: u8) -> Option<Kind> {
-        [Kind::Data, Kind::Ack, Kind::Ping, Kind::Hello, Kind::Welcome, Kind::Bye]
-            .into_iter()
-            .find(|kind| *kind as u8 == byte)
+        Kind::ALL.into_iter().find(|kind| *kind as u8 == byte)
     }
 }
 

@@ -1,0 +1,6 @@
+//! Two processes and a network that does what it can to spoil everything.
+
+mod efficiency;
+mod lives;
+mod order;
+mod world;
