@@ -1,5 +1,6 @@
 //! What leaves the node.
 
+pub mod pools;
 pub mod ranks;
 pub mod ud;
 pub mod wire;
