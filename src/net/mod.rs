@@ -1,6 +1,7 @@
-//! What leaves the node.
+//! The edge of a node: traffic that leaves it.
 
 pub mod pools;
 pub mod ranks;
+pub mod switch;
 pub mod ud;
 pub mod wire;
