@@ -2,6 +2,7 @@
 
 pub mod pools;
 pub mod ranks;
+pub mod regcache;
 pub mod switch;
 pub mod ud;
 pub mod wire;
