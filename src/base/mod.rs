@@ -6,6 +6,8 @@ pub mod adapt;
 pub mod error;
 #[cfg_attr(loom, allow(dead_code))]
 pub(crate) mod forked;
+#[cfg(not(loom))]
+pub mod hints;
 pub mod ids;
 #[cfg_attr(loom, allow(dead_code))]
 pub(crate) mod reentry;
