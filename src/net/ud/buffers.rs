@@ -23,9 +23,16 @@ impl Buffers {
         Buffers { size, limit, chunks: Vec::new(), free: Vec::new(), made: 0 }
     }
 
-    /// Takes one; none if all are in use. Allocates only if more are in use than ever before.
+    /// Takes one; none if as many are in use as may be. Allocates only if more are in use than ever
+    /// before.
     #[inline]
     pub fn take(&mut self) -> Option<Buffer> {
+        if self.used() < self.limit { self.take_beyond() } else { None }
+    }
+
+    /// Takes one whatever the limit says: for what others wait for.
+    #[inline]
+    pub fn take_beyond(&mut self) -> Option<Buffer> {
         if self.free.is_empty() {
             self.grow();
         }
@@ -34,13 +41,11 @@ impl Buffers {
 
     #[cold]
     fn grow(&mut self) {
-        let count = CHUNK.min(self.limit - self.made);
-        if count > 0 {
-            self.chunks.push(vec![0; self.size * count as usize].into_boxed_slice());
-            self.free.reserve(self.made as usize + count as usize);
-            self.free.extend((self.made..self.made + count).rev());
-            self.made += count;
-        }
+        let Some(made) = self.made.checked_add(CHUNK) else { return };
+        self.chunks.push(vec![0; self.size * CHUNK as usize].into_boxed_slice());
+        self.free.reserve(made as usize);
+        self.free.extend((self.made..made).rev());
+        self.made = made;
     }
 
     /// Gives one back.

@@ -27,7 +27,8 @@ pub struct Config {
     pub span: u32,
     /// Bytes of a message. The same in the whole job.
     pub message: u32,
-    /// Buffers of a datagram each, for all peers.
+    /// Buffers of a datagram each, for all peers; and one more for each peer that a long message goes
+    /// to.
     pub buffers: u32,
     /// Bytes of messages of which not all pieces have come, for all peers; one message at least.
     pub assembling: u64,

@@ -31,7 +31,9 @@
 //! credit for; buffers and the memory for messages in pieces have limits for all peers together.
 //! What finds none is refused to the sender ([`Refused::Full`]) or dropped at the receiver, which
 //! is as if it had been lost. Datagrams that come in order need no buffer: so a receiver whose
-//! buffers all wait for others' acknowledgements still takes, and acknowledges, what comes.
+//! buffers all wait for others' acknowledgements still takes, and acknowledges, what comes. And a
+//! message that has begun gets one buffer at a time beyond the limit if it has to: its receiver has
+//! given it memory for which others wait, and among them may be who has this side's buffers.
 //!
 //! **Loss** is seen by the order of sending, not of sequence numbers: what was sent three datagrams
 //! before one that has been acknowledged is sent again, be it for the first time or the tenth. Where

@@ -64,11 +64,13 @@ pub(super) struct Receiving {
     mask: u64,
     held: Option<Box<Held>>,
     assembly: Option<Box<Assembly>>,
+    /// What is kept waits for memory that others have, not for the host.
+    starved: bool,
 }
 
 impl Receiving {
     pub fn new(first: u32) -> Receiving {
-        Receiving { base: first, message: 0, mask: 0, held: None, assembly: None }
+        Receiving { base: first, message: 0, mask: 0, held: None, assembly: None, starved: false }
     }
 
     /// Up to which everything has come; what of the later ones has; credit from there on.
@@ -82,6 +84,11 @@ impl Receiving {
     /// Whether there is something that the host has not taken.
     pub fn is_held_back(&self) -> bool {
         self.mask & 1 != 0 || self.assembly.as_ref().is_some_and(|a| a.is_whole())
+    }
+
+    /// Whether what is kept waits for memory: to be tried again before long.
+    pub fn is_starved(&self) -> bool {
+        self.starved
     }
 
     /// Whether something is kept that is worth nothing without what is still to come.
@@ -149,6 +156,7 @@ impl Receiving {
         upper: &mut impl Upper,
     ) -> Result<bool, Reject> {
         let mut any = false;
+        self.starved = false;
         while self.mask & 1 != 0 {
             let at = (self.base % SPAN) as usize;
             let Some(held) = self.held.as_mut() else { break };
@@ -167,7 +175,7 @@ impl Receiving {
             if let Some(held) = self.held.as_mut() {
                 held.buffers[at] = Some(buffer);
             }
-            took?;
+            self.starved = took? == Took::NoMemory;
             break;
         }
         if self.mask == 0 && self.assembly.as_ref().is_some_and(|a| a.is_whole()) {

@@ -111,7 +111,7 @@ pub fn check(life: u8, bytes: &[u8]) -> u64 {
     number
 }
 
-type Flight = Reverse<(u64, u64, usize, Vec<u8>)>;
+pub type Flight = Reverse<(u64, u64, usize, Vec<u8>)>;
 
 pub struct World {
     pub now: u64,
@@ -198,7 +198,8 @@ impl World {
             match sent {
                 Ok(Sent::Whole(number)) => {
                     assert_eq!(number, *begun);
-                    (queue.pop_front(), *begun += 1);
+                    queue.pop_front();
+                    *begun += 1;
                 }
                 Ok(Sent::Part) => {
                     *current = Some(bytes);
@@ -206,7 +207,8 @@ impl World {
                 }
                 // The connection was given up in the middle of it.
                 Err(Refused::Unfinished) if resumes => {
-                    (queue.pop_front(), *begun += 1);
+                    queue.pop_front();
+                    *begun += 1;
                 }
                 Err(Refused::Full) => {
                     if resumes {
