@@ -1,5 +1,6 @@
 //! Two processes and a network that does what it can to spoil everything.
 
+mod crowd;
 mod efficiency;
 mod lives;
 mod order;
