@@ -1,9 +1,13 @@
 //! What everybody needs and nobody argues about: ids, errors, deadlines, settings, counters and
 //! the one place atomics come from.
 
+#[cfg(not(loom))]
+pub mod adapt;
 pub mod error;
 #[cfg_attr(loom, allow(dead_code))]
 pub(crate) mod forked;
+#[cfg(not(loom))]
+pub mod hints;
 pub mod ids;
 #[cfg_attr(loom, allow(dead_code))]
 pub(crate) mod reentry;

@@ -1,8 +1,6 @@
 //! What adapting has done in a process, to be shown (paper 000 figures 10 to 12 plot these).
 
-use super::class::Class;
-use super::handshake::Action;
-use super::pools::Pools;
+use super::{Action, Class, Pools};
 
 /// Counted by the process that asks: its switches are those of what it sends. Pools are those that
 /// it receives in.

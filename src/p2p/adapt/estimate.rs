@@ -16,7 +16,7 @@
 //! longer, [`Estimator::pays`] says so, and the sender may go back to rendezvous by itself (one
 //! copy instead of two), keeping its right to the peer's pool for better times.
 
-use super::class::Class;
+use super::Class;
 
 /// Messages by rendezvous before a change is wanted.
 pub const LEAST: u32 = 16;

@@ -10,21 +10,20 @@
 //!       | Use(class)                                | JoinPool, LeavePool
 //!   sends eagerly up to it                      Pools, Age            (§3.3, §4.4)
 //! ```
+//! What both media need of it (classes, the handshake, pools) is in [`crate::base::adapt`]; here is
+//! when to want a change, and what there is to be shown of it.
+//!
 //! One [`Estimator`] and one [`Handshake`] per peer, one [`Pools`] and one [`Speed`] per process.
 //! All times are nanoseconds since any one time, which need not be the same in two processes.
 
-mod age;
-mod class;
 mod counters;
 mod estimate;
-mod handshake;
-mod pools;
 mod speed;
 
-pub use age::{Age, MOST_WEIGHT, REGRET};
-pub use class::{Class, OFFSET};
+pub use crate::base::adapt::{
+    Action, Age, Class, Handshake, Limits, MOST_WEIGHT, OFFSET, Packet, Pool, Pools, REGRET,
+    Refusal, Violation, Ways,
+};
 pub use counters::Counters;
 pub use estimate::{Estimator, LEAST};
-pub use handshake::{Action, Handshake, Packet, Violation, Ways};
-pub use pools::{Limits, Pool, Pools, Refusal};
 pub use speed::Speed;

@@ -1,7 +1,7 @@
 //! Pools under random use, and under phases that try to make them free and make buffers in turns.
 
 use super::*;
-use crate::p2p::adapt::age::{MOST_WEIGHT, REGRET};
+use crate::base::adapt::{MOST_WEIGHT, REGRET};
 use proptest::prelude::*;
 
 const AGE: u64 = 1000;

@@ -4,7 +4,7 @@
 //!   u32:  kind (8) | exponent of the class, or 0: refused (8) | who moves (8) | 0 (8)
 //! ```
 
-use crate::p2p::adapt::class::Class;
+use super::super::class::Class;
 use std::fmt;
 
 /// Names are the paper's (000 §3.2, §4.2).

@@ -210,7 +210,7 @@ impl Handshake {
     }
 
     /// A packet has come. `wish` is the class that this side wants for its own messages, if it
-    /// wants any ([`Estimator::wants`](super::Estimator::wants)), and `can_join` says of a class
+    /// wants any (`p2p::adapt::Estimator::wants`), and `can_join` says of a class
     /// whether the peer could have a pool of it here ([`Pools::can_join`](super::Pools::can_join)).
     /// A packet that has no place here is an error, and changes nothing.
     pub fn receive(
