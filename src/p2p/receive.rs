@@ -3,7 +3,7 @@
 use super::endpoint::Endpoint;
 use super::engine::{Advertised, Body, Posted, Unexpected};
 use super::matching::{Envelope, Key, Pattern, Post};
-use super::messenger::{Directly, Messenger};
+use super::messenger::{Directly, Messenger, Wanted};
 use super::outgoing::Waiting;
 use super::record::{Arrived, Record, RecordRef};
 use super::send::missing;
@@ -156,14 +156,9 @@ impl Endpoint {
             }
             check()
         };
-        let waited = messenger.wait_until(
-            wire,
-            deadline,
-            during,
-            pattern.source,
-            || record.is_done(),
-            check,
-        );
+        let wanted = Wanted { record: Some(record), source: pattern.source };
+        let done = || record.is_done();
+        let waited = messenger.wait_until(wire, deadline, during, wanted, done, check);
         waited.map_err(|error| missing(error, pattern.source))
     }
 
@@ -195,8 +190,9 @@ impl Endpoint {
         let source = taken.envelope.source;
         messenger.meet_unexpected(wire, handle, taken.envelope, taken.message);
         let check = || messenger.mourn(wire, source);
-        let waited =
-            messenger.wait_until(wire, deadline, during, Some(source), || record.is_done(), check);
+        let wanted = Wanted { record: Some(record), source: Some(source) };
+        let done = || record.is_done();
+        let waited = messenger.wait_until(wire, deadline, during, wanted, done, check);
         std::mem::forget(guard);
         match waited {
             Err(error) if self.give_up_receive(record, None) => Err(missing(error, Some(source))),

@@ -1,6 +1,7 @@
 //! One process's attachment to its node's segment: how it reaches the memory, and whom it takes
 //! for alive. How it comes about is in `wiring`.
 
+use super::crowd::Crowd;
 use super::forked::Presence;
 use super::liveness::{self, may_act};
 use super::lock::LocalNodes;
@@ -62,6 +63,7 @@ pub struct Node {
     pub(super) size: u32,
     pub(super) header: SharedRef<NodeHeader>,
     pub(super) pace: Pace,
+    pub(super) crowd: Crowd,
     pub(super) huge_pages: bool,
     pub(super) leaving: AtomicBool,
     pub(super) lock_nodes: LocalNodes,
@@ -174,12 +176,13 @@ impl Node {
 
     /// How this process waits.
     pub fn pace(&self) -> Pace {
+        let pace = if self.crowd.is_crowded() { self.pace.crowded() } else { self.pace };
         let others = &self.attachments;
         if others.needed.load(Ordering::Relaxed) && others.help[0].get().is_some() {
             // What others want of this process rings another bell than what it waits for.
-            return self.pace.watchful();
+            return pace.watchful();
         }
-        self.pace
+        pace
     }
 
     /// Allocates the pages of a range now, near the calling thread.
@@ -327,7 +330,8 @@ impl Node {
         }
     }
 
-    /// [`WaitCell::wait`] at this process's pace, which looks after pending work meanwhile.
+    /// [`WaitCell::wait`] at this process's pace, which looks after pending work meanwhile, and
+    /// whether there is a core for each thread of this process that waits.
     pub fn wait<R>(
         &self,
         cell: &WaitCell,
@@ -337,7 +341,7 @@ impl Node {
         check: impl FnMut() -> Result<()>,
     ) -> Result<R> {
         if self.attachments.pending.load(Ordering::Relaxed) == 0 {
-            return cell.wait(self.pace(), deadline, during, poll, check);
+            return self.wait_at(self.pace(), cell, deadline, during, poll, check);
         }
         let mut turn = 0u32;
         let poll = || {
@@ -347,7 +351,28 @@ impl Node {
             }
             poll()
         };
-        cell.wait(self.pace.watchful(), deadline, during, poll, check)
+        self.wait_at(self.pace().watchful(), cell, deadline, during, poll, check)
+    }
+
+    fn wait_at<R>(
+        &self,
+        pace: Pace,
+        cell: &WaitCell,
+        deadline: Deadline,
+        during: &'static str,
+        mut poll: impl FnMut() -> Option<R>,
+        check: impl FnMut() -> Result<()>,
+    ) -> Result<R> {
+        if let Some(value) = pace.poll_at_once(&mut poll) {
+            return Ok(value);
+        }
+        let awake = self.crowd.enter();
+        let crowd = &self.crowd;
+        if let Some(value) = pace.poll_awake(|| !crowd.is_crowded(), &mut poll) {
+            return Ok(value);
+        }
+        drop(awake);
+        cell.sleep_until(pace, deadline, during, poll, check)
     }
 
     /// Has `run` called for each block that this process frees, whoever was the last to hold it,
