@@ -28,8 +28,6 @@ pub(super) struct Attachments {
     last_rites: OnceLock<LastRites>,
     /// At most [`HELPERS`], in the order in which they came.
     help: [OnceLock<Help>; HELPERS],
-    /// Somebody may want that help.
-    needed: AtomicBool,
     /// Pieces of work that go on only in calls of this process.
     pending: AtomicU32,
 }
@@ -177,12 +175,8 @@ impl Node {
     /// How this process waits.
     pub fn pace(&self) -> Pace {
         let pace = if self.crowd.is_crowded() { self.pace.crowded() } else { self.pace };
-        let others = &self.attachments;
-        if others.needed.load(Ordering::Relaxed) && others.help[0].get().is_some() {
-            // What others want of this process rings another bell than what it waits for.
-            return pace.watchful();
-        }
-        pace
+        // What others want of this process rings another bell than what it waits for.
+        if self.has_pending() { pace.watchful() } else { pace }
     }
 
     /// Allocates the pages of a range now, near the calling thread.
@@ -320,13 +314,26 @@ impl Node {
         self.attachments.help.iter().map_while(OnceLock::get).for_each(|help| help(self));
     }
 
-    /// Work that goes on only in calls of this process has come (`true`) or is done: while there
-    /// is some, waits look after it often.
+    /// Work that goes on only in calls of this process has come (`true`) or is done: begun
+    /// collectives, windows whose peers have no other progress. While there is some, waits look
+    /// after it often ([`Node::help_now_and_then`]), and sleep no longer than [`Pace::HELPING`].
     pub(crate) fn pending(&self, more: bool) {
         if more {
             self.attachments.pending.fetch_add(1, Ordering::Relaxed);
         } else {
             self.attachments.pending.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    fn has_pending(&self) -> bool {
+        self.attachments.pending.load(Ordering::Relaxed) != 0
+    }
+
+    /// For waits that are none of [`Node::wait`]: after `turn` polls, looks after pending work if it
+    /// is time to. One load for each [`HELP_EVERY`] polls while there is none.
+    pub(crate) fn help_now_and_then(&self, turn: u32) {
+        if turn.is_multiple_of(HELP_EVERY) && self.has_pending() {
+            self.help();
         }
     }
 
@@ -340,18 +347,17 @@ impl Node {
         mut poll: impl FnMut() -> Option<R>,
         check: impl FnMut() -> Result<()>,
     ) -> Result<R> {
-        if self.attachments.pending.load(Ordering::Relaxed) == 0 {
-            return self.wait_at(self.pace(), cell, deadline, during, poll, check);
+        let pace = self.pace();
+        if !self.has_pending() {
+            return self.wait_at(pace, cell, deadline, during, poll, check);
         }
         let mut turn = 0u32;
         let poll = || {
             turn = turn.wrapping_add(1);
-            if turn.is_multiple_of(HELP_EVERY) {
-                self.help();
-            }
+            self.help_now_and_then(turn);
             poll()
         };
-        self.wait_at(self.pace().watchful(), cell, deadline, during, poll, check)
+        self.wait_at(pace.watchful(), cell, deadline, during, poll, check)
     }
 
     fn wait_at<R>(
@@ -385,12 +391,6 @@ impl Node {
         if let Some(run) = self.attachments.last_rites.get() {
             run(self, kind, at, size);
         }
-    }
-
-    /// Whether somebody may want the help of [`Node::help_while_waiting`] at present: sleeps are
-    /// short as long as that is so.
-    pub(crate) fn help_is_needed(&self, needed: bool) {
-        self.attachments.needed.store(needed, Ordering::Relaxed);
     }
 
     /// Says that the end of this attachment is meant: peers that wait for this process then get
@@ -447,15 +447,16 @@ mod tests {
     }
 
     #[test]
-    fn sleeps_are_short_while_others_want_help_of_a_process() {
+    fn sleeps_are_short_while_work_is_pending() {
         let fd = Node::create_memory(1, 1 << 21).unwrap();
         let node = Node::attach(fd, Slot(0), Deadline::NEVER).unwrap();
         let longest = || node.pace().longest;
-        node.help_is_needed(true);
-        assert_eq!(longest(), Pace::LONGEST, "there is a thread that helps");
-        node.help_while_waiting(|_| {});
+        assert_eq!(longest(), Pace::LONGEST);
+        node.pending(true);
+        node.pending(true);
+        node.pending(false);
         assert_eq!(longest(), Pace::HELPING);
-        node.help_is_needed(false);
+        node.pending(false);
         assert_eq!(longest(), Pace::LONGEST, "nobody wants any");
     }
 
