@@ -15,7 +15,7 @@
 use super::advert::Adverts;
 use super::awaited::Awaited;
 use super::claim::Claims;
-use super::counters::Counting;
+use super::counters::{Counting, count};
 use super::engine::{Body, Data, Engine, Posted, Unexpected};
 use super::matching::{Arrive, Envelope, Pattern};
 use super::outgoing::Outgoing;
@@ -243,6 +243,7 @@ impl Messenger {
     /// Something made no sense: every call fails from now on.
     #[cold]
     pub(super) fn damage(&self, from: Slot, what: &str) {
+        count(&self.counting.senseless);
         let mut broken = lock(&self.broken);
         if broken.is_none() {
             *broken = Some(format!("rank {from} sent {what} that makes no sense; end the job"));

@@ -30,6 +30,8 @@ mod advert;
 mod awaited;
 mod claim;
 mod counters;
+#[cfg(test)]
+mod damage_tests;
 mod eager;
 mod endpoint;
 mod engine;
