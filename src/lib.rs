@@ -29,7 +29,6 @@ pub mod coll;
 pub mod layout;
 #[cfg(not(loom))]
 pub mod link;
-#[cfg(not(loom))]
 pub mod p2p;
 #[cfg(not(loom))]
 pub mod rma;

@@ -1,5 +1,6 @@
 //! Receiving, looking for messages, and what becomes of both when peers are gone.
 
+use super::claim;
 use super::endpoint::Endpoint;
 use super::engine::{Advertised, Body, Posted, Unexpected};
 use super::matching::{Envelope, Key, Pattern, Post};
@@ -160,6 +161,34 @@ impl Endpoint {
         let done = || record.is_done();
         let waited = messenger.wait_until(wire, deadline, during, wanted, done, check);
         waited.map_err(|error| missing(error, pattern.source))
+    }
+
+    /// Waits for a receive that goes on, if it is large as one that its source knows to be waited for
+    /// until this thread sleeps.
+    pub(super) fn await_attended(
+        &self,
+        pattern: &Pattern,
+        key: Option<Key>,
+        record: &Record,
+        deadline: Deadline,
+        during: &'static str,
+        mut check: impl FnMut() -> Result<()>,
+    ) -> Result<()> {
+        let advert = |key| self.messenger.engine().matching.posted_mut(key)?.advert;
+        let large = record.place.len() > self.messenger.limits.eager;
+        let key = key.filter(|_| large && self.node.pace().is_awake());
+        let Some(word) = key.and_then(advert) else {
+            return self.await_received(pattern, record, deadline, during, check);
+        };
+        claim::attend(&self.node, word);
+        let check = || {
+            claim::leave(&self.node, word);
+            check()
+        };
+        let waited = self.await_received(pattern, record, deadline, during, check);
+        // If it has a message the word is another's by now, which this does not touch.
+        claim::leave(&self.node, word);
+        waited
     }
 
     /// Posts a receive that goes on after the call. `owner` keeps the record.
