@@ -33,7 +33,6 @@ pub mod link;
 #[cfg(not(loom))]
 #[doc(hidden)]
 pub mod net;
-#[cfg(not(loom))]
 pub mod p2p;
 #[cfg(not(loom))]
 pub mod rma;

@@ -39,7 +39,7 @@ settings! {
     /// Address space kept for each rank's symmetric memory. Only what windows use takes memory.
     HEAP_SIZE = "HITHER_HEAP_SIZE", "64G", "bytes";
     /// Spin iterations before a wait yields; auto means many when every rank has a core of its
-    /// own, few when ranks share cores.
+    /// own and waits with no more threads than it has cores, few otherwise.
     SPIN = "HITHER_SPIN", "auto", "iterations";
     /// Ask for huge pages in symmetric memory (advice; the system may have them switched off).
     HUGE_PAGES = "HITHER_HUGE_PAGES", "1", "0 or 1";

@@ -32,8 +32,8 @@ const CHECK_EVERY: u32 = 1024;
 /// What a team has under way in this process.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
-    calls: Mutex<VecDeque<Box<dyn Call>>>,
-    /// Calls not done.
+    calls: Mutex<VecDeque<Waiting>>,
+    /// Calls not done. Written with `calls` locked.
     pending: AtomicU32,
     /// Where the first waits; see [`Place`].
     at: Arc<AtomicU64>,
@@ -43,22 +43,17 @@ pub(super) struct Queue {
     known: AtomicBool,
 }
 
-/// A call without its types.
-trait Call: Send + std::fmt::Debug {
-    /// Goes on; the cause if it failed. Not called again after it is ready.
-    fn go_on(&mut self, core: &Core) -> Poll<()>;
+/// A call without its types: its steps, at the end of which its result is where its request looks.
+type Steps = Pin<Box<dyn Future<Output = Result<()>> + Send>>;
 
-    /// Ends it without success.
-    fn fail(&mut self, error: Error);
-}
-
-struct Running<R, F> {
+/// A call in the queue.
+struct Waiting {
     sign: Sign,
-    future: Pin<Box<F>>,
-    outcome: Arc<Outcome<R>>,
+    steps: Steps,
+    outcome: Arc<dyn Fail>,
 }
 
-impl<R, F> std::fmt::Debug for Running<R, F> {
+impl std::fmt::Debug for Waiting {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(self.sign.what.name())
     }
@@ -84,33 +79,36 @@ impl<R> Outcome<R> {
     }
 }
 
-impl<R, F> Call for Running<R, F>
-where
-    R: Send + 'static,
-    F: Future<Output = Result<R>> + Send + 'static,
-{
+/// Where a call ends without success.
+trait Fail: Send + Sync {
+    fn fail(&self, error: Error);
+}
+
+impl<R: Send> Fail for Outcome<R> {
+    fn fail(&self, error: Error) {
+        self.set(Err(error));
+    }
+}
+
+impl Waiting {
+    /// Goes on. Not called again after it is ready.
     fn go_on(&mut self, core: &Core) -> Poll<()> {
         let mut context = Context::from_waker(Waker::noop());
         // A user's operation runs in there, in whatever call of this process asks.
-        let asked = catch_unwind(AssertUnwindSafe(|| self.future.as_mut().poll(&mut context)));
-        let result = match asked {
+        let asked = catch_unwind(AssertUnwindSafe(|| self.steps.as_mut().poll(&mut context)));
+        let error = match asked {
             Ok(Poll::Pending) => return Poll::Pending,
-            Ok(Poll::Ready(result)) => result,
-            Err(_) => Err(Error::Misuse {
+            Ok(Poll::Ready(Ok(()))) => return Poll::Ready(()),
+            Ok(Poll::Ready(Err(error))) => error,
+            Err(_) => Error::Misuse {
                 what: self.sign.what.during(),
                 why: "the operation that was given panicked; its team cannot be used any more"
                     .into(),
-            }),
+            },
         };
-        if let Err(error) = &result {
-            core.note_failure(error);
-        }
-        self.outcome.set(result);
+        core.note_failure(&error);
+        self.outcome.fail(error);
         Poll::Ready(())
-    }
-
-    fn fail(&mut self, error: Error) {
-        self.outcome.set(Err(error));
     }
 }
 
@@ -133,13 +131,15 @@ impl Team {
         let queue = &member.queue;
         let course = Course::polled(member.core.clone(), sign, queue.at.clone());
         let outcome = Arc::new(Outcome { ready: AtomicBool::new(false), result: Mutex::new(None) });
-        let future = Box::pin(make(course));
-        let call = Box::new(Running { sign, future, outcome: outcome.clone() });
+        let (call, there) = (make(course), outcome.clone());
+        let steps = Box::pin(async move {
+            there.set(Ok(call.await?));
+            Ok(())
+        });
         {
             let mut calls = queue.lock();
-            calls.push_back(call);
-            queue.pending.fetch_add(1, Ordering::Release);
-            member.block.node.pending(true);
+            calls.push_back(Waiting { sign, steps, outcome: outcome.clone() });
+            member.count(&calls);
         }
         drop(busy);
         member.go_on();
@@ -190,7 +190,7 @@ impl<R: Send + 'static> Going<R> for Begun<R> {
 }
 
 impl Queue {
-    fn lock(&self) -> MutexGuard<'_, VecDeque<Box<dyn Call>>> {
+    fn lock(&self) -> MutexGuard<'_, VecDeque<Waiting>> {
         self.calls.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -224,7 +224,7 @@ impl Member {
             let step = match self.intact("a collective that was begun") {
                 Ok(()) => call.go_on(&self.core),
                 Err(error) => {
-                    call.fail(error);
+                    call.outcome.fail(error);
                     Poll::Ready(())
                 }
             };
@@ -232,7 +232,7 @@ impl Member {
                 break;
             }
             calls.pop_front();
-            self.one_less();
+            self.count(&calls);
             done = true;
         }
         drop(calls);
@@ -243,9 +243,14 @@ impl Member {
         }
     }
 
-    fn one_less(&self) {
-        self.block.node.pending(false);
-        self.queue.pending.fetch_sub(1, Ordering::Release);
+    /// Says how many calls there are, which are locked. The node counts the queues that have some.
+    fn count(&self, calls: &VecDeque<Waiting>) {
+        let before = self.queue.pending.load(Ordering::Relaxed);
+        let now = calls.len() as u32;
+        if (before == 0) != (now == 0) {
+            self.block.node.pending(now > 0);
+        }
+        self.queue.pending.store(now, Ordering::Release);
     }
 
     /// Ends all that was begun, because of a failure of which the team learns.
@@ -317,10 +322,10 @@ impl Member {
 
     /// Gives up what was begun: nobody can ask for it any more.
     pub(super) fn abandon_begun(&mut self) {
-        let count = self.queue.lock().len();
-        if count > 0 && !forked::is_forked() {
+        let calls = self.queue.lock();
+        if !calls.is_empty() && !forked::is_forked() {
             self.core.give_up();
-            (0..count).for_each(|_| self.one_less());
+            self.block.node.pending(false);
         }
     }
 }

@@ -279,8 +279,8 @@ impl<'a> Wire<'a> {
 
     /// For the sink: takes what has come, at most a few hundred messages, and calls `f` for those
     /// that are the sink's; the program's are held for it. Begins with `first`, and ends when `f`
-    /// breaks off. Returns how many of all there were. Never waits; `None` if another thread is
-    /// receiving.
+    /// breaks off, saying whether its last message is one that no other thread waits for. Returns
+    /// how many of all there were. Never waits; `None` if another thread is receiving.
     ///
     /// # Errors
     /// Damaged shared memory; [`Error::Exhausted`] if the program does not receive its own.
@@ -288,12 +288,15 @@ impl<'a> Wire<'a> {
     pub fn poll_sink(
         self,
         first: Option<Slot>,
-        mut f: impl FnMut(Message<'_>) -> ControlFlow<()>,
+        mut f: impl FnMut(Message<'_>) -> ControlFlow<bool>,
     ) -> Result<Option<usize>> {
         let Some(mut receiver) = self.core.receiver.try_lock() else { return Ok(None) };
-        let polled = receiver.poll_holding(self.node, first, &mut f);
+        let mut own = 0;
+        let polled = receiver.poll_holding(self.node, first, &mut |message: Message<'_>| {
+            f(message).map_break(|alone| own = usize::from(alone))
+        });
         drop(receiver);
-        self.left(matches!(polled, Ok(count) if count > 0));
+        self.left(matches!(polled, Ok(count) if count > own));
         polled.map(Some)
     }
 

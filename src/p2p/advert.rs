@@ -22,6 +22,10 @@
 //! and since it reaches the sender's shared memory without a system call where the sender would
 //! not reach its private one.
 //!
+//! A receive that goes on and is waited for later is attended meanwhile (see `claim`): as long as its
+//! thread is awake a sender whose data are shared memory, and which would have to ask the kernel,
+//! announces them instead.
+//!
 //! The claim's word (see `claim`) decides if both act at the same time: the receiver takes the
 //! advert back before it gives the receive to another message (a thread of the sender may have
 //! sent one while another was copying), cancels it, or gives it up.
@@ -189,7 +193,11 @@ impl Messenger {
         } else {
             self.reaches.of(wire.node, to)
         };
-        if reach == Reach::Never || !claim::claim(wire.node, to, advert.word) {
+        // Who waits for shared data reads them faster than the kernel copies.
+        let at = data.as_ptr().addr() as u64;
+        let slower =
+            matches!(reach, Reach::Kernel(_)) && reach::is_shared(wire.node, at, data.len() as u64);
+        if reach == Reach::Never || !claim::claim(wire.node, to, advert.word, slower) {
             return Ok(None);
         }
         let (here, began) = (data.as_ptr().cast_mut(), self.switching.now());

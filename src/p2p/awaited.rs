@@ -11,7 +11,7 @@
 //! of its own: one for a process, begun by the first poll that finds its request going on, ended
 //! with the last [`Endpoint`](super::Endpoint). It never spins: the program may need the core.
 
-use super::messenger::Messenger;
+use super::messenger::{Messenger, Wanted};
 use super::record::Record;
 use super::transfer::Due;
 use crate::base::sync::{AtomicU32, Ordering};
@@ -160,8 +160,8 @@ impl Messenger {
                 continue;
             }
             let (pace, deadline) = (Some(Pace::SHARED), Deadline::after(BEAT));
-            let done = || stopped() || idle();
-            let waited = self.wait_at(pace, wire, deadline, "a request", None, done, || Ok(()));
+            let (done, wanted) = (|| stopped() || idle(), Wanted::default());
+            let waited = self.wait_at(pace, wire, deadline, "a request", wanted, done, || Ok(()));
             if waited.is_err() {
                 self.beat(wire);
             }

@@ -4,15 +4,21 @@
 //! ```text
 //!            take                 claim (the peer)
 //!   FREE -----------> OPEN -------------------------> CLAIMED
-//!    ^                  | withdraw (the owner)           |
+//!    ^            leave |^ attend     ^                  |
+//!    |                  v|            | unless it yields |
+//!    |               ATTENDED --------+                  |
+//!    |                  | withdraw (the owner)           |
 //!    +------------------+<-------------------------------+ release (the owner, who was told
 //!      next generation                                     that the copy is over)
 //! ```
+//! ATTENDED is OPEN, but a thread of the owner's waits awake for the message: a peer that would have
+//! to ask the kernel for a copy which the owner can make without yields to it.
+//!
 //! They lie in the owner's control block, which nobody else ever gets. A word's value is its
 //! generation and its state, so a claim that comes late meets another generation.
 
+use super::words::Claim;
 use crate::base::Slot;
-use crate::base::sync::{AtomicU64, Ordering};
 use crate::shm::node::Node;
 use crate::shm::segment::CLAIMS;
 use std::sync::{Mutex, PoisonError};
@@ -21,10 +27,6 @@ const INDEX_BITS: u32 = 9;
 const GENERATIONS: u64 = 1 << (32 - INDEX_BITS);
 
 const _: () = assert!(CLAIMS == 1 << INDEX_BITS);
-
-const FREE: u64 = 0;
-const OPEN: u64 = 1;
-const CLAIMED: u64 = 2;
 
 /// Which of a process's own words are free.
 #[derive(Debug)]
@@ -38,14 +40,10 @@ impl Default for Claims {
     }
 }
 
-/// The word of a name, and the generation that it names.
-fn word(node: &Node, owner: Slot, name: u32) -> (&AtomicU64, u64) {
+/// The word of a name, in the generation that it names.
+fn named(node: &Node, owner: Slot, name: u32) -> Claim<'_> {
     let word = &node.rank_slot(owner).claims[name as usize & (CLAIMS - 1)];
-    (word, u64::from(name >> INDEX_BITS))
-}
-
-fn value(generation: u64, state: u64) -> u64 {
-    generation << 2 | state
+    Claim { word, generation: u64::from(name >> INDEX_BITS) }
 }
 
 impl Claims {
@@ -57,18 +55,13 @@ impl Claims {
     /// An open word: its name, for peers; `None` if all are in use.
     pub fn take(&self, node: &Node) -> Option<u32> {
         let index = self.free.lock().unwrap_or_else(PoisonError::into_inner).pop()?;
-        let (word, _) = word(node, node.slot(), index);
-        let generation = (word.load(Ordering::Relaxed) >> 2) % GENERATIONS;
-        // Release: whoever claims it sees the buffer as it is now.
-        word.store(value(generation, OPEN), Ordering::Release);
-        Some((generation as u32) << INDEX_BITS | index)
+        let opened = Claim::open(named(node, node.slot(), index).word, GENERATIONS);
+        Some((opened.generation as u32) << INDEX_BITS | index)
     }
 
     /// Takes an open word back; false if the peer has claimed it.
     pub fn withdraw(&self, node: &Node, name: u32) -> bool {
-        let (word, generation) = word(node, node.slot(), name);
-        let (open, next) = (value(generation, OPEN), value(generation + 1, FREE));
-        let won = word.compare_exchange(open, next, Ordering::AcqRel, Ordering::Acquire).is_ok();
+        let won = named(node, node.slot(), name).withdraw();
         if won {
             self.give_back(name);
         }
@@ -77,23 +70,30 @@ impl Claims {
 
     /// Ends a word, whatever its state: the copy is over, or nobody is left to make it.
     pub fn release(&self, node: &Node, name: u32) {
-        let (word, generation) = word(node, node.slot(), name);
-        word.store(value(generation + 1, FREE), Ordering::Release);
+        named(node, node.slot(), name).release();
         self.give_back(name);
     }
 }
 
-/// Claims a word of `owner`'s; false if it was taken back.
-pub(super) fn claim(node: &Node, owner: Slot, name: u32) -> bool {
-    let (word, generation) = word(node, owner, name);
-    let (open, claimed) = (value(generation, OPEN), value(generation, CLAIMED));
-    word.compare_exchange(open, claimed, Ordering::AcqRel, Ordering::Acquire).is_ok()
+/// Says of an own word that a thread waits awake for what is to come.
+pub(super) fn attend(node: &Node, name: u32) {
+    named(node, node.slot(), name).attend();
+}
+
+/// Ends [`attend`].
+pub(super) fn leave(node: &Node, name: u32) {
+    named(node, node.slot(), name).leave();
+}
+
+/// Claims a word of `owner`'s; false if it was taken back, or is attended and the caller would
+/// rather `yield_to` the owner then.
+pub(super) fn claim(node: &Node, owner: Slot, name: u32, yield_to: bool) -> bool {
+    named(node, owner, name).claim(yield_to)
 }
 
 /// Opens a claimed word again: nothing was copied after all.
 pub(super) fn unclaim(node: &Node, owner: Slot, name: u32) {
-    let (word, generation) = word(node, owner, name);
-    word.store(value(generation, OPEN), Ordering::Release);
+    named(node, owner, name).unclaim();
 }
 
 #[cfg(test)]
@@ -107,12 +107,21 @@ mod tests {
         let node = Node::attach(fd, Slot(0), Deadline::NEVER).unwrap();
         let claims = Claims::default();
         let name = claims.take(&node).unwrap();
-        assert!(claim(&node, Slot(0), name) && !claims.withdraw(&node, name));
-        assert!(!claim(&node, Slot(0), name));
+        assert!(claim(&node, Slot(0), name, false) && !claims.withdraw(&node, name));
+        assert!(!claim(&node, Slot(0), name, false));
         claims.release(&node, name);
         let again = claims.take(&node).unwrap();
-        assert!(again != name && !claim(&node, Slot(0), name));
-        assert!(claims.withdraw(&node, again) && !claim(&node, Slot(0), again));
+        assert!(again != name && !claim(&node, Slot(0), name, false));
+        assert!(claims.withdraw(&node, again) && !claim(&node, Slot(0), again, false));
+        let attended = claims.take(&node).unwrap();
+        attend(&node, attended);
+        assert!(!claim(&node, Slot(0), attended, true), "its owner is there");
+        leave(&node, attended);
+        assert!(claim(&node, Slot(0), attended, true));
+        claims.release(&node, attended);
+        let attended = claims.take(&node).unwrap();
+        attend(&node, attended);
+        assert!(claims.withdraw(&node, attended) && !claim(&node, Slot(0), attended, false));
         let all: Vec<u32> = std::iter::from_fn(|| claims.take(&node)).collect();
         assert_eq!(all.len(), CLAIMS);
         node.leave();

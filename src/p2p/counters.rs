@@ -51,6 +51,9 @@ pub struct MessageCounters {
     pub pool_bytes: u64,
     /// The most that there were.
     pub pool_bytes_peak: u64,
+    /// Messages of this library's protocol that made no sense. About the change of a threshold:
+    /// that peer's changes are ignored from then on. Others: every call fails.
+    pub protocol_errors: u64,
 }
 
 /// The counters while they count.
@@ -63,6 +66,7 @@ pub(super) struct Counting {
     pub advertised: AtomicU64,
     pub pooled: AtomicU64,
     pub missed: AtomicU64,
+    pub senseless: AtomicU64,
     unexpected: AtomicU64,
     peak: AtomicU64,
 }
@@ -98,6 +102,7 @@ impl Counting {
             sending: engine.sendings.len() as u64,
             pooled: read(&self.pooled),
             missed: read(&self.missed),
+            protocol_errors: read(&self.senseless),
             ..MessageCounters::default()
         }
     }

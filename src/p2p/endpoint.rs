@@ -1,7 +1,7 @@
 //! What a room above sends and receives by: a process's attachment, connections and messages.
 
 use super::counters::MessageCounters;
-use super::messenger::Messenger;
+use super::messenger::{Messenger, Wanted};
 use super::record::Record;
 use crate::base::{Deadline, Error, Result, Slot};
 use crate::link::core::{Core, Wire};
@@ -83,7 +83,8 @@ impl Endpoint {
             found.set(now);
             some
         };
-        let waited = self.messenger.wait_until(self.wire(), deadline, during, None, done, check);
+        let (wire, wanted) = (self.wire(), Wanted::default());
+        let waited = self.messenger.wait_until(wire, deadline, during, wanted, done, check);
         match (waited, found.take()) {
             (_, Some(found)) => Ok(found),
             (Err(error), None) => Err(error),

@@ -15,7 +15,7 @@
 use super::advert::Adverts;
 use super::awaited::Awaited;
 use super::claim::Claims;
-use super::counters::Counting;
+use super::counters::{Counting, count};
 use super::engine::{Body, Data, Engine, Posted, Unexpected};
 use super::matching::{Arrive, Envelope, Pattern};
 use super::outgoing::Outgoing;
@@ -137,21 +137,26 @@ impl Messenger {
     /// Damage; [`Error::Exhausted`] if the program leaves its short messages lying.
     #[inline]
     pub(super) fn progress(&self, wire: Wire<'_>) -> Result<Option<usize>> {
-        self.progress_until(wire, None, || false)
+        self.progress_until(wire, Wanted::default(), || false)
     }
 
     /// The same, but takes no more once `done`: what is behind is left where it is, and so costs
-    /// no place among the messages that nobody asked for. Looks first for what `source` has sent.
+    /// no place among the messages that nobody asked for. Looks first for what is wanted, whose
+    /// coming wakes no other thread.
     #[inline]
     fn progress_until(
         &self,
         wire: Wire<'_>,
-        source: Option<Slot>,
+        wanted: Wanted<'_>,
         done: impl Fn() -> bool,
     ) -> Result<Option<usize>> {
-        let polled = wire.poll_sink(source, |message| {
-            self.take(wire, message);
-            if done() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        let polled = wire.poll_sink(wanted.source, |message| {
+            let ended = self.take(wire, message);
+            if done() {
+                let record = wanted.record.zip(ended);
+                return ControlFlow::Break(record.is_some_and(|(mine, it)| it.is(mine)));
+            }
+            ControlFlow::Continue(())
         });
         if self.work.load(Ordering::Relaxed) != 0 || !self.outgoing.is_empty() {
             self.carry_out(wire)?;
@@ -176,8 +181,7 @@ impl Messenger {
         }
     }
 
-    /// Waits until `done`, making progress; `check` is asked before each sleep. `source` is whose
-    /// message is waited for, if that is known.
+    /// Waits until `done`, making progress; `check` is asked before each sleep.
     ///
     /// # Errors
     /// Those of `check` and of the progress; [`Error::TimedOut`].
@@ -187,11 +191,11 @@ impl Messenger {
         wire: Wire<'_>,
         deadline: Deadline,
         during: &'static str,
-        source: Option<Slot>,
+        wanted: Wanted<'_>,
         done: impl Fn() -> bool,
         check: impl FnMut() -> Result<()>,
     ) -> Result<()> {
-        self.wait_at(None, wire, deadline, during, source, done, check)
+        self.wait_at(None, wire, deadline, during, wanted, done, check)
     }
 
     /// As [`Messenger::wait_until`], at another pace than the process's.
@@ -203,7 +207,7 @@ impl Messenger {
         wire: Wire<'_>,
         deadline: Deadline,
         during: &'static str,
-        source: Option<Slot>,
+        wanted: Wanted<'_>,
         done: impl Fn() -> bool,
         mut check: impl FnMut() -> Result<()>,
     ) -> Result<()> {
@@ -212,7 +216,7 @@ impl Messenger {
             if done() {
                 return Some(Ok(()));
             }
-            match self.progress_until(wire, source, &done) {
+            match self.progress_until(wire, wanted, &done) {
                 Err(error) => return Some(Err(error)),
                 Ok(None) => contended.set(true),
                 Ok(Some(_)) => {}
@@ -239,6 +243,7 @@ impl Messenger {
     /// Something made no sense: every call fails from now on.
     #[cold]
     pub(super) fn damage(&self, from: Slot, what: &str) {
+        count(&self.counting.senseless);
         let mut broken = lock(&self.broken);
         if broken.is_none() {
             *broken = Some(format!("rank {from} sent {what} that makes no sense; end the job"));
@@ -246,17 +251,18 @@ impl Messenger {
         }
     }
 
-    /// Takes one message of a connection.
+    /// Takes one message of a connection; the receive that it has ended at once, if any.
     #[inline]
-    pub(super) fn take(&self, wire: Wire<'_>, message: Message<'_>) {
+    pub(super) fn take(&self, wire: Wire<'_>, message: Message<'_>) -> Option<RecordRef> {
         if message.kind == wire::EAGER {
             let Some((head, data)) = message.bytes.split_first_chunk::<8>() else {
-                return self.damage(message.from, "a message without a head");
+                self.damage(message.from, "a message without a head");
+                return None;
             };
-            self.whole(wire, &message, u64::from_ne_bytes(*head), data, None);
-        } else {
-            self.take_other(wire, message);
+            return self.whole(wire, &message, u64::from_ne_bytes(*head), data, None);
         }
+        self.take_other(wire, message);
+        None
     }
 
     #[cold]
@@ -361,13 +367,14 @@ impl Messenger {
         head: u64,
         data: &[u8],
         number: Option<u64>,
-    ) {
+    ) -> Option<RecordRef> {
         let (context, element) = wire::unlabel(message.imm);
         let (rank, tag) = wire::unhead(head);
         let envelope = Envelope { context, source: message.from, tag };
         let mut engine = self.engine();
         engine.peers.get(message.from).taken += 1;
-        match self.match_arrived(wire, &mut engine, &envelope) {
+        let ended = self.match_arrived(wire, &mut engine, &envelope);
+        match ended {
             Some(record) => {
                 drop(engine);
                 record.deliver(Arrived { rank, tag, bytes: data.len() }, element, data);
@@ -384,6 +391,7 @@ impl Messenger {
                 }
             }
         }
+        ended
     }
 
     /// The receive that takes a message that has come.
@@ -530,6 +538,15 @@ impl Messenger {
         };
         sending.record.finish(outcome);
     }
+}
+
+/// What a thread waits for, as far as that is known.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Wanted<'a> {
+    /// Nobody else waits for its end.
+    pub record: Option<&'a Record>,
+    /// Whose message it is.
+    pub source: Option<Slot>,
 }
 
 /// What came of [`Messenger::take_directly`].

@@ -16,6 +16,7 @@
 //! | `record`, `request` | a send or receive that goes on, its memory and its outcome; requests that own theirs |
 //! | `wire`, `outgoing` | how messages look; those that found no room |
 //! | `transfer`, `reach`, `claim` | copying large ones from their senders; whether and how; who has the buffer |
+//! | `words` | the words in shared memory by which that is agreed, and their models |
 //! | `advert` | telling the sender where a large message is wanted |
 //! | `stream` | large messages in pieces, where nobody can copy |
 //! | `awaited` | wakers of requests, and the thread that makes progress for them |
@@ -25,38 +26,74 @@
 //! | `counters`, `slab` | what was done; numbers that peers are told |
 
 #[doc(hidden)]
+#[cfg(not(loom))]
 pub mod adapt;
+#[cfg(not(loom))]
 mod advert;
+#[cfg(not(loom))]
 mod awaited;
+#[cfg(not(loom))]
 mod claim;
+#[cfg(not(loom))]
 mod counters;
+#[cfg(all(test, not(loom)))]
+mod damage_tests;
+#[cfg(not(loom))]
 mod eager;
+#[cfg(not(loom))]
 mod endpoint;
+#[cfg(not(loom))]
 mod engine;
 #[doc(hidden)]
+#[cfg(not(loom))]
 pub mod matching;
+#[cfg(not(loom))]
 mod messenger;
+#[cfg(not(loom))]
 mod outgoing;
+#[cfg(not(loom))]
 mod pool;
+#[cfg(not(loom))]
 mod reach;
+#[cfg(not(loom))]
 mod receive;
+#[cfg(not(loom))]
 mod record;
+#[cfg(not(loom))]
 mod request;
+#[cfg(not(loom))]
 mod send;
+#[cfg(not(loom))]
 mod slab;
+#[cfg(not(loom))]
 mod stream;
+#[cfg(not(loom))]
 mod switch;
+#[cfg(not(loom))]
 mod transfer;
+#[cfg(not(loom))]
 mod watch;
+#[cfg(not(loom))]
 mod wire;
+#[cfg_attr(loom, allow(dead_code))]
+mod words;
 
+#[cfg(not(loom))]
 pub(crate) use endpoint::Endpoint;
+#[cfg(not(loom))]
 pub(crate) use matching::Pattern;
+#[cfg(not(loom))]
 pub(crate) use receive::Taken;
+#[cfg(not(loom))]
 pub(crate) use record::{Arrived, Place, Record};
+#[cfg(not(loom))]
 pub(crate) use request::{Borrowed, Going, Owned};
+#[cfg(not(loom))]
 pub(crate) use send::{Letter, Mode};
+#[cfg(not(loom))]
 pub(crate) use wire::element_code;
 
+#[cfg(not(loom))]
 pub use counters::MessageCounters;
+#[cfg(not(loom))]
 pub use reach::Reach;

@@ -19,6 +19,7 @@
 //! writes to pages that are gone; and the block stays until all who hold it have left or died, so a
 //! sender in mid-copy may outlive its receiver.
 
+use super::words::Buffer;
 use crate::base::sync::{AtomicU32, AtomicU64, Ordering};
 use crate::base::{Error, Offset, Result, Slot};
 use crate::p2p::adapt::Class;
@@ -34,10 +35,6 @@ const KIND: u32 = 0x706f_6f6c;
 
 /// Unit in which pages are given and taken.
 const PAGE: u64 = 4096;
-
-const GONE: u64 = 0;
-const FREE: u64 = 1;
-const ARRIVED: u64 = 1 << 32;
 
 /// Start of the block behind the roll.
 #[repr(C, align(64))]
@@ -55,10 +52,6 @@ const _: () = {
     assert!(size_of::<PoolHead>() == 64);
     assert!(std::mem::offset_of!(PoolHead, buffers) == 4);
 };
-
-fn taken_by(slot: Slot) -> u64 {
-    u64::from(slot.0) + 2
-}
 
 /// A pool, as its receiver has it or as a sender that has joined.
 #[derive(Debug)]
@@ -172,12 +165,13 @@ impl PoolBlock {
         let _ = self.share.leave(node);
     }
 
-    fn word(&self, index: u32) -> Option<&AtomicU64> {
+    fn word(&self, index: u32) -> Option<Buffer<'_>> {
         // SAFETY: `view` located so many words.
-        (index < self.buffers).then(|| unsafe { self.words.add(index as usize).as_ref() })
+        let word = |index| unsafe { self.words.add(index as usize).as_ref() };
+        (index < self.buffers).then(|| Buffer(word(index)))
     }
 
-    fn all(&self) -> impl Iterator<Item = (u32, &AtomicU64)> {
+    fn all(&self) -> impl Iterator<Item = (u32, Buffer<'_>)> {
         (0..self.buffers).filter_map(|index| Some((index, self.word(index)?)))
     }
 
@@ -197,11 +191,7 @@ impl PoolBlock {
         let start = self.next.load(Ordering::Relaxed);
         for i in 0..self.buffers {
             let index = (start + i) % self.buffers;
-            let word = self.word(index)?;
-            let mine = taken_by(node.slot());
-            if word.load(Ordering::Relaxed) == FREE
-                && word.compare_exchange(FREE, mine, Ordering::Acquire, Ordering::Relaxed).is_ok()
-            {
+            if self.word(index)?.take(node.slot()) {
                 self.next.store(index + 1, Ordering::Relaxed);
                 return Some(index);
             }
@@ -212,37 +202,31 @@ impl PoolBlock {
     /// Sender: gives a buffer back of which it has told nobody.
     pub fn untake(&self, me: Slot, index: u32) {
         if let Some(word) = self.word(index) {
-            let _ = word.compare_exchange(taken_by(me), FREE, Ordering::Release, Ordering::Relaxed);
+            word.untake(me);
         }
     }
 
     /// Receiver: `from` says that there is a message in the buffer; false if it is not its.
     pub fn arrived(&self, from: Slot, index: u32) -> bool {
-        let (theirs, seen) = (taken_by(from), taken_by(from) | ARRIVED);
-        self.word(index).is_some_and(|word| {
-            word.compare_exchange(theirs, seen, Ordering::Acquire, Ordering::Relaxed).is_ok()
-        })
+        self.word(index).is_some_and(|word| word.arrived(from))
     }
 
     /// Receiver: the message was copied out.
     pub fn give_back(&self, index: u32) {
         if let Some(word) = self.word(index) {
-            word.store(FREE, Ordering::Release);
+            word.give_back();
         }
     }
 
     /// Receiver: `peer` is dead, and all that it had sent has come: frees what it had taken.
     pub fn free_of(&self, peer: Slot) {
-        for (_, word) in self.all() {
-            let theirs = taken_by(peer);
-            let _ = word.compare_exchange(theirs, FREE, Ordering::AcqRel, Ordering::Relaxed);
-        }
+        self.all().for_each(|(_, word)| word.free_of(peer));
     }
 
     /// Receiver: makes up to `count` more buffers; how many there are of them.
     pub fn make(&self, node: &Node, count: u32) -> u32 {
-        let gone = |&(_, word): &(u32, &AtomicU64)| word.load(Ordering::Relaxed) == GONE;
-        let places: Vec<u32> = self.all().filter(gone).take(count as usize).map(|p| p.0).collect();
+        let gone = self.all().filter(|(_, word)| word.is_gone());
+        let places: Vec<u32> = gone.take(count as usize).map(|p| p.0).collect();
         let (stride, mut made) = (stride(self.class), 0);
         for run in places.chunk_by(|a, b| *b == *a + 1) {
             let at = Offset(self.first.0 + u64::from(run[0]) * stride);
@@ -265,7 +249,7 @@ impl PoolBlock {
             if gone == count {
                 break;
             }
-            if word.compare_exchange(FREE, GONE, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+            if word.unmake() {
                 let stride = stride(self.class);
                 node.release(Offset(self.first.0 + u64::from(index) * stride), stride);
                 gone += 1;

@@ -1,9 +1,10 @@
 //! Receiving, looking for messages, and what becomes of both when peers are gone.
 
+use super::claim;
 use super::endpoint::Endpoint;
 use super::engine::{Advertised, Body, Posted, Unexpected};
 use super::matching::{Envelope, Key, Pattern, Post};
-use super::messenger::{Directly, Messenger};
+use super::messenger::{Directly, Messenger, Wanted};
 use super::outgoing::Waiting;
 use super::record::{Arrived, Record, RecordRef};
 use super::send::missing;
@@ -156,15 +157,38 @@ impl Endpoint {
             }
             check()
         };
-        let waited = messenger.wait_until(
-            wire,
-            deadline,
-            during,
-            pattern.source,
-            || record.is_done(),
-            check,
-        );
+        let wanted = Wanted { record: Some(record), source: pattern.source };
+        let done = || record.is_done();
+        let waited = messenger.wait_until(wire, deadline, during, wanted, done, check);
         waited.map_err(|error| missing(error, pattern.source))
+    }
+
+    /// Waits for a receive that goes on, if it is large as one that its source knows to be waited for
+    /// until this thread sleeps.
+    pub(super) fn await_attended(
+        &self,
+        pattern: &Pattern,
+        key: Option<Key>,
+        record: &Record,
+        deadline: Deadline,
+        during: &'static str,
+        mut check: impl FnMut() -> Result<()>,
+    ) -> Result<()> {
+        let advert = |key| self.messenger.engine().matching.posted_mut(key)?.advert;
+        let large = record.place.len() > self.messenger.limits.eager;
+        let key = key.filter(|_| large && self.node.pace().is_awake());
+        let Some(word) = key.and_then(advert) else {
+            return self.await_received(pattern, record, deadline, during, check);
+        };
+        claim::attend(&self.node, word);
+        let check = || {
+            claim::leave(&self.node, word);
+            check()
+        };
+        let waited = self.await_received(pattern, record, deadline, during, check);
+        // If it has a message the word is another's by now, which this does not touch.
+        claim::leave(&self.node, word);
+        waited
     }
 
     /// Posts a receive that goes on after the call. `owner` keeps the record.
@@ -195,8 +219,9 @@ impl Endpoint {
         let source = taken.envelope.source;
         messenger.meet_unexpected(wire, handle, taken.envelope, taken.message);
         let check = || messenger.mourn(wire, source);
-        let waited =
-            messenger.wait_until(wire, deadline, during, Some(source), || record.is_done(), check);
+        let wanted = Wanted { record: Some(record), source: Some(source) };
+        let done = || record.is_done();
+        let waited = messenger.wait_until(wire, deadline, during, wanted, done, check);
         std::mem::forget(guard);
         match waited {
             Err(error) if self.give_up_receive(record, None) => Err(missing(error, Some(source))),

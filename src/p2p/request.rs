@@ -118,8 +118,8 @@ impl<B: Send + 'static> Going<B> {
         let _waiting = self.endpoint.waiting(&self.watch);
         match self.what {
             What::Send(to) => self.endpoint.await_sent(record, to, deadline),
-            What::Receive(pattern, _) => {
-                self.endpoint.await_received(&pattern, record, deadline, during, check)
+            What::Receive(pattern, key) => {
+                self.endpoint.await_attended(&pattern, key, record, deadline, during, check)
             }
         }
     }
@@ -222,7 +222,8 @@ impl Borrowed {
             }
             What::Receive(pattern, key) => {
                 let record = &self.record;
-                let waited = endpoint.await_received(&pattern, record, deadline, during, check);
+                let waited =
+                    endpoint.await_attended(&pattern, key, record, deadline, during, check);
                 let given_up = waited.is_err() && endpoint.give_up_receive(record, key);
                 (waited, given_up)
             }

@@ -12,7 +12,7 @@ use super::counters::count;
 use super::eager::{Fill, Filled};
 use super::endpoint::Endpoint;
 use super::engine::Sending;
-use super::messenger::Messenger;
+use super::messenger::{Messenger, Wanted};
 use super::outgoing::{Waiting, pack, with_data};
 use super::record::{Arrived, Place, Record, RecordRef};
 use super::wire::{self, Rts, Words};
@@ -199,8 +199,9 @@ impl Endpoint {
     pub(super) fn await_sent(&self, record: &Record, to: Slot, deadline: Deadline) -> Result<()> {
         let wire = self.wire();
         let check = || self.messenger.mourn(wire, to);
-        let waited =
-            self.messenger.wait_until(wire, deadline, DURING, Some(to), || record.is_done(), check);
+        let wanted = Wanted { record: Some(record), source: Some(to) };
+        let done = || record.is_done();
+        let waited = self.messenger.wait_until(wire, deadline, DURING, wanted, done, check);
         waited.map_err(|error| missing(error, Some(to)))
     }
 

@@ -19,7 +19,7 @@
 
 use super::adapt::Ways;
 use super::adapt::{Action, Class, Counters, Estimator, Handshake, Limits, Packet, Pools, Speed};
-use super::counters::MessageCounters;
+use super::counters::{MessageCounters, count};
 use super::messenger::Messenger;
 use super::outgoing::Waiting;
 use super::pool::PoolBlock;
@@ -90,6 +90,15 @@ pub(super) struct State {
     /// The class of the pool that was joined last for its messages.
     joined: Option<Class>,
     gone: bool,
+    /// It has sent a packet that made no sense: no more of its are looked at, and no more sent.
+    absurd: bool,
+}
+
+impl State {
+    /// Whether thresholds of this peer may still change.
+    fn is_over(&self) -> bool {
+        self.gone || self.absurd
+    }
 }
 
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -193,6 +202,7 @@ impl Switching {
                 old: Vec::new(),
                 joined: None,
                 gone: false,
+                absurd: false,
             };
             Arc::new(Peer { packets: Mutex::default(), state: Mutex::new(state) })
         });
@@ -324,7 +334,7 @@ impl Messenger {
         let peer = switching.peer(to, me);
         let mut state = lock(&peer.state);
         note(&mut state.estimator);
-        if state.gone || !state.handshake.is_free() {
+        if state.is_over() || !state.handshake.is_free() {
             return;
         }
         let Some(class) = switching.wish(&state) else { return };
@@ -376,8 +386,9 @@ impl Messenger {
                     state.old.extend(state.lease.take());
                     state.lease = state.offered.take();
                     if state.lease.as_ref().is_some_and(|lease| lease.class() != class) {
+                        // A pool of another class than was agreed.
                         state.old.extend(state.lease.take());
-                        self.damage(to, "a pool of another class than was agreed, a message");
+                        self.distrust(state);
                     }
                     state.reap(node);
                     switching.look_soon();
@@ -403,17 +414,19 @@ impl Messenger {
         loop {
             let next = lock(&peer.packets).pop_front();
             let Some([word, pool]) = next else { break };
-            if state.gone {
+            if state.is_over() {
                 continue;
             }
             let Some(packet) = u32::try_from(word).ok().and_then(Packet::decode) else {
-                return self.damage(from, "a packet of a switch");
+                self.distrust(&mut state);
+                continue;
             };
             let mut out = Vec::new();
             let wish = switching.wish(&state);
             let can_join = |class| lock(&switching.mine).pools.can_join(class);
-            if let Err(violation) = state.handshake.receive(packet, wish, can_join, &mut out) {
-                return self.damage(from, &violation.to_string());
+            if state.handshake.receive(packet, wish, can_join, &mut out).is_err() {
+                self.distrust(&mut state);
+                continue;
             }
             if names_pool(packet) {
                 let unused = state.offered.take();
@@ -423,13 +436,24 @@ impl Messenger {
                     // Without it messages go by rendezvous as before.
                     Ok(None) | Err(Error::Misuse { .. }) => {}
                     Ok(Some(block)) => state.offered = Some(Arc::new(block)),
-                    Err(_) => return self.damage(from, "the place of a pool"),
+                    Err(_) => {
+                        self.distrust(&mut state);
+                        continue;
+                    }
                 }
             }
             self.carry_out_actions(wire, from, &mut state, out);
         }
         drop(state);
         self.outgoing.flush(self, wire);
+    }
+
+    /// A packet made no sense. Messages do not depend on thresholds: they go on by those that were
+    /// agreed on before.
+    #[cold]
+    fn distrust(&self, state: &mut State) {
+        count(&self.counting.senseless);
+        state.absurd = true;
     }
 
     /// Receiver: a sender found no buffer free for a message of `len` bytes.

@@ -127,7 +127,7 @@ impl Messenger {
         if reach == Reach::Never {
             return stream(record);
         }
-        match rts.claim.map(|name| claim(wire.node, from, name)) {
+        match rts.claim.map(|name| claim(wire.node, from, name, false)) {
             None | Some(true) => {}
             Some(false) => return record.finish(Err(taken_back(wire.node, from))),
         }

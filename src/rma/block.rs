@@ -25,10 +25,9 @@ use crate::coll::Team;
 use crate::shm::bias::Bias;
 use crate::shm::bits::{Bits, words};
 use crate::shm::holding::Holding;
-use crate::shm::lock::QueueLock;
 use crate::shm::lock::part::{PartLock, Parts};
+use crate::shm::lock::{Caller, QueueLock};
 use crate::shm::map::{PAGE, round_up};
-use crate::shm::node::Node;
 use crate::shm::pair::{Answered, Pair, Posted};
 use crate::shm::park::WaitCell;
 use crate::shm::region::SharedLayout;
@@ -397,10 +396,10 @@ impl Stripes {
 }
 
 impl Parts for WindowBlock {
-    type Env = Node;
+    type Env = Caller;
     #[inline]
-    fn env(&self) -> &Node {
-        self.team.node()
+    fn env(&self) -> &Caller {
+        Caller::of(self.team.node())
     }
     #[inline]
     fn me(&self) -> u32 {

@@ -9,6 +9,8 @@ pub(crate) mod bits;
 pub(crate) mod copy;
 mod crash;
 #[cfg(not(loom))]
+mod crowd;
+#[cfg(not(loom))]
 pub(crate) mod forked;
 #[cfg(not(loom))]
 pub(crate) mod heap;

@@ -1,6 +1,7 @@
 //! One process's attachment to its node's segment: how it reaches the memory, and whom it takes
 //! for alive. How it comes about is in `wiring`.
 
+use super::crowd::Crowd;
 use super::forked::Presence;
 use super::liveness::{self, may_act};
 use super::lock::LocalNodes;
@@ -27,8 +28,6 @@ pub(super) struct Attachments {
     last_rites: OnceLock<LastRites>,
     /// At most [`HELPERS`], in the order in which they came.
     help: [OnceLock<Help>; HELPERS],
-    /// Somebody may want that help.
-    needed: AtomicBool,
     /// Pieces of work that go on only in calls of this process.
     pending: AtomicU32,
 }
@@ -62,6 +61,7 @@ pub struct Node {
     pub(super) size: u32,
     pub(super) header: SharedRef<NodeHeader>,
     pub(super) pace: Pace,
+    pub(super) crowd: Crowd,
     pub(super) huge_pages: bool,
     pub(super) leaving: AtomicBool,
     pub(super) lock_nodes: LocalNodes,
@@ -174,12 +174,9 @@ impl Node {
 
     /// How this process waits.
     pub fn pace(&self) -> Pace {
-        let others = &self.attachments;
-        if others.needed.load(Ordering::Relaxed) && others.help[0].get().is_some() {
-            // What others want of this process rings another bell than what it waits for.
-            return self.pace.watchful();
-        }
-        self.pace
+        let pace = if self.crowd.is_crowded() { self.pace.crowded() } else { self.pace };
+        // What others want of this process rings another bell than what it waits for.
+        if self.has_pending() { pace.watchful() } else { pace }
     }
 
     /// Allocates the pages of a range now, near the calling thread.
@@ -317,8 +314,9 @@ impl Node {
         self.attachments.help.iter().map_while(OnceLock::get).for_each(|help| help(self));
     }
 
-    /// Work that goes on only in calls of this process has come (`true`) or is done: while there
-    /// is some, waits look after it often.
+    /// Work that goes on only in calls of this process has come (`true`) or is done: begun
+    /// collectives, windows whose peers have no other progress. While there is some, waits look
+    /// after it often ([`Node::help_now_and_then`]), and sleep no longer than [`Pace::HELPING`].
     pub(crate) fn pending(&self, more: bool) {
         if more {
             self.attachments.pending.fetch_add(1, Ordering::Relaxed);
@@ -327,7 +325,20 @@ impl Node {
         }
     }
 
-    /// [`WaitCell::wait`] at this process's pace, which looks after pending work meanwhile.
+    fn has_pending(&self) -> bool {
+        self.attachments.pending.load(Ordering::Relaxed) != 0
+    }
+
+    /// For waits that are none of [`Node::wait`]: after `turn` polls, looks after pending work if it
+    /// is time to. One load for each [`HELP_EVERY`] polls while there is none.
+    pub(crate) fn help_now_and_then(&self, turn: u32) {
+        if turn.is_multiple_of(HELP_EVERY) && self.has_pending() {
+            self.help();
+        }
+    }
+
+    /// [`WaitCell::wait`] at this process's pace, which looks after pending work meanwhile, and
+    /// whether there is a core for each thread of this process that waits.
     pub fn wait<R>(
         &self,
         cell: &WaitCell,
@@ -336,18 +347,38 @@ impl Node {
         mut poll: impl FnMut() -> Option<R>,
         check: impl FnMut() -> Result<()>,
     ) -> Result<R> {
-        if self.attachments.pending.load(Ordering::Relaxed) == 0 {
-            return cell.wait(self.pace(), deadline, during, poll, check);
+        let pace = self.pace();
+        if !self.has_pending() {
+            return self.wait_at(pace, cell, deadline, during, poll, check);
         }
         let mut turn = 0u32;
         let poll = || {
             turn = turn.wrapping_add(1);
-            if turn.is_multiple_of(HELP_EVERY) {
-                self.help();
-            }
+            self.help_now_and_then(turn);
             poll()
         };
-        cell.wait(self.pace.watchful(), deadline, during, poll, check)
+        self.wait_at(pace.watchful(), cell, deadline, during, poll, check)
+    }
+
+    fn wait_at<R>(
+        &self,
+        pace: Pace,
+        cell: &WaitCell,
+        deadline: Deadline,
+        during: &'static str,
+        mut poll: impl FnMut() -> Option<R>,
+        check: impl FnMut() -> Result<()>,
+    ) -> Result<R> {
+        if let Some(value) = pace.poll_at_once(&mut poll) {
+            return Ok(value);
+        }
+        let awake = self.crowd.enter();
+        let crowd = &self.crowd;
+        if let Some(value) = pace.poll_awake(|| !crowd.is_crowded(), &mut poll) {
+            return Ok(value);
+        }
+        drop(awake);
+        cell.sleep_until(pace, deadline, during, poll, check)
     }
 
     /// Has `run` called for each block that this process frees, whoever was the last to hold it,
@@ -360,12 +391,6 @@ impl Node {
         if let Some(run) = self.attachments.last_rites.get() {
             run(self, kind, at, size);
         }
-    }
-
-    /// Whether somebody may want the help of [`Node::help_while_waiting`] at present: sleeps are
-    /// short as long as that is so.
-    pub(crate) fn help_is_needed(&self, needed: bool) {
-        self.attachments.needed.store(needed, Ordering::Relaxed);
     }
 
     /// Says that the end of this attachment is meant: peers that wait for this process then get
@@ -422,15 +447,16 @@ mod tests {
     }
 
     #[test]
-    fn sleeps_are_short_while_others_want_help_of_a_process() {
+    fn sleeps_are_short_while_work_is_pending() {
         let fd = Node::create_memory(1, 1 << 21).unwrap();
         let node = Node::attach(fd, Slot(0), Deadline::NEVER).unwrap();
         let longest = || node.pace().longest;
-        node.help_is_needed(true);
-        assert_eq!(longest(), Pace::LONGEST, "there is a thread that helps");
-        node.help_while_waiting(|_| {});
+        assert_eq!(longest(), Pace::LONGEST);
+        node.pending(true);
+        node.pending(true);
+        node.pending(false);
         assert_eq!(longest(), Pace::HELPING);
-        node.help_is_needed(false);
+        node.pending(false);
         assert_eq!(longest(), Pace::LONGEST, "nobody wants any");
     }
 

@@ -56,6 +56,44 @@ impl Pace {
         self.spins > self.yields
     }
 
+    /// The same for a process whose threads are in each other's way: awake for about as long as one
+    /// that spins, for its threads wake each other with what they wait for, but on nobody's core.
+    pub fn crowded(self) -> Pace {
+        Pace { spins: self.spins.min(Pace::SHARED.spins), yields: 512, ..self }
+    }
+
+    /// The first part of a wait: an answer that is under way from another core is there before it
+    /// ends.
+    #[inline]
+    pub fn poll_at_once<R>(self, poll: &mut impl FnMut() -> Option<R>) -> Option<R> {
+        (0..self.spins.min(EAGER)).find_map(|_| poll())
+    }
+
+    /// The second part: awake, with pauses between the polls as long as `may_spin`, then with
+    /// yields.
+    pub fn poll_awake<R>(
+        self,
+        may_spin: impl Fn() -> bool,
+        poll: &mut impl FnMut() -> Option<R>,
+    ) -> Option<R> {
+        for _ in EAGER..self.spins.max(EAGER) {
+            if !may_spin() {
+                break;
+            }
+            spin_hint();
+            if let Some(value) = poll() {
+                return Some(value);
+            }
+        }
+        for _ in 0..self.yields {
+            if let Some(value) = poll() {
+                return Some(value);
+            }
+            yield_now();
+        }
+        None
+    }
+
     /// The same with sleeps so short that who waits can look after other work between them.
     pub fn watchful(self) -> Pace {
         let most = Pace::HELPING;
@@ -122,22 +160,24 @@ impl WaitCell {
         deadline: Deadline,
         during: &'static str,
         mut poll: impl FnMut() -> Option<R>,
+        check: impl FnMut() -> Result<()>,
+    ) -> Result<R> {
+        let awake = pace.poll_at_once(&mut poll).or_else(|| pace.poll_awake(|| true, &mut poll));
+        match awake {
+            Some(value) => Ok(value),
+            None => self.sleep_until(pace, deadline, during, poll, check),
+        }
+    }
+
+    /// The last part of [`WaitCell::wait`]: asleep from the beginning.
+    pub fn sleep_until<R>(
+        &self,
+        pace: Pace,
+        deadline: Deadline,
+        during: &'static str,
+        mut poll: impl FnMut() -> Option<R>,
         mut check: impl FnMut() -> Result<()>,
     ) -> Result<R> {
-        for turn in 0..pace.spins {
-            if let Some(value) = poll() {
-                return Ok(value);
-            }
-            if turn >= EAGER {
-                spin_hint();
-            }
-        }
-        for _ in 0..pace.yields {
-            if let Some(value) = poll() {
-                return Ok(value);
-            }
-            yield_now();
-        }
         let mut slice = pace.slice;
         loop {
             let seen = self.seq.load(Ordering::Acquire);

@@ -11,6 +11,7 @@
 //!   else: unmap, next candidate, up to ROUNDS times; then agreed = 2 and everyone fails
 //! ```
 
+use super::crowd::Crowd;
 use super::forked::Presence;
 use super::liveness::{self, may_act};
 use super::lock::LocalNodes;
@@ -230,7 +231,7 @@ impl Wiring {
         // Before there is anybody who could use the mapping.
         let presence = self.presence.ok_or_else(|| Error::boot("this process has not entered"))?;
         presence.mapped(&map)?;
-        let pace = choose_pace(self.size, header.cpus.load(Ordering::Relaxed))?;
+        let (pace, crowd) = choose_pace(self.size, header.cpus.load(Ordering::Relaxed))?;
         let node = Node {
             _presence: presence,
             map,
@@ -240,6 +241,7 @@ impl Wiring {
             size: self.size,
             header,
             pace,
+            crowd,
             huge_pages: settings::HUGE_PAGES.switch()?,
             leaving: AtomicBool::new(false),
             lock_nodes: LocalNodes::default(),
@@ -294,10 +296,15 @@ impl Node {
     }
 }
 
-fn choose_pace(size: u32, cpus: u32) -> Result<Pace> {
-    let mut pace = if size <= cpus { Pace::DEDICATED } else { Pace::SHARED };
+/// How to wait, and whether to look at how many threads do.
+fn choose_pace(size: u32, cpus: u32) -> Result<(Pace, Crowd)> {
     if settings::SPIN.text() != "auto" {
-        pace.spins = settings::SPIN.number()?.min(u64::from(u32::MAX)) as u32;
+        let pace = if size <= cpus { Pace::DEDICATED } else { Pace::SHARED };
+        let spins = settings::SPIN.number()?.min(u64::from(u32::MAX)) as u32;
+        return Ok((Pace { spins, ..pace }, Crowd::ignored()));
     }
-    Ok(pace)
+    Ok(match cpus.checked_div(size) {
+        Some(share @ 1..) => (Pace::DEDICATED, Crowd::new(share)),
+        _ => (Pace::SHARED, Crowd::ignored()),
+    })
 }

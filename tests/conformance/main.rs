@@ -81,7 +81,7 @@ fn by_hand(&(name, run): &Written) -> Case {
 /// All cases for a way: with the first way, those too that choose for themselves, and collectives.
 fn cases(way: &str) -> Vec<Case> {
     if talk::WAYS.iter().any(|(name, _)| *name == way) {
-        return talk::of_large_ones().map(by_hand).collect();
+        return talk::with(way).map(by_hand).collect();
     }
     if !WAYS.contains(&way) {
         return coll::written().map(by_hand).collect();

@@ -147,9 +147,11 @@ impl Agent {
         }
         let (me, size) = (site.team.rank().0, site.team.size());
         let mut state = self.enter()?;
+        if state.world.sites.is_empty() && !self.threaded {
+            node.pending(true);
+        }
         state.world.sites.insert(id, site);
         state.engine.add_window(id, me, size);
-        node.help_is_needed(true);
         state.suspicious |= !state.world.distrust.is_empty();
         // What the lock's release lets go of may let other windows go, which takes the other one.
         drop(thread);
@@ -172,7 +174,9 @@ impl Agent {
         here.engine.remove_window(&mut Around { node, world: &mut here.world }, id);
         let site = state.world.sites.remove(&id);
         let last = state.world.sites.is_empty();
-        node.help_is_needed(!last);
+        if last && site.is_some() && !self.threaded {
+            node.pending(false);
+        }
         let ended = if last { thread.take() } else { None };
         // Futures that are woken now, and those that the thread wakes while it is waited for, may
         // let other windows go.

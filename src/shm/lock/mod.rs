@@ -61,6 +61,8 @@
 
 #[cfg(not(loom))]
 mod env;
+#[cfg(not(loom))]
+pub(crate) use env::Caller;
 mod node;
 pub(crate) mod part;
 mod queue;
@@ -117,6 +119,8 @@ pub trait LockEnv {
     /// Finds out whether the process at a slot is gone, also if nobody knew (a system call). Once
     /// it has returned true, [`LockEnv::is_dead`] does too.
     fn probe(&self, slot: Slot) -> bool;
+    /// Called in waits, with the number of the poll: time to look after other work.
+    fn waiting(&self, _turn: u32) {}
     /// What messages call the process at a slot.
     fn rank(&self, slot: Slot) -> Rank {
         Rank(u32::from(slot.0))
@@ -468,10 +472,12 @@ impl QueueLock {
                     return Ok(Some(died));
                 }
             }
+            env.waiting(turn);
             if turn < pace.spins { spin_hint() } else { yield_now() }
         }
         let mut slice = pace.slice;
         loop {
+            env.waiting(0);
             // Every write of the state is a read-modify-write: whoever sets HINT either does so
             // before PARKED, and the settle below sees its owner CAS, or sees PARKED and wakes.
             let parked = node.state.fetch_or(PARKED, Ordering::AcqRel) | PARKED;

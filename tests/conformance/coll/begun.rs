@@ -6,7 +6,7 @@ use super::super::support::random::Random;
 use super::filled;
 use hither::coll::each;
 use hither::rma::Request;
-use hither::{Compare, Error, Job, Op, Rank, Result, SignalOp, Team, Window};
+use hither::{Compare, Error, Job, LockKind, Op, Rank, Result, SignalOp, Team, Window};
 use std::collections::VecDeque;
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
@@ -15,6 +15,7 @@ pub const CASES: &[Written] = &[
     ("coll/begun_random_sequences", random_sequences),
     ("coll/begun_two_teams_crosswise", crosswise),
     ("coll/begun_progress_in_other_waits", other_waits),
+    ("coll/begun_progress_in_lock_waits", locks_wait),
     ("coll/begun_tests_and_futures", tests_and_futures),
     ("coll/begun_and_dropped", dropped),
     ("coll/begun_threads_with_a_team_each", threads),
@@ -191,6 +192,38 @@ fn other_waits(job: &Job) -> Result<()> {
         team.barrier()?;
     }
     epoch.unlock_all()
+}
+
+/// Rank 0 needs the others' help with a call of many pieces while they wait for its lock: in line
+/// for it, and for its readers to go.
+fn locks_wait(job: &Job) -> Result<()> {
+    let team = job.team();
+    let window = Window::<u64>::allocate(team, 2)?;
+    for round in 0..6usize {
+        let held = match round % 3 {
+            0 => LockKind::Shared,
+            _ => LockKind::Exclusive,
+        };
+        let begin = || team.ibroadcast(Rank(0), filled(team.rank().0, round, 300_000));
+        let want = filled(0, round, 300_000);
+        if team.rank() == Rank(0) {
+            let epoch = window.lock(Rank(0), held)?;
+            team.barrier()?;
+            assert!(begin()?.wait()? == want);
+            epoch.unlock()?;
+        } else {
+            team.barrier()?;
+            let request = begin()?;
+            if round % 3 == 2 {
+                window.lock_all()?.unlock_all()?;
+            } else {
+                window.lock(Rank(0), LockKind::Exclusive)?.unlock()?;
+            }
+            assert!(request.wait()? == want);
+        }
+        team.barrier()?;
+    }
+    Ok(())
 }
 
 fn tests_and_futures(job: &Job) -> Result<()> {

@@ -16,7 +16,9 @@ use hither::{Job, Rank};
 type Settings = &'static [(&'static str, &'static str)];
 
 /// Ways in which only cases about large messages run, with their settings.
-pub const WAYS: [(&str, Settings); 4] = [
+pub const WAYS: [(&str, Settings); 5] = [
+    // Nobody copies another's private memory, and no threshold changes.
+    ("streams", &[("HITHER_EAGER", "fixed"), ("HITHER_CMA", "0")]),
     // Thresholds go up, pools are used up, and buffers go again all the time.
     (
         "eager-short",
@@ -48,8 +50,11 @@ pub fn cases() -> impl Iterator<Item = &'static Written> {
     all.into_iter().flatten()
 }
 
-pub fn of_large_ones() -> impl Iterator<Item = &'static Written> {
-    [errors::CASES, sizes::CASES, random::CASES, switching::CASES].into_iter().flatten()
+/// Those that run with a way of [`WAYS`]: with the plain one, where no threshold changes, all but
+/// those about changes.
+pub fn with(way: &str) -> impl Iterator<Item = &'static Written> {
+    let first = if way == WAYS[0].0 { basic::CASES } else { switching::CASES };
+    [first, errors::CASES, sizes::CASES, random::CASES].into_iter().flatten()
 }
 
 fn next(job: &Job) -> Rank {

@@ -494,7 +494,12 @@ fn until_empty<P: Parts>(
         }
         Ok(())
     };
-    let empty = || set.is_empty().then_some(());
+    let mut turn = 0u32;
+    let empty = || {
+        env.waiting(turn);
+        turn = turn.wrapping_add(1);
+        set.is_empty().then_some(())
+    };
     cell.wait(env.pace(), deadline, DURING, empty, bury).map_err(|error| match error {
         Error::TimedOut { during, waited, .. } => {
             let ranks = set.iter().filter_map(|member| parts.slot_of(member));

@@ -1,0 +1,106 @@
+//! Whether the threads of a process that wait at the same time have a core each.
+//!
+//! Ranks are known from the start, threads are not: a process whose share of the cores is one and
+//! that has two threads waiting awake keeps whoever is to answer from running, be it in this
+//! process or in a peer. So waits are counted once they have gone on for longer than an answer
+//! takes that is under way:
+//!
+//! ```text
+//!   wait: some polls at once --> enter --> polls with pauses or yields --> leave --> sleep
+//!                                  |
+//!        more inside than cores? crowded = MEMORY      else, if not 0: crowded -= 1
+//! ```
+//! While `crowded` is not 0 all waits of the process give up their core at once; those that spin
+//! already see it at their next pause. It is remembered for some waits, because threads that are
+//! many enough to be in each other's way are seldom all waiting when one of them looks.
+
+use crate::base::sync::{AtomicU32, Ordering};
+
+/// Waits that find nobody in the way until it is taken for true.
+const MEMORY: u32 = 256;
+
+/// See the [module](self).
+#[derive(Debug)]
+pub(super) struct Crowd {
+    /// Threads that may wait awake at a time.
+    share: u32,
+    /// Threads that wait awake.
+    inside: AtomicU32,
+    /// Waits for which too many threads are remembered.
+    crowded: AtomicU32,
+}
+
+/// A thread that waits awake, until dropped.
+pub(super) struct Awake<'a>(&'a Crowd);
+
+impl Crowd {
+    /// Of a process that has `share` cores for itself.
+    pub fn new(share: u32) -> Crowd {
+        Crowd { share, inside: AtomicU32::new(0), crowded: AtomicU32::new(0) }
+    }
+
+    /// Of a process that need not look: it gives up its cores anyway, or was told not to.
+    pub fn ignored() -> Crowd {
+        Crowd::new(u32::MAX)
+    }
+
+    /// Whether more threads waited awake lately than there are cores for. One load.
+    #[inline]
+    pub fn is_crowded(&self) -> bool {
+        self.crowded.load(Ordering::Relaxed) != 0
+    }
+
+    /// Counts the calling thread, if that matters.
+    ///
+    /// Cost: two atomic additions, one now and one later, to a line of this process's.
+    pub fn enter(&self) -> Option<Awake<'_>> {
+        if self.share == u32::MAX {
+            return None;
+        }
+        if self.inside.fetch_add(1, Ordering::Relaxed) >= self.share {
+            self.crowded.store(MEMORY, Ordering::Relaxed);
+        } else {
+            // Two threads at once may forget one wait too few.
+            let left = self.crowded.load(Ordering::Relaxed);
+            if left != 0 {
+                self.crowded.store(left - 1, Ordering::Relaxed);
+            }
+        }
+        Some(Awake(self))
+    }
+}
+
+impl Drop for Awake<'_> {
+    fn drop(&mut self) {
+        self.0.inside.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn more_threads_than_cores_are_a_crowd_that_is_forgotten() {
+        let crowd = Crowd::new(2);
+        let first = crowd.enter();
+        let second = crowd.enter();
+        assert!(!crowd.is_crowded(), "there is a core for each of two");
+        let third = crowd.enter();
+        assert!(crowd.is_crowded());
+        drop((first, second, third));
+        for _ in 0..MEMORY {
+            assert!(crowd.is_crowded(), "it is remembered");
+            drop(crowd.enter());
+        }
+        assert!(!crowd.is_crowded(), "nobody was in the way for long");
+    }
+
+    #[test]
+    fn whoever_need_not_look_is_not_counted() {
+        let crowd = Crowd::ignored();
+        let all: Vec<_> = (0..9).map(|_| crowd.enter()).collect();
+        assert!(all.iter().all(Option::is_none));
+        assert!(!crowd.is_crowded());
+    }
+}
