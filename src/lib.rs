@@ -29,6 +29,10 @@ pub mod coll;
 pub mod layout;
 #[cfg(not(loom))]
 pub mod link;
+// Public for its tests and benchmarks; it promises programs nothing yet.
+#[cfg(not(loom))]
+#[doc(hidden)]
+pub mod net;
 #[cfg(not(loom))]
 pub mod p2p;
 #[cfg(not(loom))]

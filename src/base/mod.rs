@@ -1,6 +1,8 @@
 //! What everybody needs and nobody argues about: ids, errors, deadlines, settings, counters and
 //! the one place atomics come from.
 
+#[cfg(not(loom))]
+pub(crate) mod copy;
 pub mod error;
 #[cfg_attr(loom, allow(dead_code))]
 pub(crate) mod forked;
