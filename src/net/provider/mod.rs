@@ -23,7 +23,8 @@
 //!   that its memory may be used again.
 //! - Every failure of a connected queue pair moves it to [`State::Error`]: the operation that failed
 //!   completes with the cause, everything else posted (sends, receives of its own, signalled or not)
-//!   with `Flushed`, and what is posted from then on too. Receives of a shared queue stay there.
+//!   with `Flushed`, and what is posted from then on too (where nothing was posted when it failed,
+//!   the next post gets the cause). Receives of a shared queue stay there.
 //!   A peer sees `RetryExceeded` in its turn, when it next uses its end (or by keepalive), or
 //!   earlier. The process whose memory was accessed wrongly, or whose peer failed, goes on.
 //! - What a peer sends is checked against keys, bounds and rights in release builds; what makes no
