@@ -132,6 +132,22 @@ impl Memory {
         true
     }
 
+    /// Appends `length` bytes at `offset` to `to`; false (and nothing done) if they do not lie inside.
+    #[inline]
+    #[must_use]
+    pub fn append(&self, offset: u64, length: usize, to: &mut Vec<u8>) -> bool {
+        let Some(from) = self.at(offset, length) else { return false };
+        to.reserve(length);
+        let end = to.len();
+        // SAFETY: there is room for them behind the end, `from` is as in `read`, and once copied they
+        // are initialised.
+        unsafe {
+            copy::copy_out(to.as_mut_ptr().add(end), from, length);
+            to.set_len(end + length);
+        }
+        true
+    }
+
     /// Copies between two memories (which may be one); false if either range does not lie inside.
     #[must_use]
     pub fn copy(&self, offset: u64, from: &Memory, from_offset: u64, length: u64) -> bool {
@@ -195,6 +211,9 @@ mod tests {
         assert!(!memory.read(89, &mut back));
         assert!(memory.read(88, &mut back));
         assert_eq!(back, [0, 0, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7]);
+        let mut all = vec![1];
+        assert!(memory.append(89, 3, &mut all) && !memory.append(99, 2, &mut all));
+        assert_eq!(all, [1, 0, 7, 7]);
         assert!(memory.word(88).is_some() && memory.word(92).is_none());
         assert!(memory.word(96).is_none(), "half outside");
         assert!(memory.word(4).is_none(), "not aligned");

@@ -132,7 +132,7 @@ impl Node {
     }
 
     pub fn rc(&self) -> Arc<dyn RcQueuePair> {
-        self.rc_with(&RcOptions::default())
+        self.rc_with(&patient())
     }
 
     pub fn rc_with(&self, options: &RcOptions) -> Arc<dyn RcQueuePair> {
@@ -230,7 +230,7 @@ pub struct Pair {
 
 impl Pair {
     pub fn new(lab: &dyn Lab) -> Pair {
-        Pair::with(lab, &RcOptions::default())
+        Pair::with(lab, &patient())
     }
 
     pub fn with(lab: &dyn Lab, options: &RcOptions) -> Pair {
@@ -246,9 +246,15 @@ pub fn connect(one: &dyn RcQueuePair, other: &dyn RcQueuePair) {
     other.connect(&one.address()).unwrap();
 }
 
-/// A patience that ends soon.
+/// A patience that does not end while a machine is busy with other things.
+pub fn patient() -> RcOptions {
+    let late = Duration::from_secs(60);
+    RcOptions { patience: late, receiver_patience: late, keepalive: None }
+}
+
+/// One that ends soon.
 pub fn impatient() -> RcOptions {
-    let soon = Duration::from_millis(300);
+    let soon = Duration::from_secs(1);
     RcOptions { patience: soon, receiver_patience: soon, keepalive: None }
 }
 

@@ -3,6 +3,7 @@
 use super::lab::*;
 use super::{Lab, Node, Pair};
 use crate::net::provider::*;
+use std::sync::Arc;
 
 pub fn a_message_that_is_too_long_fails_both_ends(lab: &dyn Lab) {
     let Pair { a, b, to_b, to_a } = Pair::new(lab);
@@ -54,11 +55,13 @@ pub fn two_that_wait_for_receives_still_answer(lab: &dyn Lab) {
     a.expect(2, Status::Success);
 }
 
+type Connected = [Arc<dyn RcQueuePair>; 2];
+
+/// Two nodes, `count` queue pairs between them, and what all those of the second receive from.
 fn shared(
     lab: &dyn Lab,
     count: usize,
-) -> (Node, Node, Vec<[std::sync::Arc<dyn RcQueuePair>; 2]>, std::sync::Arc<dyn SharedReceiveQueue>)
-{
+) -> (Node, Node, Vec<Connected>, Arc<dyn SharedReceiveQueue>) {
     let (a, b) = (Node::new(lab.device()), Node::new(lab.device()));
     let queue = b.device.shared_receive_queue(16, 1).unwrap();
     let pairs = (0..count).map(|_| {

@@ -84,8 +84,8 @@ pub fn threads_share_a_device(lab: &dyn Lab) {
                     let into = [region.local(64 + 8 * i, 8).unwrap()];
                     let at = remote.at(8 * i);
                     one.post(&[
-                        write(i << 8 | 2 * round, &[own], at),
-                        read(i << 8 | 2 * round + 1, &into, at),
+                        write((i << 8) | (2 * round), &[own], at),
+                        read((i << 8) | (2 * round + 1), &into, at),
                     ])
                     .unwrap();
                 }

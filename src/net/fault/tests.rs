@@ -117,7 +117,7 @@ fn cut_queue_pairs_fail_as_if_nobody_answered_and_can_be_made_anew() {
     for lab in labs() {
         let faulty = FaultDevice::over(lab.device(), Plan { cut: 1000, ..Plan::default() });
         let (a, b) = (Node::new(faulty.clone()), Node::new(lab.device()));
-        let (one, other) = (a.rc_with(&impatient()), b.rc_with(&impatient()));
+        let (one, other) = (a.rc(), b.rc_with(&impatient()));
         connect(&*one, &*other);
         let piece = [a.local(0, 8)];
         one.receive(&[Receive { id: 9, pieces: &piece }]).unwrap();

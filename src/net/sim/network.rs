@@ -157,7 +157,7 @@ impl Network {
     pub fn step(&self, until: Time) -> bool {
         let mut state = self.lock();
         let next = state.events.peek().map(|Reverse(entry)| entry.0);
-        if !next.is_some_and(|next| next <= until) {
+        if next.is_none_or(|next| next > until) {
             if until != Time::NEVER {
                 self.now.fetch_max(until.0, Ordering::AcqRel);
             }

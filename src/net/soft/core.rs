@@ -181,15 +181,7 @@ impl Core {
     /// Takes bytes of the peer's requests.
     pub fn feed_requests(&mut self, bytes: &[u8], now: Time) {
         let mut kept = std::mem::take(&mut self.requests);
-        let used = if kept.is_empty() {
-            let used = self.take_requests(bytes, now);
-            kept.extend_from_slice(&bytes[used..]);
-            0
-        } else {
-            kept.extend_from_slice(bytes);
-            self.take_requests(&kept, now)
-        };
-        kept.drain(..used);
+        feed(&mut kept, bytes, |bytes| self.take_requests(bytes, now));
         keep(&mut self.requests, kept);
     }
 
@@ -242,15 +234,7 @@ impl Core {
     /// Takes bytes of answers to requests of this end.
     pub fn feed_answers(&mut self, bytes: &[u8], now: Time) {
         let mut kept = std::mem::take(&mut self.answers);
-        let used = if kept.is_empty() {
-            let used = self.take_answers(bytes, now);
-            kept.extend_from_slice(&bytes[used..]);
-            0
-        } else {
-            kept.extend_from_slice(bytes);
-            self.take_answers(&kept, now)
-        };
-        kept.drain(..used);
+        feed(&mut kept, bytes, |bytes| self.take_answers(bytes, now));
         keep(&mut self.answers, kept);
     }
 
@@ -374,6 +358,38 @@ impl Core {
         self.ports.sends.forget(self.number);
         self.ports.completions.forget(self.number);
         self.state = State::Init;
+    }
+}
+
+/// Gives `take` what was kept and `bytes`, in whole frames, and keeps what it does not use. Of `bytes`
+/// only a frame that came in parts is copied.
+fn feed(kept: &mut Vec<u8>, bytes: &[u8], mut take: impl FnMut(&[u8]) -> usize) {
+    let mut rest = bytes;
+    while !kept.is_empty() {
+        let (more, later) = rest.split_at(missing(kept).min(rest.len()));
+        kept.extend_from_slice(more);
+        rest = later;
+        if missing(kept) == 0 {
+            let used = take(kept);
+            kept.drain(..used);
+            if used == 0 {
+                break;
+            }
+        } else if rest.is_empty() {
+            break;
+        }
+    }
+    let used = if kept.is_empty() { take(rest) } else { 0 };
+    kept.extend_from_slice(&rest[used..]);
+}
+
+/// Bytes that the first frame of `bytes` lacks, as far as they say.
+fn missing(bytes: &[u8]) -> usize {
+    match bytes.first_chunk::<HEADER>() {
+        None => HEADER - bytes.len(),
+        // What is no header is complete: whoever takes it finds that out.
+        Some(header) => Frame::decode(header)
+            .map_or(0, |frame| (HEADER + frame.length as usize).saturating_sub(bytes.len())),
     }
 }
 

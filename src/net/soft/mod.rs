@@ -22,6 +22,8 @@ pub(super) mod receives;
 mod requester;
 mod responder;
 pub(super) mod slab;
+#[cfg(test)]
+mod tests;
 
 use crate::base::sync::{AtomicU32, AtomicU64, Ordering};
 use crate::net::provider::Counters;

@@ -65,9 +65,7 @@ impl Pieces {
         self.each(offset, length, |part| {
             let (memory, at) =
                 keys.find(part.key, part.address, part.length.into(), Access::LOCAL_READ)?;
-            let start = to.len();
-            to.resize(start + part.length as usize, 0);
-            memory.read(at, &mut to[start..]).then_some(())
+            memory.append(at, part.length as usize, to).then_some(())
         })
     }
 

@@ -294,16 +294,13 @@ impl Responder {
                     frame.flags = if *done == 0 { FIRST } else { 0 } | if last { LAST } else { 0 };
                     frame.length = part;
                     out.extend_from_slice(&frame.encode());
-                    let start = out.len();
-                    out.resize(start + part as usize, 0);
-                    if let Some(memory) = memory {
-                        // Held against its bounds when the request came.
-                        let inside = memory.read(*offset + u64::from(*done), &mut out[start..]);
-                        if !inside {
-                            out.truncate(start - HEADER);
-                            *answer = Answer::Nak { sequence: *sequence, status: 3 };
-                            continue;
-                        }
+                    // Held against its bounds when the request came.
+                    let at = *offset + u64::from(*done);
+                    let inside = memory.as_ref().is_none_or(|m| m.append(at, part as usize, out));
+                    if !inside {
+                        out.truncate(out.len() - HEADER);
+                        *answer = Answer::Nak { sequence: *sequence, status: 3 };
+                        continue;
                     }
                     *done += part;
                     if !last {
