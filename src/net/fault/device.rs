@@ -8,8 +8,8 @@ use super::{Done, Plan};
 use crate::base::{Error, Result};
 use crate::net::memory::Memory;
 use crate::net::provider::{
-    Access, Capabilities, Channel, CompletionQueue, Counters, Device, Event, Queues, RcOptions,
-    RcQueuePair, Region, SharedReceiveQueue, Time, UdQueuePair,
+    Access, Capabilities, Channel, CompletionQueue, Counters, Device, Event, PostError, Queues,
+    RcOptions, RcQueuePair, Region, SharedReceiveQueue, Time, UdQueuePair,
 };
 use std::any::Any;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -104,7 +104,7 @@ impl Device for FaultDevice {
 
     fn register(&self, memory: &Memory, access: Access) -> Result<Region> {
         let region = self.inner.register(memory, access)?;
-        let local = region.local(0, 0)?.key;
+        let local = region.local(0, 0).map_err(PostError::error)?.key;
         let remote = region.remote().key;
         self.state.remember(local, memory.clone());
         let forgets = Forgets(self.state.clone(), local);

@@ -189,9 +189,11 @@ impl std::fmt::Display for PostError {
 
 impl std::error::Error for PostError {}
 
-impl From<PostError> for Error {
-    fn from(error: PostError) -> Error {
-        Error::Misuse { what: "posting to a queue pair", why: error.to_string() }
+impl PostError {
+    /// As an error of the library. (Not by `From`: every conversion to `Error` takes the compiler's
+    /// certainty away wherever `?` follows a closure.)
+    pub fn error(self) -> Error {
+        Error::Misuse { what: "posting to a queue pair", why: self.to_string() }
     }
 }
 
@@ -204,8 +206,9 @@ pub struct Refused {
     pub why: PostError,
 }
 
-impl From<Refused> for Error {
-    fn from(refused: Refused) -> Error {
-        refused.why.into()
+impl Refused {
+    /// As an error of the library.
+    pub fn error(self) -> Error {
+        self.why.error()
     }
 }
