@@ -271,7 +271,7 @@ fn memory_is_mapped_in_one_place() {
 fn what_peers_wrote_is_checked_in_release_builds_too() {
     for name in ["debug_assert", "debug_assert_eq", "debug_assert_ne"] {
         let reads_peers =
-            |s: &Source| matches!(s.room(), Some("boot" | "shm" | "link" | "p2p" | "coll"));
+            |s: &Source| matches!(s.room(), Some("boot" | "shm" | "net" | "link" | "p2p" | "coll"));
         never(&[name, "!"], reads_peers, "checks of shared data hold in release builds");
     }
 }

@@ -3,6 +3,8 @@
 
 #[cfg(not(loom))]
 pub mod adapt;
+#[cfg(not(loom))]
+pub(crate) mod copy;
 pub mod error;
 #[cfg_attr(loom, allow(dead_code))]
 pub(crate) mod forked;

@@ -126,6 +126,11 @@ settings! {
     /// single ones are updated, after which the window changes to the other way. 0 changes with
     /// every occasion.
     UPDATE_SWITCH = "HITHER_UPDATE_SWITCH", "65536", "nanoseconds";
+    /// Between nodes, over sockets: the address of this machine that everything is bound to, or the
+    /// name of an interface. The default reaches this machine only.
+    NET_ADDRESS = "HITHER_NET_ADDRESS", "127.0.0.1", "IP address or interface";
+    /// Between nodes, over sockets: the longest datagram.
+    NET_DATAGRAM = "HITHER_NET_DATAGRAM", "4096", "bytes";
     /// Directory of named rendezvous sockets; empty means $XDG_RUNTIME_DIR/hither, else a private
     /// directory for this user under the temporary directory.
     RENDEZVOUS_DIR = "HITHER_RENDEZVOUS_DIR", "", "path";

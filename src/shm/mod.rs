@@ -6,7 +6,7 @@ pub(crate) mod alloc;
 pub(crate) mod bias;
 pub(crate) mod bits;
 #[cfg(not(loom))]
-pub(crate) mod copy;
+pub(crate) use crate::base::copy;
 mod crash;
 #[cfg(not(loom))]
 mod crowd;

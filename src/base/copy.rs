@@ -4,7 +4,7 @@
 //! change under it. Words are moved by relaxed atomics; longer runs go through a `memcpy` that is
 //! called by a pointer the optimiser knows nothing about, as foreign code.
 
-use crate::base::sync::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
+use super::sync::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 use std::hint::black_box;
 
 type Memcpy =
