@@ -10,7 +10,7 @@ pub(crate) mod copy;
 mod crash;
 #[cfg(not(loom))]
 pub(crate) mod forked;
-#[cfg(not(loom))]
+#[cfg_attr(loom, allow(dead_code, unused_imports))]
 pub(crate) mod heap;
 #[cfg(not(loom))]
 pub(crate) mod holding;
