@@ -14,7 +14,7 @@ use super::block::PartLine;
 use super::core::{Core, Own};
 use super::info::Info;
 use super::kind::{Attributes, Flavour, Model, Parts, Place, Span, WindowBuilder, damaged};
-use super::memory::Memory;
+use super::memory::{Memory, Region};
 use super::turns::Turns;
 use super::view::{View, out_of_bounds};
 use crate::base::sync::{AtomicU32, Ordering};
@@ -203,7 +203,7 @@ impl<T: Datum> Window<T> {
         let first = locate(node.mapping(), at, block.bytes, PAGE)?.as_ptr();
         let len = block.bytes as usize / size_of::<T>().max(1);
         // SAFETY: the parts fill the window's range, `bytes` in one stride (see `kind::create`);
-        // `locate` checked that it is mapped. They share rank 0's locks (`block::Stripes`).
+        // `locate` checked that it is mapped. They share rank 0's locks.
         Ok(unsafe { View::new(first.cast(), len, Rank(0), self.domain()) })
     }
 
@@ -218,7 +218,7 @@ impl<T: Datum> Window<T> {
 
     /// The memory that this rank brought along when the window was created.
     pub fn memory(&self) -> Option<Memory<T>> {
-        let region = self.core.memory.clone()?;
+        let region = Region::clone(self.core.memory.as_ref()?);
         // SAFETY: it came from a Memory<T>.
         Some(unsafe { Memory::from_region(region) })
     }

@@ -41,7 +41,7 @@ impl Near {
     /// Runs a native update if that is the way at present and this thread has a word to say so.
     #[inline(always)]
     pub(super) fn natively<R>(&self, domain: &Domain, update: impl FnOnce() -> R) -> Option<R> {
-        let section = section::mine(self.key, || &**domain.team.node())?;
+        let section = section::mine(self.key, || &**domain.team().node())?;
         let turn = section.enter();
         let done = if self.bias().is_native() { Some(update()) } else { None };
         section.leave(turn);
