@@ -143,6 +143,11 @@ impl WindowBlock {
         })
     }
 
+    /// Whether the window has a range of symmetric memory, in the strides of all its members.
+    pub fn lies_in_every_stride(&self) -> bool {
+        self.bytes > 0 && self.header().home.load(Ordering::Relaxed) == 0
+    }
+
     /// Where the block lies.
     pub fn at(&self) -> Offset {
         self.holding.at()
