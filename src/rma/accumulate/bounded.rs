@@ -6,8 +6,17 @@ use crate::base::{Error, Rank, Result};
 use crate::layout::{Kind, Op};
 #[cfg(test)]
 use crate::shm::{lock::LockGuard, node::Node};
+use std::time::Duration;
 
 impl Domain {
+    /// One for a caller that keeps others waiting: for the lock of a stripe it waits so long only,
+    /// to the µs, then [`Domain::update_some`] stops and [`Domain::update_if_equal`] fails with
+    /// [`Error::TimedOut`].
+    pub fn with_patience(mut self, patience: Duration) -> Domain {
+        self.patience = u32::try_from(patience.as_micros()).unwrap_or(u32::MAX).max(1);
+        self
+    }
+
     /// Holds the lock of the stripe at an address of a part, as who is at work there does.
     #[cfg(test)]
     pub fn hold(&self, part: Rank, at: *const u8) -> LockGuard<'_, Node> {

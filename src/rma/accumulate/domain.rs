@@ -78,7 +78,7 @@ pub(crate) struct Domain {
     balance: AtomicI32,
     turn_after: i32,
     /// How many µs to wait for the lock of a stripe; 0: as long as the team waits.
-    patience: u32,
+    pub(super) patience: u32,
     /// Replacing may not meet another operation on the same element, so it needs no protection.
     replace_freely: bool,
 }
@@ -134,14 +134,6 @@ impl Domain {
             patience: 0,
             replace_freely: info.accumulate_ops == AccumulateOps::SameOp,
         }
-    }
-
-    /// One for a caller that keeps others waiting: for the lock of a stripe it waits so long only,
-    /// to the µs, then [`Domain::update_some`] stops and [`Domain::update_if_equal`] fails with
-    /// [`Error::TimedOut`].
-    pub fn with_patience(mut self, patience: Duration) -> Domain {
-        self.patience = u32::try_from(patience.as_micros()).unwrap_or(u32::MAX).max(1);
-        self
     }
 
     #[inline]

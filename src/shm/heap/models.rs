@@ -2,12 +2,12 @@
 //! the lock, and every point at which one of them may be killed.
 
 use super::*;
+use crate::base::sync::AtomicU64;
 use crate::shm::crash::kill_at;
 use crate::shm::lock::model::Env;
 use loom::cell::UnsafeCell;
-use loom::sync::atomic::AtomicU64;
 use loom::thread;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 const GRANULES: usize = 2;
 
@@ -97,14 +97,14 @@ fn loom_ranges_in_use_are_disjoint() {
 #[test]
 fn loom_what_the_dead_had_is_found() {
     for n in 1.. {
-        let ended = Arc::new(std::sync::atomic::AtomicBool::new(false));
+        let ended = Arc::new(OnceLock::new());
         let lived = ended.clone();
         model(1, move || {
             let (area, mut envs) = (Arc::new(Area::default()), Env::new(2, 1));
             let (other, env, lived) = (area.clone(), envs.remove(1), lived.clone());
             let mortal = thread::spawn(move || {
                 if kill_at(n, || other.live(&env)).is_some() {
-                    lived.store(true, std::sync::atomic::Ordering::Relaxed);
+                    _ = lived.set(());
                 }
                 env.die();
             });
@@ -114,7 +114,7 @@ fn loom_what_the_dead_had_is_found() {
             assert!(left <= 1);
             assert_eq!(area.heap().usage(), (0, 0), "killed at {n}");
         });
-        if ended.load(std::sync::atomic::Ordering::Relaxed) {
+        if ended.get().is_some() {
             assert!(n > 10, "{n} points are not the whole of it");
             break;
         }
