@@ -88,7 +88,11 @@ pub fn prefetch_to_write<T>(at: *mut T) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     // SAFETY: a hint, which touches nothing and cannot fault; processors without it ignore it.
     unsafe {
-        std::arch::asm!("prefetchw [{}]", in(reg) at, options(nostack, nomem, preserves_flags));
+        std::arch::asm!(
+            "prefetchw [{}]",
+            in(reg) at.addr(),
+            options(nostack, nomem, preserves_flags)
+        );
     }
     #[cfg(not(all(target_arch = "x86_64", not(miri))))]
     let _ = at;
