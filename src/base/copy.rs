@@ -80,6 +80,24 @@ pub unsafe fn opaque_copy(to: *mut u8, from: *const u8, len: usize) {
     unsafe { memcpy(to.cast(), from.cast(), len) };
 }
 
+/// Has the processor fetch the line at `at` for this core to write, if it is not there. To be used
+/// ahead of a read-modify-write, which waits for all that comes before it: while it waits for its own
+/// line, those of the next ones are on their way.
+#[inline(always)]
+pub fn prefetch_to_write<T>(at: *mut T) {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    // SAFETY: a hint, which touches nothing and cannot fault; processors without it ignore it.
+    unsafe {
+        std::arch::asm!(
+            "prefetchw [{}]",
+            in(reg) at.addr(),
+            options(nostack, nomem, preserves_flags)
+        );
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    let _ = at;
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -164,14 +164,11 @@ const _: () = {
     assert!(size_of::<Stripe>() == 64);
 };
 
-/// Offsets in a block for a team of some size. Small numbers: every window keeps them.
+/// Where the parts' records lie in a block for a team of some size: every window keeps it, so it is
+/// small, and the rest is computed from it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Plan {
-    /// Words of a set, and the bytes it takes.
-    words: u32,
-    set: u32,
-    /// Bytes that a record of posts or of answers for each member takes.
-    row: u32,
+    /// The first record, and bytes from one to the next.
     parts: u32,
     part: u32,
 }
@@ -180,22 +177,42 @@ const PASSIVE: usize = size_of::<PartInfo>();
 const AM: usize = PASSIVE + size_of::<PartLock>();
 const ACTIVE: usize = AM + size_of::<PartLine>();
 const SETS: usize = ACTIVE + size_of::<ActiveLine>();
+const LOCKS: usize = STRIPES * size_of::<Stripe>();
 
 impl Plan {
     pub(super) fn new(size: u32) -> Plan {
-        let words = words(size);
-        let set = (words * 8).next_multiple_of(64);
-        let parts = size_of::<WindowHeader>() + set;
+        let set = (words(size) * 8).next_multiple_of(64);
         let row = (size as usize * size_of::<Posted>()).next_multiple_of(64);
-        let part = SETS + set + 2 * row + STRIPES * size_of::<Stripe>();
         // A team has at most as many members as a node has slots: far below what a u32 holds.
-        let [words, set, row, parts, part] = [words, set, row, parts, part].map(|n| n as u32);
-        Plan { words, set, row, parts, part }
+        let parts = (size_of::<WindowHeader>() + set) as u32;
+        let part = (SETS + set + 2 * row + LOCKS) as u32;
+        Plan { parts, part }
     }
 
     /// Bytes of the block of a team of `size`, behind its roll.
     pub(super) fn bytes(&self, size: u32) -> u64 {
         round_up(u64::from(self.parts) + u64::from(self.part) * u64::from(size), PAGE)
+    }
+
+    /// Where a member's record lies.
+    #[inline]
+    fn record(&self, rank: u32) -> usize {
+        self.parts as usize + self.part as usize * rank as usize
+    }
+
+    /// Where the posts lie in a record, behind the set.
+    fn posts(&self) -> usize {
+        SETS + self.parts as usize - size_of::<WindowHeader>()
+    }
+
+    /// Where the locks of accumulates lie in a record: at its end.
+    fn stripes(&self) -> usize {
+        self.part as usize - LOCKS
+    }
+
+    /// Where the answers lie in a record, halfway from the posts to the locks.
+    fn answers(&self) -> usize {
+        self.posts().midpoint(self.stripes())
     }
 }
 
@@ -236,9 +253,7 @@ impl WindowBlock {
     #[inline]
     pub fn everywhere(&self) -> Bits<'_> {
         // SAFETY: the set follows the header inside the block that `kind::life` checked.
-        unsafe {
-            Bits::new(self.base.add(size_of::<WindowHeader>()).cast(), self.plan.words as usize)
-        }
+        unsafe { Bits::new(self.base.add(size_of::<WindowHeader>()).cast(), words(self.size)) }
     }
 
     /// A record in a member's part; ranks beyond the team fold onto rank 0.
@@ -248,7 +263,7 @@ impl WindowBlock {
     #[inline]
     unsafe fn record<T: SharedLayout>(&self, rank: u32, at: usize) -> &T {
         let rank = if rank < self.size { rank } else { 0 };
-        let at = self.plan.parts as usize + self.plan.part as usize * rank as usize + at;
+        let at = self.plan.record(rank) + at;
         // SAFETY: rank < size, so the record lies inside the block that `kind::life` checked.
         unsafe { self.base.add(at).cast().as_ref() }
     }
@@ -295,10 +310,10 @@ impl WindowBlock {
     /// Who holds the lock of a member's part shared.
     #[inline]
     fn readers_of(&self, rank: u32) -> Bits<'_> {
-        // SAFETY: as the layout says; the set has plan.set bytes.
+        // SAFETY: as the layout says; the set has as many words.
         unsafe {
             let first: &AtomicWord = self.record(rank, SETS);
-            Bits::new(NonNull::from(&first.0), self.plan.words as usize)
+            Bits::new(NonNull::from(&first.0), words(self.size))
         }
     }
 
@@ -324,8 +339,7 @@ impl WindowBlock {
     #[inline]
     pub fn pair(&self, target: u32, origin: u32) -> Pair<'_> {
         let within = |rank: u32| if rank < self.team.size() { rank as usize } else { 0 };
-        let posts = SETS + self.plan.set as usize;
-        let answers = posts + self.plan.row as usize;
+        let (posts, answers) = (self.plan.posts(), self.plan.answers());
         // SAFETY: as the layout says; there is one for each member.
         unsafe {
             Pair {
@@ -335,16 +349,14 @@ impl WindowBlock {
         }
     }
 
-    /// The locks of accumulates.
+    /// One of the locks of accumulates on a part, in turn. Parts in one stride are one memory to
+    /// whoever looks across them: they share rank 0's.
     #[inline]
-    pub fn stripes(&self) -> Stripes {
-        let at = self.plan.parts as usize + SETS + (self.plan.set + 2 * self.plan.row) as usize;
-        // SAFETY: inside the block that `open` checked.
-        let first = unsafe { self.base.add(at) }.cast();
-        // Parts in one block are one memory to whoever looks across them: one set of locks.
+    pub fn stripe(&self, rank: u32, index: usize) -> &Stripe {
         let joined = self.header().home.load(Ordering::Relaxed) != 0;
-        let parts = if joined { 1 } else { self.team.size() };
-        Stripes { first, step: self.plan.part as usize, parts }
+        let rank = if joined { 0 } else { rank };
+        // SAFETY: as the layout says, of each of so many.
+        unsafe { self.record(rank, self.plan.stripes() + index % STRIPES * size_of::<Stripe>()) }
     }
 }
 
@@ -357,9 +369,9 @@ pub(super) unsafe fn locks<'b>(
     size: u32,
 ) -> impl Iterator<Item = &'b QueueLock> {
     let plan = Plan::new(size);
-    (0..size as usize).flat_map(move |rank| {
-        let at = plan.parts as usize + plan.part as usize * rank;
-        let stripes = at + SETS + (plan.set + 2 * plan.row) as usize;
+    (0..size).flat_map(move |rank| {
+        let at = plan.record(rank);
+        let stripes = at + plan.stripes();
         // SAFETY: the records of a part lie there, as the layout says.
         unsafe {
             let passive: &PartLock = base.add(at + PASSIVE).cast().as_ref();
@@ -368,31 +380,6 @@ pub(super) unsafe fn locks<'b>(
             [&passive.gate, &line.am_lock].into_iter().chain((0..STRIPES).map(stripe))
         }
     })
-}
-
-/// Where the locks of accumulates lie: usable as long as the block is open.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Stripes {
-    /// The first of rank 0's part.
-    first: NonNull<Stripe>,
-    /// Bytes from a part's record to the next one's.
-    step: usize,
-    /// Parts that have locks of their own.
-    parts: u32,
-}
-
-impl Stripes {
-    /// One of a part's locks, in turn; ranks whose parts have none of their own use rank 0's.
-    ///
-    /// # Safety
-    /// The block is open, and stays so for `'b`.
-    #[inline]
-    pub unsafe fn get<'b>(&self, rank: u32, index: usize) -> &'b Stripe {
-        let rank = if rank < self.parts { rank } else { 0 };
-        let at = self.step * rank as usize + index % STRIPES * size_of::<Stripe>();
-        // SAFETY: rank < parts, so it is one of the block's stripes.
-        unsafe { self.first.byte_add(at).as_ref() }
-    }
 }
 
 impl Parts for WindowBlock {

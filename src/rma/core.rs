@@ -46,8 +46,8 @@ pub(crate) struct Core {
     remote: Option<Arc<dyn Remote>>,
     /// This process's epochs.
     pub epochs: State,
-    /// The memory that this process brought along.
-    pub memory: Option<Region>,
+    /// The memory that this process brought along: few windows have some.
+    pub memory: Option<Box<Region>>,
     /// Handlers registered on this window.
     handlers: OnceLock<Arc<Handlers>>,
 }
@@ -98,7 +98,7 @@ impl Core {
             packets,
             plain_locks,
             remote,
-            memory,
+            memory: memory.map(Box::new),
             epochs,
             handlers,
         }
@@ -173,5 +173,22 @@ impl OwnPart for Own {
         }
         run(self.first.wrapping_add(at as usize));
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Window;
+
+    /// What a symmetric window takes in each process: nothing else is allocated for it.
+    #[test]
+    fn a_window_takes_at_most_512_bytes() {
+        // An allocation has two counts in front of it, and the allocator rounds up and adds a word.
+        let shared = |bytes: usize| (bytes + 16 + 8).next_multiple_of(16);
+        let core = shared(size_of::<Core>());
+        let block = shared(size_of::<WindowBlock>());
+        let window = size_of::<Window<u64>>();
+        assert!(window + core + block <= 500, "{window} + {core} + {block} bytes");
     }
 }

@@ -71,6 +71,7 @@ pub use epoch::{
     Unguarded,
 };
 pub use info::{AccumulateOps, AmOrdering, Info, Medium, UserBuffers};
+pub(crate) use kind::attend_locks;
 pub use kind::{Attached, Attributes, Flavour, Model, WindowBuilder};
 pub use memory::Memory;
 pub(crate) use ops::{reshape, zeroed};

@@ -10,11 +10,11 @@
 //! in them. For other teams and other windows see `kind`.
 
 use super::accumulate::{Near, Updates};
-use super::block::PartLine;
+use super::block::{Entry, PartLine, REACH_MAPPED};
 use super::core::{Core, Own};
 use super::info::Info;
 use super::kind::{Attributes, Flavour, Model, Parts, Place, Span, WindowBuilder, damaged};
-use super::memory::Memory;
+use super::memory::{Memory, Region};
 use super::turns::Turns;
 use super::view::{View, out_of_bounds};
 use crate::base::sync::{AtomicU32, Ordering};
@@ -44,6 +44,8 @@ pub struct Window<T> {
     /// mapped, aligned for elements, counted in them, and at equal distances, else 0; nothing goes
     /// by packets then. Here, as the ones above, so that an operation looks nowhere else.
     simple: u32,
+    /// The same, but for their sizes and units, which may differ: those stand in the block.
+    placed: u32,
     /// What updates look at first.
     near: Near,
     /// What active messages look at first.
@@ -86,17 +88,18 @@ impl<T: Datum> Window<T> {
         let first = first.wrapping_add(slot.wrapping_mul(node.areas().stride as usize));
         let stride = step.wrapping_mul(node.areas().stride as usize);
         let aligned = (first.addr() | stride).is_multiple_of(align_of::<T>());
-        let simple = match core.parts {
-            Parts::Uniform { unit, .. } => {
-                unit == size_of::<T>() && aligned && step != 0 && core.remote().is_none()
-            }
-            Parts::Table(_) | Parts::Dynamic(_) => false,
+        let regular = aligned && step != 0 && core.remote().is_none();
+        let (simple, placed) = match core.parts {
+            Parts::Uniform { unit, .. } => (regular && unit == size_of::<T>(), false),
+            Parts::Table(_) => (false, regular && core.block.lies_in_every_stride()),
+            Parts::Dynamic(_) => (false, false),
         };
         Window {
             first,
             stride,
             len: core.own.bytes / size_of::<T>().max(1),
             simple: if simple { team.size() } else { 0 },
+            placed: if placed { team.size() } else { 0 },
             near: core.domain.near(),
             turns: Turns::new(&core.block),
             deaths: NonNull::from(&node.header().deaths),
@@ -203,7 +206,7 @@ impl<T: Datum> Window<T> {
         let first = locate(node.mapping(), at, block.bytes, PAGE)?.as_ptr();
         let len = block.bytes as usize / size_of::<T>().max(1);
         // SAFETY: the parts fill the window's range, `bytes` in one stride (see `kind::create`);
-        // `locate` checked that it is mapped. They share rank 0's locks (`block::Stripes`).
+        // `locate` checked that it is mapped. They share rank 0's locks.
         Ok(unsafe { View::new(first.cast(), len, Rank(0), self.domain()) })
     }
 
@@ -218,7 +221,7 @@ impl<T: Datum> Window<T> {
 
     /// The memory that this rank brought along when the window was created.
     pub fn memory(&self) -> Option<Memory<T>> {
-        let region = self.core.memory.clone()?;
+        let region = Region::clone(self.core.memory.as_ref()?);
         // SAFETY: it came from a Memory<T>.
         Some(unsafe { Memory::from_region(region) })
     }
@@ -243,7 +246,8 @@ impl<T: Datum> Window<T> {
 
     /// Where `count` elements of `target` from displacement `start` on are, checked.
     ///
-    /// Cost where [`Window::direct`] finds them: that, and one more comparison.
+    /// Cost where [`Window::direct`] finds them: that, and one more comparison; where only sizes
+    /// differ, a line of the block, which nobody writes, as well.
     #[inline(always)]
     pub(crate) fn place(
         &self,
@@ -258,7 +262,29 @@ impl<T: Datum> Window<T> {
                 return Ok(Place::Here(at));
             }
         }
+        if let Some(at) = self.placed(target, start, count) {
+            return Ok(Place::Here(at));
+        }
         self.place_any(what, target, start, count)
+    }
+
+    /// As [`Window::direct`], of parts that lie like those but have sizes of their own.
+    #[inline(always)]
+    fn placed(&self, target: Rank, start: usize, count: usize) -> Option<*mut T> {
+        if target.0 >= self.placed {
+            return None;
+        }
+        let block = &self.core.block;
+        let Entry { bytes, unit, reach, .. } = block.info(target.0).entry();
+        // A peer wrote that: what it says is no more than what the window has in each stride.
+        let len = bytes.min(block.bytes) as usize / size_of::<T>().max(1);
+        let fits = start.checked_add(count).is_some_and(|end| end <= len);
+        if !fits || unit as usize != size_of::<T>() || reach != REACH_MAPPED {
+            return None;
+        }
+        let part = self.first.wrapping_add((target.0 as usize).wrapping_mul(self.stride));
+        // SAFETY: start + count <= len, so the elements lie inside the window's range.
+        Some(unsafe { part.cast::<T>().add(start) })
     }
 
     #[inline(never)]
@@ -359,6 +385,12 @@ impl<T> Window<T> {
     #[inline(always)]
     pub(super) fn simple_ranks(&self) -> u32 {
         self.simple
+    }
+
+    /// Where their parts lie: the first, how far apart, and how many elements each has.
+    #[inline(always)]
+    pub(super) fn simple_parts(&self) -> (*mut u8, usize, usize) {
+        (self.first, self.stride, self.len)
     }
 }
 

@@ -4,10 +4,12 @@
 //! maker       take (owner: this process) -> write the roll, on which it has joined
 //!             -> owner: the members -> tells the others the id
 //! others      join, if the id still names a block that somebody holds
-//! the last    owner: freed by this process -> last rites, what belongs to the block, pages -> free
+//! the last    owner: ended by this process -> last rites, what belongs to the block
+//!             -> owner: freed by this process -> pages -> free
 //! ```
 //! Each arrow is one store (see `heap::table`), so whoever dies leaves a block that is held, or one
-//! that the next sweep finishes (`shm::sweep`). What belongs to a block (a window's range of
+//! that the next sweep finishes (`shm::sweep`): from the last rites on, which may be performed twice,
+//! if its process had not come to an end with them. What belongs to a block (a window's range of
 //! symmetric memory, its uses of memory that was brought along, its tables) says so where it is
 //! recorded, and is garbage once the block is gone.
 
@@ -121,7 +123,7 @@ impl Share {
                 if self.roll.is_held(|slot| node.probe(slot)) {
                     return None;
                 }
-                table.hand(&entry, Owner::Freeing(node.slot()));
+                table.hand(&entry, Owner::Ending(node.slot()));
                 Some(entry)
             })
         })?;
@@ -194,13 +196,17 @@ impl Drop for Holding {
 }
 
 impl Node {
-    /// Frees a block that this process owns alone now, and what belongs to it.
+    /// Frees a block that this process ends, and what belongs to it.
     pub(super) fn end_block(&self, entry: &Entry) -> Result<()> {
         let roll = Roll::open(self.mapping(), self.in_commons(entry.offset), entry.len)?;
         self.perform_last_rites(roll.kind(), self.in_commons(entry.offset), roll.size());
         let members: Vec<Slot> =
             (0..roll.size()).map(|rank| Slot(roll.slot(rank) as u16)).collect();
         self.end_belongings(entry.id(), Some(&members))?;
+        // From here on the roll may be gone, and whoever goes on frees memory only.
+        self.commons(|heap, until| {
+            heap.locked(self, until, |table| table.hand(entry, Owner::Freeing(self.slot())))
+        })?;
         self.finish(Which::Commons, &[*entry], None)
     }
 

@@ -12,7 +12,7 @@ mod crash;
 mod crowd;
 #[cfg(not(loom))]
 pub(crate) mod forked;
-#[cfg(not(loom))]
+#[cfg_attr(loom, allow(dead_code, unused_imports))]
 pub(crate) mod heap;
 #[cfg(not(loom))]
 pub(crate) mod holding;

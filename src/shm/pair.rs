@@ -37,7 +37,7 @@
 
 use crate::base::sync::{AtomicU8, AtomicU16, Ordering};
 
-/// Most posts that an origin forgoes at a time; beyond it, further starts that fail forgo none.
+/// Most posts that an origin forgoes at a time: before it forgoes another, it waits for one to come.
 pub(crate) const AHEAD: u8 = 32;
 
 const NUMBERS: u8 = 127;
@@ -137,8 +137,15 @@ impl Pair<'_> {
         self.answered.0.store(u16::from_le_bytes([answer, used]), Ordering::Release);
     }
 
+    /// Whether the origin has forgone as many posts as it may before one of them comes.
+    pub fn is_full(&self) -> bool {
+        let post = self.posted.post.load(Ordering::Acquire);
+        let behind = ahead(self.posted.used.load(Ordering::Relaxed), post);
+        (AHEAD..=NUMBERS - AHEAD).contains(&behind)
+    }
+
     /// The origin's start has failed: declines the post that is there; else forgoes (`forgo`) the
-    /// one to come.
+    /// one to come, unless that would be one too many (see [`Pair::is_full`]).
     pub fn give_up(&self, forgo: bool) {
         // Looked at once: a post that comes after that is one to come.
         let post = self.posted.post.load(Ordering::Acquire);
@@ -146,7 +153,7 @@ impl Pair<'_> {
         if post == after(used) {
             self.start();
             self.close(false);
-        } else if forgo && ahead(used, post) < AHEAD {
+        } else if forgo && !self.is_full() {
             self.start();
             let [answer, _] = self.answered.0.load(Ordering::Relaxed).to_le_bytes();
             // An answer so far back is to no post that may still be looked at; left to itself it
@@ -230,7 +237,8 @@ mod tests {
                     }
                     4 | 5 if !accessing => {
                         // Step 5: an origin that may try again.
-                        let counts = posts_ahead > 0 || step == 4 && -posts_ahead < i32::from(AHEAD);
+                        prop_assert_eq!(pair.is_full(), -posts_ahead == i32::from(AHEAD));
+                        let counts = posts_ahead > 0 || step == 4 && !pair.is_full();
                         pair.give_up(step == 4);
                         if counts {
                             starts.push_back(Start::Over(Answer::GaveUp));

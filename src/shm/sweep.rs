@@ -3,6 +3,7 @@
 //! | owner | garbage once | and then |
 //! |---|---|---|
 //! | a process, which may be freeing it | it is dead | a range that windows use is nobody's from then on |
+//! | a process, which ends the block | it is dead | the block ends from the beginning |
 //! | members | none that has joined is alive and has not left | the block ends as if the last had left |
 //! | a block | the block is gone | uses just end |
 //! | nobody | no window uses the range | |
@@ -82,11 +83,15 @@ impl Node {
                     // A roll that cannot be right is nobody's to free.
                     let roll = Roll::open(self.mapping(), self.in_commons(entry.offset), entry.len);
                     if roll.is_ok_and(|roll| !held(roll)) {
-                        table.hand(&entry, Owner::Freeing(self.slot()));
+                        table.hand(&entry, Owner::Ending(self.slot()));
                         found.blocks.push(entry);
                     }
                 }
-                Owner::Block(_) | Owner::Job => {}
+                Owner::Ending(slot) if slot != self.slot() && self.is_known_dead(slot) => {
+                    table.hand(&entry, Owner::Ending(self.slot()));
+                    found.blocks.push(entry);
+                }
+                Owner::Block(_) | Owner::Ending(_) | Owner::Job => {}
             }
         }
         found

@@ -158,6 +158,7 @@ impl Job {
     }
 
     fn wire(node: Arc<Node>, deadline: Deadline) -> Result<Job> {
+        crate::rma::attend_locks(&node);
         Team::prepare_whole(&node)?;
         node.await_all(deadline)?;
         let limit = settings::WAIT_TIMEOUT.seconds()?;

@@ -2,7 +2,7 @@
 
 use super::fuse::at;
 use super::messages;
-use hither::{Compare, LockKind, Op, Rank, Result, SignalOp, Team, Window};
+use hither::{Compare, Located, LockKind, Memory, Op, Rank, Result, SignalOp, Team, Window};
 
 /// A workload on windows.
 pub struct Work {
@@ -47,6 +47,7 @@ pub const WORKS: &[Work] = &[
     Work { name: "groups-ring", points: GROUPS, mapped: false, run: ring },
     Work { name: "groups-pairs", points: GROUPS, mapped: false, run: pairs },
     Work { name: "large", points: &["between large accumulates"], mapped: false, run: large },
+    Work { name: "stripes", points: &[], mapped: true, run: stripes },
 ];
 
 /// Points of epochs of groups.
@@ -165,6 +166,54 @@ fn large(team: &Team, rounds: u32) -> Result<()> {
     }
     epoch.unlock_all()?;
     team.barrier()
+}
+
+/// Pairs, which are always updated under the locks of accumulates: of mapped memory by their
+/// origins, and of private memory that the same locks protect by the target, for packets. At most
+/// moments the victim has such a lock, for which packets wait then; the others go on with the living.
+fn stripes(team: &Team, rounds: u32) -> Result<()> {
+    const LEN: usize = 10_000;
+    type Pair = Located<i64, i64>;
+    let window = Window::<Pair>::builder(team).dynamic()?;
+    let mapped = Memory::<Pair>::shared(team, LEN)?;
+    let private = Memory::private(vec![pair_of(0, 0); LEN]);
+    let mine = [window.attach(&mapped)?.address as u64, window.attach(&private)?.address as u64];
+    let mut all = vec![0; 2 * team.size() as usize];
+    team.allgather(&mine, &mut all)?;
+    let me = i64::from(team.rank().0);
+    let epoch = window.lock_all()?;
+    let (mut died, mut last) = (None, i64::from(rounds));
+    for round in 1.. {
+        if round > last {
+            break;
+        }
+        let values = vec![pair_of(round, me); LEN];
+        for target in team.ranks() {
+            let places = [all[2 * target.index()] as usize, all[2 * target.index() + 1] as usize];
+            let done: Result<()> = places.iter().try_for_each(|&place| {
+                epoch.accumulate(target, place, Op::MaxLoc, &values)?;
+                epoch.flush(target)?;
+                let mut there = [pair_of(0, 0)];
+                epoch.get(target, place + 16 * (LEN - 1), &mut there)?;
+                assert!(there[0].value >= round, "an update was lost: {there:?}");
+                Ok(())
+            });
+            match done {
+                Err(error) if error.is_death() => {
+                    // They go on for a while.
+                    last = last.min(round + 20);
+                    died = Some(error);
+                }
+                other => other?,
+            }
+        }
+    }
+    unless_dead(epoch.unlock_all())?;
+    died.map_or_else(|| team.barrier(), Err)
+}
+
+fn pair_of(value: i64, index: i64) -> Located<i64, i64> {
+    Located { value, index }
 }
 
 /// Two words that change together under exclusive locks.

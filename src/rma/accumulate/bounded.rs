@@ -10,10 +10,10 @@ use std::time::Duration;
 
 impl Domain {
     /// One for a caller that keeps others waiting: for the lock of a stripe it waits so long only,
-    /// then [`Domain::update_some`] stops and [`Domain::update_if_equal`] fails with
+    /// to the µs, then [`Domain::update_some`] stops and [`Domain::update_if_equal`] fails with
     /// [`Error::TimedOut`].
     pub fn with_patience(mut self, patience: Duration) -> Domain {
-        self.patience = Some(patience);
+        self.patience = u32::try_from(patience.as_micros()).unwrap_or(u32::MAX).max(1);
         self
     }
 

@@ -37,13 +37,15 @@ use crate::base::sync::{AtomicI32, Ordering};
 use crate::base::{Deadline, Error, Rank, Result};
 use crate::coll::Team;
 use crate::layout::{Comb, Kind, Located, Op};
-use crate::rma::block::{Stripe, Stripes, WindowBlock};
+use crate::rma::block::{Stripe, WindowBlock};
 use crate::rma::info::{AccumulateOps, Info};
 use crate::shm::bias::Way;
 use crate::shm::lock::LockGuard;
+use crate::shm::map::PAGE;
 use crate::shm::node::Node;
 use crate::shm::section;
 use std::ptr::NonNull;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Bytes of a part that one lock protects: worked through in about a µs, a hundred times what its
@@ -66,28 +68,20 @@ pub(super) mod cost {
     pub const CONTENDED: i32 = 250;
 }
 
-/// One process's side of a window's atomic domain.
+/// One process's side of a window's atomic domain. Every window has one: it is kept small.
 #[derive(Debug)]
 pub(crate) struct Domain {
     pub(super) near: Near,
-    /// Replacing may not meet another operation on the same element, so it needs no protection.
-    replace_freely: bool,
-    /// Address that stripes are counted from, the same byte of the segment in every process.
-    base: usize,
-    stripes: Stripes,
-    pub(super) team: Team,
+    block: Arc<WindowBlock>,
     /// ns lost by the present way: positive by native updates, negative by locks. Threads may
     /// overwrite each other's; it is an estimate.
     balance: AtomicI32,
     turn_after: i32,
-    /// How long to wait for the lock of a stripe; none: as long as the team waits.
-    pub(super) patience: Option<Duration>,
+    /// How many µs to wait for the lock of a stripe; 0: as long as the team waits.
+    pub(super) patience: u32,
+    /// Replacing may not meet another operation on the same element, so it needs no protection.
+    replace_freely: bool,
 }
-
-// SAFETY: what its pointers lead to are atomics of the window's block, which lives as long as it.
-unsafe impl Send for Domain {}
-// SAFETY: as above.
-unsafe impl Sync for Domain {}
 
 /// How elements of a kind are updated.
 pub(super) struct Kinds {
@@ -129,19 +123,22 @@ pub(super) fn kinds(kind: Kind) -> Kinds {
 }
 
 impl Domain {
-    /// The domain of the window whose block this is. It must not outlive the block.
-    pub fn new(block: &WindowBlock, info: &Info) -> Domain {
+    /// The domain of the window whose block this is.
+    pub fn new(block: &Arc<WindowBlock>, info: &Info) -> Domain {
         let node = block.team.node();
         Domain {
             near: Near { bias: NonNull::from(&block.header().accumulate), key: node.section_key() },
-            replace_freely: info.accumulate_ops == AccumulateOps::SameOp,
-            base: node.mapping().base().addr().get(),
-            stripes: block.stripes(),
-            team: block.team.clone(),
+            block: block.clone(),
             balance: AtomicI32::new(0),
             turn_after: node.turn_after() as i32,
-            patience: None,
+            patience: 0,
+            replace_freely: info.accumulate_ops == AccumulateOps::SameOp,
         }
+    }
+
+    #[inline]
+    pub(super) fn team(&self) -> &Team {
+        &self.block.team
     }
 
     /// What updates look at first, to be kept where they begin.
@@ -331,19 +328,20 @@ impl Domain {
     /// on the other side of the segment, and no run wraps around.
     #[inline(always)]
     pub(super) fn offset(&self, addr: usize) -> usize {
-        addr.wrapping_sub(self.base) & ((1 << 48) - 1)
+        // Counted from the page of a word that has the same place in the segment in all of them.
+        let page = self.near.bias.addr().get() & !(PAGE as usize - 1);
+        addr.wrapping_sub(page) & ((1 << 48) - 1)
     }
 
     pub(super) fn stripe(&self, part: Rank, addr: usize) -> &Stripe {
         let index = self.offset(addr) / STRIPE;
         // Origins begin at stripes that are often a power of two apart: those must not share locks.
         let index = index.wrapping_add((index >> 5).wrapping_mul(7));
-        // SAFETY: the block is open as long as the domain lives.
-        unsafe { self.stripes.get(part.0, index) }
+        self.block.stripe(part.0, index)
     }
 
     pub(super) fn try_lock<'a>(&'a self, stripe: &'a Stripe) -> Option<LockGuard<'a, Node>> {
-        stripe.lock.lock_if_free(&**self.team.node())
+        stripe.lock.lock_if_free(&**self.team().node())
     }
 
     /// Waits for a lock. That its last holder died changes nothing if it left whole elements.
@@ -353,8 +351,11 @@ impl Domain {
         stripe: &'a Stripe,
         native: bool,
     ) -> Result<LockGuard<'a, Node>> {
-        let node = &**self.team.node();
-        let deadline = self.patience.map_or_else(|| self.team.deadline(), Deadline::after);
+        let node = &**self.team().node();
+        let deadline = match self.patience {
+            0 => self.team().deadline(),
+            us => Deadline::after(Duration::from_micros(us.into())),
+        };
         let guard = stripe.lock.lock(node, deadline)?;
         match guard.previous_holder_died() {
             Some(slot) if !native && !pairs::WHOLE => {
@@ -424,7 +425,7 @@ impl Domain {
             0 => 0,
             k => ((first + k) * STRIPE - addr).div_ceil(kinds.size).min(run.count),
         };
-        let turn = self.team.rank().0 as usize * count / (self.team.size() as usize).max(1);
+        let turn = self.team().rank().0 as usize * count / (self.team().size() as usize).max(1);
         let mut done = 0;
         while done < count {
             let mut busy = 0u64;
@@ -505,7 +506,7 @@ impl Domain {
             unsafe { (kinds.plain)(run) };
             return;
         };
-        if let Some(section) = section::mine(self.near.key, || &**self.team.node()) {
+        if let Some(section) = section::mine(self.near.key, || &**self.team().node()) {
             let turn = section.enter();
             let alone = self.near.bias().way() == Way::Locked;
             if alone {
@@ -554,11 +555,11 @@ impl Domain {
 
     /// Waits for the sections of all members.
     fn outwait(&self) -> bool {
-        let node = &**self.team.node();
-        if self.team.ranks().any(|rank| self.team.slot_of(rank).is_err()) {
+        let node = &**self.team().node();
+        if self.team().ranks().any(|rank| self.team().slot_of(rank).is_err()) {
             return false;
         }
-        let slots = self.team.ranks().filter_map(|rank| self.team.slot_of(rank).ok());
+        let slots = self.team().ranks().filter_map(|rank| self.team().slot_of(rank).ok());
         let sections = slots.flat_map(|slot| node.sections(slot).map(move |word| (slot, word)));
         section::outwait(sections, |slot| node.probe(slot))
     }

@@ -252,9 +252,7 @@ fn updates_across_parts_and_of_one_part_meet() {
     Job::threads(2, |job| {
         let window = Window::<u64>::builder(job.team()).allocate_shared(LEN).unwrap();
         let (epoch, all) = (window.lock_all().unwrap(), window.query_all().unwrap());
-        let locks = window.core().block.stripes();
-        // SAFETY: the window lives.
-        let lock = |rank| unsafe { std::ptr::from_ref(locks.get(rank, 7)) };
+        let lock = |rank| std::ptr::from_ref(window.core().block.stripe(rank, 7));
         assert_eq!(lock(0), lock(1));
         let done = |step| job.team().barrier().unwrap_or_else(|e| panic!("{step}: {e}"));
         window.domain().turn(Way::Locked);

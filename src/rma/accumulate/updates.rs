@@ -6,6 +6,7 @@ use super::element::{Element, Run};
 use crate::base::{Rank, Result};
 use crate::layout::Op;
 use crate::shm::bias::Bias;
+use crate::shm::copy::prefetch_to_write;
 use crate::shm::section;
 use std::ptr::NonNull;
 
@@ -41,7 +42,7 @@ impl Near {
     /// Runs a native update if that is the way at present and this thread has a word to say so.
     #[inline(always)]
     pub(super) fn natively<R>(&self, domain: &Domain, update: impl FnOnce() -> R) -> Option<R> {
-        let section = section::mine(self.key, || &**domain.team.node())?;
+        let section = section::mine(self.key, || &**domain.team().node())?;
         let turn = section.enter();
         let done = if self.bias().is_native() { Some(update()) } else { None };
         section.leave(turn);
@@ -79,6 +80,7 @@ impl<'w> Updates<'w> {
             // SAFETY: the caller's.
             return Some(unsafe { T::load(at) });
         }
+        prefetch_to_write(at);
         // SAFETY: the caller's.
         self.near.natively(self.domain, || unsafe { T::fetch_op(at, op, value) })
     }
@@ -97,6 +99,7 @@ impl<'w> Updates<'w> {
         if !is_native(at) {
             return None;
         }
+        prefetch_to_write(at);
         // SAFETY: the caller's.
         self.near.natively(self.domain, || unsafe { T::compare_swap(at, expected, new) })
     }
@@ -120,6 +123,7 @@ impl<'w> Updates<'w> {
                 }
             }
         };
+        prefetch_to_write(at);
         self.near.natively(self.domain, update).is_some()
     }
 

@@ -43,7 +43,8 @@ impl Core {
 
     /// Waits until all of `group` have posted, unless they are promised to have (`no_check`), and
     /// starts on the posts. On an error those that have come are declined, and after a death the
-    /// next ones forgone.
+    /// next ones forgone; as long as a target has not posted for `pair::AHEAD` starts that failed, it
+    /// is waited for, a death or not.
     pub(super) fn start_on(
         &self,
         what: &'static str,
@@ -72,7 +73,12 @@ impl Core {
                 // What it did last is there by now.
                 self.is_absent(**target) && !self.with_target(**target).is_open()
             });
-            absent.map_or(Ok(()), |&target| {
+            // What a living target has yet to be told is bounded: it first has to take some of it.
+            let full = || {
+                let living = group.iter().filter(|target| !self.is_absent(**target));
+                living.map(|target| self.with_target(*target)).any(|pair| pair.is_full())
+            };
+            absent.filter(|_| !full()).map_or(Ok(()), |&target| {
                 let (error, why) = self.absence(what, target);
                 cause.set(why);
                 Err(error)

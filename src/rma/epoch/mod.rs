@@ -106,21 +106,40 @@ pub struct Epoch<'w, T> {
     pub(super) window: &'w Window<T>,
     assertions: Assertions,
     scope: Scope,
-    /// Ranks `plain.0..plain.0 + plain.1` are covered, and their parts are found by arithmetic: in
-    /// one comparison. They follow from `scope` and the window.
-    plain: (u32, u32),
+    /// What operations look at, and nothing else.
+    plain: Plain,
 }
+
+/// Ranks that an epoch covers and whose parts are found by arithmetic. It follows from the scope and
+/// the window; here, because every operation of a loop loads what it needs of it anew: the compiler
+/// cannot know that the stores of the one before have not changed it.
+#[derive(Clone, Copy, Debug)]
+struct Plain {
+    /// Rank 0's part, the distance to each next one's, elements of each.
+    first: *mut u8,
+    stride: usize,
+    len: usize,
+    from: u32,
+    ranks: u32,
+}
+
+// SAFETY: the pointer stands for mapped memory that the window keeps, accessed by atomics and opaque
+// copies only.
+unsafe impl Send for Plain {}
+// SAFETY: as above.
+unsafe impl Sync for Plain {}
 
 impl<'w, T: Datum> Epoch<'w, T> {
     #[inline]
     fn new(window: &'w Window<T>, assertions: Assertions, scope: Scope) -> Epoch<'w, T> {
-        let plain = window.plain_ranks(&scope);
+        let plain = window.plain(&scope);
         Epoch { window, assertions, scope, plain }
     }
 
     /// The epoch has ended.
     fn end_scope(&mut self) {
-        (self.scope, self.plain) = (Scope::Closed, (0, 0));
+        self.scope = Scope::Closed;
+        self.plain.ranks = 0;
     }
 
     /// The window.
@@ -151,12 +170,18 @@ impl<'w, T: Datum> Epoch<'w, T> {
     /// error needs no copy on its way.
     #[inline(always)]
     pub(crate) fn direct(&self, target: Rank, start: usize, count: usize) -> Option<*mut T> {
-        let (from, ranks) = self.plain;
-        if target.0.wrapping_sub(from) >= ranks {
+        let Plain { first, stride, len, from, ranks } = self.plain;
+        if target.0.wrapping_sub(from) >= ranks
+            || start.checked_add(count).is_none_or(|end| end > len)
+        {
             return None;
         }
-        // SAFETY: `plain_ranks` are reached by arithmetic.
-        unsafe { self.window.direct(target, start, count) }
+        let part = first.wrapping_add((target.0 as usize).wrapping_mul(stride));
+        // SAFETY: start + count <= len, so the elements lie inside the target's part.
+        let at = unsafe { part.cast::<T>().add(start) };
+        // SAFETY: where ranks are plain, all parts are aligned for elements (see `Window::new`).
+        unsafe { std::hint::assert_unchecked(at.is_aligned()) };
+        Some(at)
     }
 
     /// Whether the target is locked exclusively: no other rank's locks are held meanwhile. Owners
@@ -210,12 +235,12 @@ fn not_a_rank(what: &'static str, target: Rank, size: u32) -> Error {
 }
 
 impl<T> Window<T> {
-    /// The first of the ranks that a scope covers and arithmetic reaches, and how many there are,
-    /// where they are a range; of all others each operation asks again.
+    /// The ranks that a scope covers and arithmetic reaches, where they are a range; of all others
+    /// each operation asks again.
     #[inline]
-    fn plain_ranks(&self, scope: &Scope) -> (u32, u32) {
+    fn plain(&self, scope: &Scope) -> Plain {
         let simple = self.simple_ranks();
-        match scope {
+        let (from, ranks) = match scope {
             Scope::All => (0, simple),
             Scope::One(only, _) => (only.0, u32::from(only.0 < simple)),
             Scope::Group(ranks) => match (ranks.first(), ranks.last()) {
@@ -228,7 +253,9 @@ impl<T> Window<T> {
                 _ => (0, 0),
             },
             Scope::Unguarded(_) | Scope::Closed => (0, 0),
-        }
+        };
+        let (first, stride, len) = self.simple_parts();
+        Plain { first, stride, len, from, ranks }
     }
 }
 

@@ -95,7 +95,7 @@ impl Wish<'_> {
             // All records are there once all have agreed.
             let own = team.agree(during, own)?;
             let directory = Directory::create(team, |rank| block.entry(rank));
-            directory.and_then(|d| self.finish(&block, &sizes, own, Parts::Table(d)))
+            directory.and_then(|d| self.finish(&block, &sizes, own, Parts::Table(Box::new(d))))
         };
         team.agree(during, made)
     }

@@ -52,6 +52,12 @@ fn check_total(wanted: u64, size: u32) -> Result<()> {
     })
 }
 
+/// Has the locks of windows looked after by this process when their blocks end, also of windows that
+/// it is no member of: who dies leaves it to anybody to end them.
+pub(crate) fn attend_locks(node: &Node) {
+    node.last_rites(sweep_locks);
+}
+
 /// Taking each lock once sweeps what dead waiters left in it (see `shm::lock`).
 fn sweep_locks(node: &Node, kind: u32, at: Offset, size: u32) {
     if kind != KIND {
@@ -97,7 +103,6 @@ impl WindowBlock {
         let header = Offset(holding.at().0 + Roll::bytes(size));
         let base = locate(node.mapping(), header, plan.bytes(size), 64)?;
         let (me, slot, team) = (team.rank().0, node.slot(), team.clone());
-        node.last_rites(sweep_locks);
         Ok(WindowBlock { holding, base, plan, team, me, slot, size, heap: 0, bytes: 0 })
     }
 
@@ -136,6 +141,11 @@ impl WindowBlock {
                  asked for"
             ),
         })
+    }
+
+    /// Whether the window has a range of symmetric memory, in the strides of all its members.
+    pub fn lies_in_every_stride(&self) -> bool {
+        self.bytes > 0 && self.header().home.load(Ordering::Relaxed) == 0
     }
 
     /// Where the block lies.

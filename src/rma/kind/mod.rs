@@ -20,6 +20,7 @@ pub use builder::WindowBuilder;
 pub(in crate::rma) use builder::{check_element, too_large};
 pub use dynamic::Attached;
 pub(crate) use dynamic::Attachments;
+pub(crate) use life::attend_locks;
 pub(crate) use place::{Parts, Place, Span, damaged};
 
 /// How a window came about (`MPI_WIN_CREATE_FLAVOR`).

@@ -35,7 +35,7 @@ pub(crate) enum Parts {
     },
     /// Each has its record in the window's block; the directory spares looking there where the
     /// records follow a pattern.
-    Table(Directory),
+    Table(Box<Directory>),
     /// What the owners have attached at the moment: see `kind::dynamic`.
     Dynamic(Arc<Attachments>),
 }

@@ -39,6 +39,18 @@ impl<T: Datum> Epoch<'_, T> {
     /// can lie; by packets [`Error::RankDied`] and [`Error::TimedOut`].
     #[inline(always)]
     pub fn put(&self, target: Rank, start: usize, values: &[T]) -> Result<()> {
+        // A word goes by value whatever comes: one whose address were taken for the unusual case
+        // would go to memory first.
+        if let [value] = *values
+            && size_of::<T>() <= size_of::<u64>()
+        {
+            let Some(to) = self.direct(target, start, 1) else {
+                return self.put_one_anywhere(target, start, value);
+            };
+            // SAFETY: `direct` checked the range; `value` is private memory, so nothing overlaps.
+            unsafe { copy_in(to.cast(), (&raw const value).cast(), size_of::<T>()) };
+            return Ok(());
+        }
         let Some(to) = self.direct(target, start, values.len()) else {
             return self.put_anywhere(target, start, values);
         };
@@ -47,7 +59,11 @@ impl<T: Datum> Epoch<'_, T> {
         Ok(())
     }
 
-    #[cold]
+    #[inline(never)]
+    fn put_one_anywhere(&self, target: Rank, start: usize, value: T) -> Result<()> {
+        self.put_anywhere(target, start, &[value])
+    }
+
     #[inline(never)]
     fn put_anywhere(&self, target: Rank, start: usize, values: &[T]) -> Result<()> {
         self.admit("put", target)?;
@@ -77,7 +93,6 @@ impl<T: Datum> Epoch<'_, T> {
         Ok(())
     }
 
-    #[cold]
     #[inline(never)]
     fn get_anywhere(&self, target: Rank, start: usize, into: &mut [T]) -> Result<()> {
         self.admit("get", target)?;

@@ -12,7 +12,6 @@ mod table;
 pub use table::{Entry, ExtentTable, Id, MAX_EXTENTS, Owner};
 
 use super::lock::LockEnv;
-use super::map::round_up;
 use crate::base::sync::Ordering;
 use crate::base::{Deadline, Error, Offset, Result, Slot};
 use table::LOW;
@@ -80,14 +79,14 @@ impl<'a> Heap<'a> {
     /// Bytes in use, and number of allocations, without those that are being freed. Takes no lock: a
     /// snapshot for reports.
     pub fn usage(&self) -> (u64, usize) {
-        let counts = |e: &Entry| !e.is_use && !matches!(e.owner, Owner::Freeing(_));
+        let counts = |e: &Entry| !e.is_use && !e.is_going();
         let ranges = self.table.entries().filter(counts);
         ranges.fold((0, 0), |(bytes, count), e| (e.len.saturating_add(bytes), count + 1))
     }
 
     /// Whether somebody is about to free something. Takes no lock.
     pub fn is_freeing(&self) -> bool {
-        self.table.entries().any(|entry| matches!(entry.owner, Owner::Freeing(_)))
+        self.table.entries().any(|entry| entry.is_going())
     }
 
     #[cold]
@@ -124,7 +123,7 @@ impl Locked<'_> {
         let heap = &self.heap;
         let used = self.ranges()?;
         // What cannot even be rounded cannot fit either.
-        let rounded = if len > heap.length { len } else { round_up(len.max(1), GRANULE) };
+        let rounded = if len > heap.length { len } else { len.max(1).next_multiple_of(GRANULE) };
         let (fit, largest) = first_fit(&used, heap.length, rounded, align.max(GRANULE));
         let Some(offset) = fit else {
             let in_use: u64 = used.iter().map(|(start, end)| end - start).sum();
@@ -250,5 +249,7 @@ fn first_fit(used: &[(u64, u64)], length: u64, len: u64, align: u64) -> (Option<
     (None, largest)
 }
 
-#[cfg(test)]
+#[cfg(all(test, loom))]
+mod models;
+#[cfg(all(test, not(loom)))]
 mod tests;

@@ -20,10 +20,15 @@ use crate::base::sync::{AtomicU32, AtomicU64, Ordering};
 use crate::base::{Offset, Slot};
 use crate::shm::crash;
 use crate::shm::lock::QueueLock;
+#[cfg(not(loom))]
 use crate::shm::region::SharedLayout;
 
 /// Most allocations of one heap at a time, uses by windows included.
+#[cfg(not(loom))]
 pub const MAX_EXTENTS: usize = 4095;
+/// Few in models, which look at each.
+#[cfg(loom)]
+pub const MAX_EXTENTS: usize = 3;
 /// Bits of an id that say where in the table it is.
 const INDEX_BITS: u32 = 12;
 /// Bits of offsets and lengths.
@@ -60,8 +65,10 @@ pub enum Owner {
     Nobody,
     /// A process, which alone knows of it.
     Process(Slot),
-    /// A process, which is about to free it: nobody uses it any more.
+    /// A process, which is about to free it: nobody uses it any more, and nothing belongs to it.
     Freeing(Slot),
+    /// A process, which ends the block here: performs its last rites, frees what belongs to it.
+    Ending(Slot),
     /// Those who stand on the roll at its beginning (see `shm::roll`).
     Members,
     /// A block of the commons that it belongs to.
@@ -79,6 +86,7 @@ impl Owner {
             Owner::Block(id) => 3 << KIND | id.0,
             Owner::Job => 4 << KIND,
             Owner::Freeing(slot) => 5 << KIND | u64::from(slot.0),
+            Owner::Ending(slot) => 6 << KIND | u64::from(slot.0),
         }
     }
 
@@ -90,12 +98,14 @@ impl Owner {
             2 => Owner::Members,
             3 => Owner::Block(Id::from_raw(raw)),
             5 => Owner::Freeing(Slot(raw as u16)),
+            6 => Owner::Ending(Slot(raw as u16)),
             _ => Owner::Job,
         }
     }
 }
 
 /// One allocation, or one use of one.
+#[cfg_attr(loom, derive(Default))]
 #[repr(C, align(32))]
 pub struct Extent {
     pub(super) len: AtomicU64,
@@ -123,6 +133,11 @@ pub struct Entry {
 }
 
 impl Entry {
+    /// Whether somebody is about to free it.
+    pub(super) fn is_going(&self) -> bool {
+        matches!(self.owner, Owner::Freeing(_) | Owner::Ending(_))
+    }
+
     /// Its id. Of a use it means nothing.
     pub fn id(&self) -> Id {
         Id::from_raw(self.tag << INDEX_BITS | self.index as u64)
@@ -165,6 +180,7 @@ impl Extent {
 }
 
 /// The state of one heap. All zeros is an empty one.
+#[cfg_attr(loom, derive(Default))]
 #[repr(C, align(64))]
 pub struct ExtentTable {
     pub(super) lock: QueueLock,
@@ -178,6 +194,7 @@ pub struct ExtentTable {
     pub(super) extents: [Extent; MAX_EXTENTS],
 }
 
+#[cfg(not(loom))]
 const _: () = {
     use std::mem::offset_of;
     assert!(size_of::<Extent>() == 32);
@@ -190,17 +207,20 @@ const _: () = {
     assert!(MAX_EXTENTS < 1 << INDEX_BITS);
 };
 
+#[cfg(not(loom))]
 // SAFETY: repr(C), atomics only.
 unsafe impl SharedLayout for ExtentTable {}
 
 impl ExtentTable {
-    /// What is in use. Whoever does not hold the lock sees each extent as it was at some moment.
+    /// What is in use. Whoever does not hold the lock sees each word of an extent as it was at some
+    /// moment: of one that changes, some words may be older than others.
     pub fn entries(&self) -> impl Iterator<Item = Entry> {
         let high = (self.high.load(Ordering::Acquire) as usize).min(MAX_EXTENTS);
         self.extents[..high].iter().enumerate().filter_map(|(index, extent)| extent.read(index))
     }
 
-    /// The range with an id, if it is still there.
+    /// The range with an id, if it is still there. Whoever does not hold the lock learns only that it
+    /// is: a tag is never stored twice, but the other words may be those of the last range here.
     pub fn find(&self, id: Id) -> Option<Entry> {
         let entry = self.extents.get(id.index())?.read(id.index())?;
         (!entry.is_use && entry.id() == id).then_some(entry)
@@ -250,7 +270,7 @@ impl ExtentTable {
         crash::point();
     }
 
-    #[cfg(test)]
+    #[cfg(all(test, not(loom)))]
     pub(super) fn empty() -> Box<ExtentTable> {
         // SAFETY: a SharedLayout: all zeros is valid.
         unsafe { Box::<ExtentTable>::new_zeroed().assume_init() }

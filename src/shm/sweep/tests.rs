@@ -1,13 +1,13 @@
-use crate::base::Slot;
-use crate::shm::crash::{kill_at, spare};
+use crate::base::{Offset, Slot};
+use crate::shm::crash::{self, kill_at, spare};
 use crate::shm::heap::Id;
 use crate::shm::holding::Holding;
 use crate::shm::liveness;
 use crate::shm::map::Mapping;
 use crate::shm::node::Node;
-use crate::shm::roll::GONE;
+use crate::shm::roll::{GONE, Roll};
 use crate::shm::segment::Areas;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 
 const HEAP: u64 = 1 << 21;
@@ -143,6 +143,61 @@ fn whoever_dies_sweeping_is_swept_too() {
         assert_eq!(in_use(&nodes[2]), (BYTES, 3 * 4096), "killed at {n}");
         drop(kept);
         assert_eq!(in_use(&nodes[2]), (0, 0), "killed at {n}");
+        if lived.is_some() {
+            assert!(n > 10, "{n} points are not the whole of it");
+            break;
+        }
+    }
+}
+
+thread_local! {
+    /// Last rites that have come to their end.
+    static PERFORMED: Cell<u32> = const { Cell::new(0) };
+}
+
+fn perform(node: &Node, kind: u32, at: Offset, size: u32) {
+    let roll = Roll::view(node.mapping(), at, size).unwrap();
+    assert_eq!((kind, roll.kind(), roll.size()), (7, 7, 3), "the block is still there");
+    crash::point();
+    PERFORMED.set(PERFORMED.get() + 1);
+    crash::point();
+}
+
+/// Slot 0 is killed at every point of leaving a block as the last: whoever goes on performs the last
+/// rites, if it had not come to an end with them. They come before the memory goes.
+#[test]
+fn no_block_goes_without_its_last_rites() {
+    for n in 1.. {
+        let nodes = nodes();
+        nodes.iter().for_each(|node| node.last_rites(perform));
+        let holding = make(&nodes[0]);
+        nodes[0].alloc_part(&holding, 100).unwrap();
+        PERFORMED.set(0);
+        let lived = kill_at(n, || drop(holding));
+        die(&nodes[0]);
+        assert_eq!(in_use(&nodes[1]), (0, 0), "killed at {n}");
+        let times = PERFORMED.get();
+        assert!((1..=2).contains(&times), "{times} times, killed at {n}");
+        if lived.is_some() {
+            assert!(n > 10, "{n} points are not the whole of it");
+            break;
+        }
+    }
+}
+
+/// As above, where the sweeper is killed as well.
+#[test]
+fn no_sweep_forgets_last_rites() {
+    for n in 1.. {
+        let nodes = nodes();
+        nodes.iter().for_each(|node| node.last_rites(perform));
+        std::mem::forget(make(&nodes[0]));
+        die(&nodes[0]);
+        PERFORMED.set(0);
+        let lived = kill_at(n, || in_use(&nodes[1]));
+        die(&nodes[1]);
+        assert_eq!(in_use(&nodes[2]), (0, 0), "killed at {n}");
+        assert!((1..=2).contains(&PERFORMED.get()), "killed at {n}");
         if lived.is_some() {
             assert!(n > 10, "{n} points are not the whole of it");
             break;

@@ -18,6 +18,7 @@ pub const CASES: &[Written] = &[
     ("exposure_goes_on_after_a_deadline", exposure_deadline),
     ("start_post_given_up_at_a_deadline", given_up),
     ("start_post_with_a_member_that_is_gone", gone),
+    ("start_post_given_up_many_times", given_up_often),
 ];
 
 fn fence_assertions(job: &Job) -> Result<()> {
@@ -330,6 +331,40 @@ fn given_up(job: &Job) -> Result<()> {
         job.team().barrier()?;
     }
     Ok(())
+}
+
+/// An origin whose starts fail one after the other, far ahead of a target: that learns of each.
+fn given_up_often(job: &Job) -> Result<()> {
+    const TIMES: u64 = 100;
+    let window = Window::<u64>::allocate(job.team(), 1)?;
+    let failed = Window::<u64>::allocate(job.team(), 1)?;
+    let (origin, late, gone) = (Rank(0), Rank(1), Rank(2));
+    if job.size() < 3 || job.rank() == gone {
+        drop(window);
+    } else if job.rank() == origin {
+        let epoch = failed.lock_all()?;
+        for time in 1..=TIMES {
+            let done = window.start(&[late, gone]).and_then(|access| access.complete());
+            let told = matches!(done, Err(Error::Misuse { .. } | Error::RankLeft { .. }));
+            assert!(told, "{time}: {done:?}");
+            epoch.put(late, 0, &[time])?;
+            epoch.flush(late)?;
+        }
+        epoch.unlock_all()?;
+        put_to(&window, &[late], 5)?;
+    } else if job.rank() == late {
+        // As many as it may be ahead, and a bit more time for it.
+        until("the origin fails", || Ok(failed.local().get(0)? >= 32))?;
+        std::thread::sleep(Duration::from_millis(50));
+        for time in 1..=TIMES {
+            let over = window.post(&[origin])?.wait();
+            assert!(over.is_err(), "{time}");
+            assert_eq!(window.local().get(0)?, 0);
+        }
+        window.post(&[origin])?.wait()?;
+        assert_eq!(window.local().get(0)?, 5);
+    }
+    job.team().barrier()
 }
 
 /// A member that has dropped the window will neither post nor start.

@@ -154,6 +154,14 @@ enum Elements {
     Overlapping,
     /// A random one each time.
     Random,
+    /// The same of a window in which other parts have none.
+    RandomOfOne,
+}
+
+impl Elements {
+    fn is_random(self) -> bool {
+        matches!(self, Elements::Random | Elements::RandomOfOne)
+    }
 }
 
 /// Elements that random updates choose from: 64 MiB, more than the caches hold.
@@ -173,7 +181,7 @@ fn first(crew: &Crew, count: usize, elements: Elements) -> usize {
     match elements {
         Elements::Disjoint => crew.rank() as usize * count,
         Elements::Overlapping => crew.rank() as usize * count / 2,
-        Elements::Same | Elements::Random => 0,
+        Elements::Same | Elements::Random | Elements::RandomOfOne => 0,
     }
 }
 
@@ -248,14 +256,15 @@ struct Word {
 impl Word {
     fn new(crew: &Crew, elements: Elements) -> Result<Word> {
         let team = crew.job()?.team();
-        let window = if elements == Elements::Random {
-            // Too much for every rank to have.
-            let len = if crew.rank() == 0 { FIELD } else { 0 };
-            Window::builder(team).different_sizes().allocate(len)?
-        } else {
-            Window::allocate(team, 1)?
+        let window = match elements {
+            Elements::Random => Window::allocate(team, FIELD)?,
+            Elements::RandomOfOne => {
+                let len = if crew.rank() == 0 { FIELD } else { 0 };
+                Window::builder(team).different_sizes().allocate(len)?
+            }
+            _ => Window::allocate(team, 1)?,
         };
-        Ok(Word { window, elements, state: crew.rank() + 1, mapped: elements != Elements::Random })
+        Ok(Word { window, elements, state: crew.rank() + 1, mapped: !elements.is_random() })
     }
 }
 
@@ -275,7 +284,7 @@ impl Task for Word {
             self.mapped = true;
         }
         for _ in 0..count {
-            let at = if self.elements == Elements::Random { random(&mut self.state) } else { 0 };
+            let at = if self.elements.is_random() { random(&mut self.state) } else { 0 };
             epoch.accumulate(Rank(0), at, Op::Sum, &[1])?;
         }
         epoch.flush(Rank(0))?;
@@ -293,12 +302,12 @@ struct BareWord {
 
 impl BareWord {
     fn new(crew: &Crew, elements: Elements) -> Result<BareWord> {
-        let len = if elements == Elements::Random { FIELD } else { 1 };
+        let len = if elements.is_random() { FIELD } else { 1 };
         let area = crew.block().take(8 * len)?;
-        if elements == Elements::Random {
+        if elements.is_random() {
             area.collapse();
         }
-        let mapped = elements != Elements::Random;
+        let mapped = !elements.is_random();
         Ok(BareWord { area, elements, state: crew.rank() + 1, mapped })
     }
 }
@@ -313,7 +322,7 @@ impl Task for BareWord {
             self.mapped = true;
         }
         for _ in 0..count {
-            let at = if self.elements == Elements::Random { random(&mut self.state) } else { 0 };
+            let at = if self.elements.is_random() { random(&mut self.state) } else { 0 };
             black_box(self.area.word(8 * at).fetch_add(1, AcqRel));
         }
         Ok(())
@@ -406,6 +415,12 @@ pub fn accumulates() -> Vec<Case> {
         ("all origins, the same word", "contended fetch_add", Elements::Same, true),
         ("all origins, random words of 64 MiB", "random fetch_add", Elements::Random, true),
         ("one origin, random words of 64 MiB", "random fetch_add", Elements::Random, false),
+        (
+            "one origin, random words of 64 MiB, other parts empty",
+            "random fetch_add",
+            Elements::RandomOfOne,
+            false,
+        ),
     ] {
         let setup = move |crew: &Crew| {
             let (word, bare) = (Word::new(crew, elements)?, BareWord::new(crew, elements)?);
