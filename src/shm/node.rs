@@ -174,12 +174,17 @@ impl Node {
 
     /// How this process waits.
     pub fn pace(&self) -> Pace {
-        let others = &self.attachments;
-        if others.needed.load(Ordering::Relaxed) && others.help[0].get().is_some() {
+        if self.is_wanted() {
             // What others want of this process rings another bell than what it waits for.
             return self.pace.watchful();
         }
         self.pace
+    }
+
+    /// Whether others may want something of this process that only its waits look after.
+    fn is_wanted(&self) -> bool {
+        let others = &self.attachments;
+        others.needed.load(Ordering::Relaxed) && others.help[0].get().is_some()
     }
 
     /// Allocates the pages of a range now, near the calling thread.
@@ -327,17 +332,19 @@ impl Node {
         }
     }
 
-    /// [`WaitCell::wait`] at this process's pace, which looks after pending work meanwhile.
+    /// [`WaitCell::wait`] at this process's pace, which looks after pending work meanwhile, and
+    /// after what others want of this process: then packets end its sleeps too.
     pub fn wait<R>(
         &self,
         cell: &WaitCell,
         deadline: Deadline,
         during: &'static str,
         mut poll: impl FnMut() -> Option<R>,
-        check: impl FnMut() -> Result<()>,
+        mut check: impl FnMut() -> Result<()>,
     ) -> Result<R> {
-        if self.attachments.pending.load(Ordering::Relaxed) == 0 {
-            return cell.wait(self.pace(), deadline, during, poll, check);
+        let wanted = self.is_wanted();
+        if self.attachments.pending.load(Ordering::Relaxed) == 0 && !wanted {
+            return cell.wait(self.pace, deadline, during, poll, check);
         }
         let mut turn = 0u32;
         let poll = || {
@@ -347,7 +354,13 @@ impl Node {
             }
             poll()
         };
-        cell.wait(self.pace.watchful(), deadline, during, poll, check)
+        let check = || {
+            self.help();
+            check()
+        };
+        let service = &self.rank_slot(self.slot).service;
+        let beside = (wanted && !std::ptr::eq(cell, service)).then_some(service);
+        cell.wait_beside(beside, self.pace.watchful(), deadline, during, poll, check)
     }
 
     /// Has `run` called for each block that this process frees, whoever was the last to hold it,

@@ -149,7 +149,7 @@ impl Agent {
         let mut state = self.enter()?;
         state.world.sites.insert(id, site);
         state.engine.add_window(id, me, size);
-        node.help_is_needed(true);
+        node.help_is_needed(!self.threaded);
         state.suspicious |= !state.world.distrust.is_empty();
         // What the lock's release lets go of may let other windows go, which takes the other one.
         drop(thread);
@@ -172,7 +172,7 @@ impl Agent {
         here.engine.remove_window(&mut Around { node, world: &mut here.world }, id);
         let site = state.world.sites.remove(&id);
         let last = state.world.sites.is_empty();
-        node.help_is_needed(!last);
+        node.help_is_needed(!last && !self.threaded);
         let ended = if last { thread.take() } else { None };
         // Futures that are woken now, and those that the thread wakes while it is waited for, may
         // let other windows go.
