@@ -292,13 +292,13 @@ mod tests {
             return;
         }
         futex_wait_either(both, [1, 0], FOREVER);
-        for word in 0..2 {
+        for word in both {
             let before = both.map(|word| word.load(Ordering::Relaxed));
             std::thread::scope(|scope| {
                 let sleeper = scope.spawn(|| futex_wait_either(both, before, FOREVER));
                 while !sleeper.is_finished() {
-                    words[word].fetch_add(1, Ordering::Relaxed);
-                    futex_wake(&words[word], 1);
+                    word.fetch_add(1, Ordering::Relaxed);
+                    futex_wake(word, 1);
                     std::thread::sleep(Duration::from_millis(1));
                 }
             });
