@@ -141,6 +141,34 @@ mod imp {
         let _ = wait(word, Flags::empty(), expected, Some(&slice));
     }
 
+    /// As [`futex_wait`], of two words: whichever is not, or is no longer, what was expected ends the
+    /// sleep. Where the system cannot sleep on two (Linux before 5.16), only the first one does.
+    pub fn futex_wait_either(words: [&AtomicU32; 2], expected: [u32; 2], slice: Duration) {
+        use rustix::io::Errno;
+        use rustix::thread::ClockId;
+        use rustix::thread::futex::{Timespec, Wait, WaitFlags, WaitPtr, WaitvFlags, waitv};
+        let both = [0, 1].map(|k| {
+            let mut one = Wait::new();
+            one.val = expected[k].into();
+            one.uaddr = WaitPtr::new(words[k].as_ptr().cast());
+            one.flags = WaitFlags::SIZE_U32;
+            one
+        });
+        // Unlike that of one word, the end of this sleep is a point in time.
+        let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+        let nanos = now.tv_nsec + i64::from(slice.subsec_nanos());
+        let seconds = now.tv_sec.saturating_add(slice.as_secs() as i64);
+        let end = Timespec {
+            tv_sec: seconds.saturating_add(nanos / 1_000_000_000),
+            tv_nsec: nanos % 1_000_000_000,
+        };
+        let slept = waitv(&both, WaitvFlags::empty(), Some(&end), ClockId::Monotonic);
+        // Filters of system calls refuse it either way.
+        if matches!(slept, Err(Errno::NOSYS | Errno::PERM)) {
+            futex_wait(words[0], expected[0], slice);
+        }
+    }
+
     /// Wakes up to `count` sleepers.
     pub fn futex_wake(word: &AtomicU32, count: u32) {
         use rustix::thread::futex::{Flags, wake};
@@ -211,6 +239,22 @@ mod imp {
         let _ = word.load(Ordering::SeqCst) == expected;
         loom::thread::yield_now();
     }
+    /// See the real one and [`futex_blocks`].
+    pub fn futex_wait_either(
+        words: [&AtomicU32; 2],
+        expected: [u32; 2],
+        slice: std::time::Duration,
+    ) {
+        if !BLOCKING.with(std::cell::Cell::get) {
+            return futex_wait(words[0], expected[0], slice);
+        }
+        if let Ok(guard) = SLEEPERS.0.lock() {
+            let same = |k: usize| words[k].load(Ordering::SeqCst) == expected[k];
+            if same(0) && same(1) {
+                drop(SLEEPERS.1.wait(guard));
+            }
+        }
+    }
     /// See the real one and [`futex_blocks`]: wakes everyone, which a futex may do.
     pub fn futex_wake(_word: &AtomicU32, _count: u32) {
         if BLOCKING.with(std::cell::Cell::get) {
@@ -221,3 +265,43 @@ mod imp {
 }
 
 pub use imp::*;
+
+#[cfg(all(test, not(loom), not(miri)))]
+mod tests {
+    use super::*;
+    use rustix::io::Errno;
+    use rustix::thread::ClockId;
+    use rustix::thread::futex::{WaitvFlags, waitv};
+    use std::time::Duration;
+
+    /// Longer than any test may take.
+    const FOREVER: Duration = Duration::from_secs(3600);
+
+    fn sleeps_on_two() -> bool {
+        waitv(&[], WaitvFlags::empty(), None, ClockId::Monotonic) == Err(Errno::INVAL)
+    }
+
+    #[test]
+    fn either_word_ends_a_sleep_or_keeps_it_from_beginning() {
+        let words = [AtomicU32::new(1), AtomicU32::new(2)];
+        let both = [&words[0], &words[1]];
+        futex_wait_either(both, [0, 2], FOREVER);
+        futex_wait_either(both, [1, 2], Duration::from_millis(1));
+        if !sleeps_on_two() {
+            println!("this system cannot sleep on two words: the second one was not looked at");
+            return;
+        }
+        futex_wait_either(both, [1, 0], FOREVER);
+        for word in both {
+            let before = both.map(|word| word.load(Ordering::Relaxed));
+            std::thread::scope(|scope| {
+                let sleeper = scope.spawn(|| futex_wait_either(both, before, FOREVER));
+                while !sleeper.is_finished() {
+                    word.fetch_add(1, Ordering::Relaxed);
+                    futex_wake(word, 1);
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+            });
+        }
+    }
+}

@@ -337,19 +337,19 @@ impl Node {
         }
     }
 
-    /// [`WaitCell::wait`] at this process's pace, which looks after pending work meanwhile, and
-    /// whether there is a core for each thread of this process that waits.
+    /// [`WaitCell::wait`] at this process's pace, which looks whether there is a core for each thread
+    /// of this process that waits, and after pending work meanwhile: then packets end its sleeps too.
     pub fn wait<R>(
         &self,
         cell: &WaitCell,
         deadline: Deadline,
         during: &'static str,
         mut poll: impl FnMut() -> Option<R>,
-        check: impl FnMut() -> Result<()>,
+        mut check: impl FnMut() -> Result<()>,
     ) -> Result<R> {
         let pace = self.pace();
         if !self.has_pending() {
-            return self.wait_at(pace, cell, deadline, during, poll, check);
+            return self.wait_at((cell, None), pace, deadline, during, poll, check);
         }
         let mut turn = 0u32;
         let poll = || {
@@ -357,13 +357,19 @@ impl Node {
             self.help_now_and_then(turn);
             poll()
         };
-        self.wait_at(pace.watchful(), cell, deadline, during, poll, check)
+        let check = || {
+            self.help();
+            check()
+        };
+        let service = &self.rank_slot(self.slot).service;
+        let beside = (!std::ptr::eq(cell, service)).then_some(service);
+        self.wait_at((cell, beside), pace.watchful(), deadline, during, poll, check)
     }
 
     fn wait_at<R>(
         &self,
+        (cell, beside): (&WaitCell, Option<&WaitCell>),
         pace: Pace,
-        cell: &WaitCell,
         deadline: Deadline,
         during: &'static str,
         mut poll: impl FnMut() -> Option<R>,
@@ -378,7 +384,7 @@ impl Node {
             return Ok(value);
         }
         drop(awake);
-        cell.sleep_until(pace, deadline, during, poll, check)
+        cell.sleep_until(beside, pace, deadline, during, poll, check)
     }
 
     /// Has `run` called for each block that this process frees, whoever was the last to hold it,

@@ -18,7 +18,8 @@
 //! sleep is cut into slices, after each of which the caller's `check` looks for dead peers.
 
 use crate::base::sync::{
-    AtomicU32, Ordering, futex_wait, futex_wake, heavy_fence, light_fence, spin_hint, yield_now,
+    AtomicU32, Ordering, futex_wait, futex_wait_either, futex_wake, heavy_fence, light_fence,
+    spin_hint, yield_now,
 };
 use crate::base::{Deadline, Error, Result, forked};
 use std::time::Duration;
@@ -159,19 +160,37 @@ impl WaitCell {
         pace: Pace,
         deadline: Deadline,
         during: &'static str,
+        poll: impl FnMut() -> Option<R>,
+        check: impl FnMut() -> Result<()>,
+    ) -> Result<R> {
+        self.wait_beside(None, pace, deadline, during, poll, check)
+    }
+
+    /// As [`WaitCell::wait`]; who notifies `beside` ends a sleep as well. What rings there is looked
+    /// at by `check`, which is called between saying so and falling asleep.
+    ///
+    /// Who notifies one cell leaves the other one's flag set: its next waker pays a system call for
+    /// nobody.
+    pub fn wait_beside<R>(
+        &self,
+        beside: Option<&WaitCell>,
+        pace: Pace,
+        deadline: Deadline,
+        during: &'static str,
         mut poll: impl FnMut() -> Option<R>,
         check: impl FnMut() -> Result<()>,
     ) -> Result<R> {
         let awake = pace.poll_at_once(&mut poll).or_else(|| pace.poll_awake(|| true, &mut poll));
         match awake {
             Some(value) => Ok(value),
-            None => self.sleep_until(pace, deadline, during, poll, check),
+            None => self.sleep_until(beside, pace, deadline, during, poll, check),
         }
     }
 
-    /// The last part of [`WaitCell::wait`]: asleep from the beginning.
+    /// The last part of [`WaitCell::wait_beside`]: asleep from the beginning.
     pub fn sleep_until<R>(
         &self,
+        beside: Option<&WaitCell>,
         pace: Pace,
         deadline: Deadline,
         during: &'static str,
@@ -182,6 +201,11 @@ impl WaitCell {
         loop {
             let seen = self.seq.load(Ordering::Acquire);
             self.asleep.store(1, Ordering::Release);
+            let also = beside.map(|other| {
+                let seen = other.seq.load(Ordering::Acquire);
+                other.asleep.store(1, Ordering::Release);
+                (&other.seq, seen)
+            });
             heavy_fence();
             if let Some(value) = poll() {
                 return Ok(value);
@@ -197,7 +221,11 @@ impl WaitCell {
                     missing: Vec::new(),
                 });
             }
-            futex_wait(&self.seq, seen, deadline.clamp(slice));
+            let slept = deadline.clamp(slice);
+            match also {
+                None => futex_wait(&self.seq, seen, slept),
+                Some((other, then)) => futex_wait_either([&self.seq, other], [seen, then], slept),
+            }
             if let Some(value) = poll() {
                 return Ok(value);
             }
@@ -268,6 +296,35 @@ mod models {
             place.await_count(1);
             place.await_count(2);
             wakers.into_iter().for_each(|w| w.join().unwrap());
+        });
+    }
+
+    #[test]
+    fn loom_a_sleeper_beside_another_cell_is_woken_by_either() {
+        model(3, || {
+            let (place, beside) = (Place::new(), Place::new());
+            let (others, helped) = (beside.clone(), place.clone());
+            let waker = thread::spawn(move || others.add());
+            // Rung at the other cell, the sleeper does itself what it waits for.
+            let help = || {
+                if beside.count.load(Ordering::Acquire) > 0 {
+                    helped.add();
+                }
+                Ok(())
+            };
+            let poll = || (place.count.load(Ordering::Acquire) > 0).then_some(());
+            let cell = Some(&beside.cell);
+            place.cell.wait_beside(cell, AT_ONCE, Deadline::NEVER, "a model", poll, help).unwrap();
+            waker.join().unwrap();
+
+            let other = place.clone();
+            let waker = thread::spawn(move || other.add());
+            let poll = || (place.count.load(Ordering::Acquire) > 1).then_some(());
+            let cell = Some(&beside.cell);
+            let wait =
+                place.cell.wait_beside(cell, AT_ONCE, Deadline::NEVER, "a model", poll, || Ok(()));
+            wait.unwrap();
+            waker.join().unwrap();
         });
     }
 

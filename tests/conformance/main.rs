@@ -6,13 +6,14 @@
 //! conformance [WORD] [--ranks N] [--form threads|processes] [--way WAY] [--list]
 //!             [--all] [--turn N]
 //! ```
-//! Ways are `direct`, `packets`, those of collectives with other algorithms ([`coll::WAYS`]), and
-//! those of messages with other eager thresholds ([`talk::WAYS`]).
+//! Ways are `direct`, `packets`, `calls` (packets that only calls of the ranks take in, at 2 and 4
+//! ranks), those of collectives with other algorithms ([`coll::WAYS`]), and those of messages with
+//! other eager thresholds ([`talk::WAYS`]).
 //! A word selects cases whose names contain it. Handwritten cases run once per way; of the generated
 //! ones, those that choose packets themselves run once, the others once per way.
 //!
-//! With the second way the generated cases take turns, one part of [`TURNS`] a day, unless all are
-//! wanted (`--all`, or a word): they take minutes. `--turn` repeats another day's.
+//! By packets the generated cases take turns, one part of [`TURNS`] a day, unless all are wanted
+//! (`--all`, or a word): they take minutes. `--turn` repeats another day's.
 //!
 //! Every sweep over the cases is a process of its own (or a job of processes), which says what it
 //! has done case by case: after a failure the sweep goes on behind the case that failed.
@@ -53,7 +54,11 @@ pub type Written = (&'static str, fn(&Job) -> Result<()>);
 const SIZES: [u32; 4] = [1, 2, 4, 8];
 
 /// The ways in which windows are reached, unless a case says so itself.
-const WAYS: [&str; 2] = ["direct", "packets"];
+const WAYS: [&str; 3] = ["direct", "packets", "calls"];
+
+/// Numbers of ranks where only their calls take packets in: two that have a core each, and more than
+/// the machine may have cores.
+const BY_CALLS: [u32; 2] = [2, 4];
 
 /// Cases about memory that is mapped, by nature.
 const MAPPED: [&str; 4] = [
@@ -111,8 +116,8 @@ fn cases(way: &str) -> Vec<Case> {
     all
 }
 
-/// The cases for a way whose names contain a word; of the generated ones with the second way only
-/// those whose turn it is, unless all are to be run.
+/// The cases for a way whose names contain a word; of the generated ones by packets only those whose
+/// turn it is, unless all are to be run.
 fn selected(way: &str, filter: &str, turn: Option<usize>) -> Vec<Case> {
     let mut all = cases(way);
     let mut generated = 0;
@@ -152,7 +157,8 @@ fn main() {
     let (mut passed, mut failed) = (0, 0);
     for way in ways().filter(|way| options.allows("--way", way)) {
         for form in ["threads", "processes"].into_iter().filter(|f| options.allows("--form", f)) {
-            for ranks in SIZES.into_iter().filter(|n| options.allows("--ranks", n)) {
+            let sizes: &[u32] = if way == "calls" { &BY_CALLS } else { &SIZES };
+            for &ranks in sizes.iter().filter(|n| options.allows("--ranks", n)) {
                 let sweep = Sweep { way, form, ranks, filter, turn };
                 let (good, bad) = sweep.run();
                 passed += good;

@@ -80,6 +80,7 @@ impl Sweep<'_> {
                 .args(args)
                 .ranks(self.ranks)
                 .env("HITHER_RMA_MEDIUM", medium(self.way))
+                .env("HITHER_PROGRESS", progress(self.way))
                 .env("HITHER_COLL", algorithms(self.way))
                 .env("HITHER_WAIT_TIMEOUT", WAIT)
                 .timeout(Duration::from_secs(1800));
@@ -96,6 +97,7 @@ impl Sweep<'_> {
             let output = Command::new(program)
                 .args(args)
                 .env("HITHER_RMA_MEDIUM", medium(self.way))
+                .env("HITHER_PROGRESS", progress(self.way))
                 .env("HITHER_COLL", algorithms(self.way))
                 .env("HITHER_WAIT_TIMEOUT", WAIT)
                 .envs(settings(self.way).iter().copied())
@@ -113,7 +115,12 @@ impl Sweep<'_> {
 }
 
 fn medium(way: &str) -> &str {
-    if way == "packets" { "packets" } else { "auto" }
+    if matches!(way, "packets" | "calls") { "packets" } else { "auto" }
+}
+
+/// Who takes packets in.
+fn progress(way: &str) -> &str {
+    if way == "calls" { "calls" } else { "thread" }
 }
 
 /// The settings for messages.
