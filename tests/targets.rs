@@ -24,6 +24,7 @@ fn role() {
         "idle" => idle(&job),
         "calls" => calls(&job),
         "barrier" => barrier(&job),
+        "windows" => windows(&job),
         other => panic!("no role {other}"),
     });
     if let Err(error) = &played {
@@ -205,12 +206,78 @@ fn floods_end_by_calls_only() {
     start("flood", 4, &[("HITHER_PROGRESS", "calls")]);
 }
 
-/// With eight ranks each has 512 bytes at each target to itself, and all of them share 32 KiB.
+/// With eight ranks each has 256 bytes at each target to itself, and all of them share 32 KiB.
 #[test]
 fn floods_end_where_system_buffers_are_shared() {
     start("flood", 8, &[("HITHER_AM_SYSTEM_TOTAL", "8K")]);
     let none = [("HITHER_AM_SYSTEM_TOTAL", "256"), ("HITHER_AM_SYSTEM_BUFFER", "2K")];
     start("flood", 4, &none);
+}
+
+/// Windows, each with messages of everybody to everybody: all of them together keep to what a
+/// process has for origins that do not ask, and every one has room for a whole system buffer.
+fn windows(job: &Job) -> Result<()> {
+    const WINDOWS: usize = 6;
+    let (system, total) = (2048, 8192);
+    // Rank 0 can offer less than the others, as it has one of its own.
+    let own = job.team().split(Some(u32::from(job.rank() == Rank(0))), 0)?.expect("a colour");
+    let own = if job.rank() == Rank(0) {
+        let info = Info { medium: Medium::Packets, ..Info::default() };
+        let window = Window::<u64>::builder(&own).info(info).allocate(1)?;
+        let handler = window.register::<u64, u64>(7, count)?;
+        Some((window, handler))
+    } else {
+        None
+    };
+    let mut windows = Vec::new();
+    for _ in 0..WINDOWS {
+        let window = window(job, 4)?;
+        let handler = window.register::<u64, u64>(7, count)?;
+        windows.push((window, handler));
+    }
+    // With as much output nearly a whole system buffer.
+    let (input, mut output) = ([0; 110], [0; 110]);
+    for round in 0..3 {
+        let small = [round];
+        for (window, handler) in &windows {
+            let epoch = window.lock_all()?;
+            for to in job.team().ranks() {
+                let message = epoch.message(handler, to).persistent(0..4).input(&input);
+                message.placement(Placement::Target).output(&mut output).run()?;
+                for _ in 0..20 {
+                    let message = epoch.message(handler, to).persistent(0..4).input(&small);
+                    message.placement(Placement::Target).post()?;
+                }
+            }
+            epoch.unlock_all()?;
+        }
+    }
+    job.team().barrier()?;
+    let (first, _) = &windows[0];
+    let most = counter(first, "am_system_bytes_most");
+    assert!(most > 0 && most <= total + (WINDOWS + 1) as u64 * system, "{most}");
+    assert_eq!(counter(first, "am_units_waiting") + counter(first, "am_no_memory"), 0);
+    job.team().barrier()?;
+    // What windows took comes back when they go: the next one has as much as the first one had.
+    for (window, _) in windows.into_iter().chain(own) {
+        window.free()?;
+    }
+    let window = window(job, 4)?;
+    let handler = window.register::<u64, u64>(7, count)?;
+    let epoch = window.lock_all()?;
+    for to in job.team().ranks() {
+        ask(&epoch, &handler, to)?;
+    }
+    assert_eq!(counter(&window, "am_reservations"), 0, "it has room of its own");
+    epoch.unlock_all()?;
+    job.team().barrier()?;
+    window.free()
+}
+
+#[test]
+fn all_windows_together_keep_to_the_room_of_a_process() {
+    let settings = [("HITHER_AM_SYSTEM_TOTAL", "8K"), ("HITHER_AM_SYSTEM_BUFFER", "2K")];
+    start("windows", 4, &settings);
 }
 
 /// The target may not have more memory than it has: a message fails, others do not.

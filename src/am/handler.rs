@@ -98,7 +98,7 @@ impl<T: Datum> Window<T> {
     /// [`Error::HandlerPanicked`], nobody else notices. Its closure lives until it is deregistered
     /// or the window goes: one that holds the window itself keeps it.
     ///
-    /// Cost: four small collectives.
+    /// Cost: four small collectives; six where parts go by packets.
     ///
     /// # Errors
     /// [`Error::Mismatch`] if members register different indices or types, which it names;
@@ -195,6 +195,11 @@ impl<T: Datum> Window<T> {
             away::attach(self.core())
         } else {
             Ok(())
+        };
+        let kept = match self.core().remote() {
+            // Whether there is one is the same at all members.
+            Some(_) => self.team().agree(REGISTER, kept).and_then(|()| away::furnish(self.core())),
+            None => kept,
         };
         let agreed = self.team().agree(REGISTER, kept);
         if own && agreed.is_err() {

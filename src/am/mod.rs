@@ -8,6 +8,7 @@
 
 pub(crate) mod away;
 mod body;
+mod budget;
 mod buffers;
 mod builder;
 pub(crate) mod call;
@@ -16,6 +17,7 @@ mod credit;
 pub(crate) mod entry;
 mod extent;
 mod handler;
+mod handles;
 mod issue;
 mod message;
 mod order;
@@ -27,13 +29,16 @@ mod queue;
 mod raw;
 mod room;
 pub(crate) mod turn;
+#[cfg(test)]
+mod turn_tests;
 
 #[cfg(test)]
 mod tests;
 
 pub use away::UserBuffer;
-pub use builder::{Handles, Message, VectorOutput};
+pub use builder::Message;
 pub use call::{Call, RawCall, VectorCall};
 pub use handler::{Handler, VectorHandler};
+pub use handles::{Handles, VectorOutput};
 pub use plan::Placement;
 pub use raw::{HandlerFunction, RawMessage, UntypedHandler};

@@ -7,7 +7,8 @@
 //! What a target keeps for origins does not grow with their number beyond a total. Where a whole
 //! system buffer for each would be more, each has a smaller one, and the rest is one buffer in which
 //! they reserve room as in those that the program attaches ([`super::buffers`]): first come, first
-//! served, so nobody waits for ever. Both sides work this out from the same settings.
+//! served, so nobody waits for ever. Both sides work this out from what the members have settled on
+//! ([`super::budget`]).
 
 use super::buffers::{GRAIN, rounded};
 
@@ -31,6 +32,11 @@ impl Room {
         let own = (total / 2 / origins / GRAIN * GRAIN).min(system);
         let shared = (total - own * origins) / GRAIN * GRAIN;
         Room { own, shared: shared.max(system) }
+    }
+
+    /// All of it.
+    pub fn bytes(&self, origins: u32) -> u64 {
+        self.own.saturating_mul(origins.into()).saturating_add(self.shared)
     }
 }
 

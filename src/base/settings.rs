@@ -102,12 +102,12 @@ settings! {
     /// sleeps until some arrive (thread), or only the program's own calls of the library (calls).
     PROGRESS = "HITHER_PROGRESS", "thread", "thread or calls";
     /// Active messages by packets: room at each target that every origin has without asking, while
-    /// it has messages there. The same at all ranks.
+    /// it has messages there. Of what members of a window say the least counts.
     AM_SYSTEM_BUFFER = "HITHER_AM_SYSTEM_BUFFER", "32K", "bytes";
-    /// Active messages by packets: memory for what origins have without asking, of one window at one
-    /// target. Where a system buffer for each member would be more, each has as much as fits into
-    /// half of this, and the other half (one system buffer at least) they share in turns. The same
-    /// at all ranks.
+    /// Active messages by packets: memory of a process for what origins have without asking, of all
+    /// windows. Each window may have half of what is left when its first handler is registered. Where
+    /// a system buffer for each member would be more, each has as much as fits into half of that, and
+    /// the other half (one system buffer at least) they share in turns.
     AM_SYSTEM_TOTAL = "HITHER_AM_SYSTEM_TOTAL", "64M", "bytes";
     /// Active messages by packets: input or output, whichever is more, that is sent as one unit of
     /// work, in whole segments; 0 means as much as a packet holds.

@@ -12,7 +12,7 @@
 //!  | input of n segments | output of n segments | counts, if the output is variable |
 //! ```
 
-use crate::am::buffers::{GRAIN, rounded};
+use crate::am::buffers::GRAIN;
 use crate::am::entry::Entry;
 use crate::am::plan::{Plan, Segments};
 use crate::base::{Error, Result};
@@ -75,12 +75,23 @@ pub(super) struct Staging {
     pub bytes: usize,
 }
 
+/// A size as it is accounted, if there can be as much.
+fn whole(bytes: usize) -> Result<usize> {
+    bytes.checked_next_multiple_of(GRAIN as usize).ok_or_else(too_large)
+}
+
 /// A part of a place: where the shape is applied, and the bytes.
 fn part(shape: Shape<'_>, element: usize) -> Result<(usize, usize)> {
     let (low, high) = shape.true_bounds()?;
-    let lead = rounded(low.min(0).unsigned_abs() as u64) as usize;
-    let end = high.max(0).unsigned_abs().next_multiple_of(element.max(1));
-    Ok((lead, rounded((lead + end) as u64) as usize))
+    let lead = whole(low.min(0).unsigned_abs())?;
+    let end = high.max(0).unsigned_abs().checked_next_multiple_of(element.max(1));
+    let all = end.and_then(|end| lead.checked_add(end)).ok_or_else(too_large)?;
+    Ok((lead, whole(all)?))
+}
+
+#[cold]
+fn too_large() -> Error {
+    Error::invalid("an active message", "its segments reach beyond all memory")
 }
 
 fn bad(why: impl Into<String>) -> Error {
@@ -159,10 +170,13 @@ impl Described {
         }
         let (input, input_end) = part(inputs, input)?;
         let (output, output_bytes) = part(outputs, output)?;
-        let counts = input_end + output_bytes;
-        let bytes = counts + if vector { segments * size_of::<usize>() } else { 0 };
-        let bytes = rounded(bytes.max(1) as u64) as usize;
-        Ok(Staging { input, output: input_end + output, counts, bytes })
+        // The layouts may be anybody's: what wraps around would fit into any place.
+        let counts = input_end.checked_add(output_bytes).ok_or_else(too_large)?;
+        let counted = if vector { segments.checked_mul(size_of::<usize>()) } else { Some(0) };
+        let bytes =
+            counted.and_then(|counted| counts.checked_add(counted)).ok_or_else(too_large)?;
+        // Where the output's shape is applied lies in what it takes.
+        Ok(Staging { input, output: input_end + output, counts, bytes: whole(bytes.max(1))? })
     }
 
     /// Bytes of staging that any number of segments takes at most: of a unit, and of each of its
@@ -172,12 +186,12 @@ impl Described {
     /// [`Error::InvalidArgument`] beyond all memory.
     pub fn need(&self, entry: &Entry, vector: bool) -> Result<(u64, u64)> {
         let sizes = element_sizes(entry);
-        let (mut fixed, mut segment) = (0, 0);
+        let (mut fixed, mut segment) = (0, 0u64);
         for (kept, element) in [(&self.input, sizes.0), (&self.output, sizes.1)] {
             let (low, high) = kept.shape().true_bounds()?;
-            let hull = high.max(0).unsigned_abs() + low.min(0).unsigned_abs();
+            let hull = high.max(0).unsigned_abs().saturating_add(low.min(0).unsigned_abs());
             let extent = kept.layout.extent().unsigned_abs().saturating_mul(kept.count);
-            segment += hull.max(extent) as u64;
+            segment = segment.saturating_add(hull.max(extent) as u64);
             if hull > 0 {
                 let gap = kept.shape().single().is_none_or(|(offset, _)| offset != 0);
                 let leads = low < 0 || kept.layout.extent() < 0;
@@ -188,7 +202,7 @@ impl Described {
         }
         if vector {
             fixed += GRAIN - 1;
-            segment += size_of::<usize>() as u64;
+            segment = segment.saturating_add(size_of::<usize>() as u64);
         }
         Ok((fixed, segment))
     }
@@ -197,4 +211,65 @@ impl Described {
 fn element_sizes(entry: &Entry) -> (usize, usize) {
     let (_, input, output) = entry.elements();
     (input.size(), output.size())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rma::{Medium, Window};
+
+    /// Two bytes as far apart as layouts let them be, on one side of the beginning or on both.
+    fn wide() -> Vec<Layout> {
+        let byte = Layout::of::<u8>();
+        let ends = [(0, isize::MAX - 64), (-isize::MAX / 2, isize::MAX / 2), (0, isize::MAX / 2)];
+        let pairs = ends.map(|(low, high)| byte.hindexed(&[(low, 1), (high, 1)]));
+        let wide: Vec<Layout> = pairs.into_iter().flatten().collect();
+        assert!(!wide.is_empty());
+        wide
+    }
+
+    #[test]
+    fn no_layouts_make_places_that_wrap_around() {
+        crate::Job::threads(1, |job| {
+            let info = crate::Info { medium: Medium::Packets, ..crate::Info::default() };
+            let window = Window::<u8>::builder(job.team()).info(info).allocate(8).unwrap();
+            window.register_vector::<u8, u8>(7, |_| {}).unwrap();
+            let entry = Entry::find(window.core(), 7).unwrap();
+            let kept = |layout: &Layout, count| Kept { layout: layout.clone(), count };
+            let small = [Layout::of::<u8>()];
+            for (input, output) in wide().iter().chain(&small).flat_map(|input| {
+                wide().into_iter().chain(small.clone()).map(move |output| (input.clone(), output))
+            }) {
+                for (count, segments) in [(1, 1), (1, 2), (2, 1), (3, 1000), (1, u32::MAX as usize)]
+                {
+                    let (inputs, outputs) = (kept(&input, count), kept(&output, 1));
+                    let persistent = kept(&small[0], 1);
+                    let all = Described {
+                        displacement: 0,
+                        zero: 0,
+                        persistent,
+                        input: inputs,
+                        output: outputs,
+                    };
+                    // Neither panics. What is told is as much as each part takes.
+                    let need = all.need(&entry, true);
+                    let Ok(staging) = all.staging(&entry, true, segments) else { continue };
+                    let hull = |kept: &Kept| {
+                        let (low, high) = kept.times(segments).true_bounds().unwrap();
+                        high as i128 - low as i128
+                    };
+                    let least = hull(&all.input) + hull(&all.output) + 8 * segments as i128;
+                    assert!(staging.bytes as i128 >= least, "{staging:?} of {least}");
+                    assert!(staging.input <= staging.bytes && staging.output <= staging.bytes);
+                    assert!(staging.counts <= staging.bytes);
+                    if segments == 1 {
+                        let (fixed, segment) = need.unwrap();
+                        let told = i128::from(fixed) + i128::from(segment);
+                        assert!(told + 64 >= staging.bytes as i128, "{told} for {staging:?}");
+                    }
+                }
+            }
+        })
+        .unwrap();
+    }
 }

@@ -295,7 +295,7 @@ impl Away {
         } else {
             let first = self.most - UNIT_HEAD;
             let room = if description < first { first - description } else { first };
-            let twice = (self.settings.system / 2).saturating_sub(fixed) as usize;
+            let twice = (self.system() / 2).saturating_sub(fixed) as usize;
             fit(room, input)
                 .min(fit(self.most - DONE_HEAD, output))
                 .min(fit(twice, segment as usize))

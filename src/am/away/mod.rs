@@ -57,11 +57,14 @@ mod why;
 pub use attach::UserBuffer;
 pub(crate) use issue::{Issued, Mode, Parcel, Pending, issue};
 
+use super::budget::{Budget, Claim};
 use super::place::Costs;
 use super::queue::Turn;
+use super::room::Room;
 use crate::base::sync::{AtomicBool, Ordering};
 use crate::base::{Error, Rank, Result};
 use crate::coll::Team;
+use crate::layout::Op;
 use crate::rma::block::WindowBlock;
 use crate::rma::core::Core;
 use crate::rma::remote::gone;
@@ -72,7 +75,7 @@ use server::Server;
 use settings::Settings;
 use spent::{Held, Spends};
 use std::collections::HashMap;
-use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError, Weak};
 
 const WHAT: &str = "an active message";
 
@@ -99,6 +102,17 @@ pub(super) struct Away {
     /// Most bytes of a body.
     most: usize,
     settings: Settings,
+    /// What the members have settled on.
+    given: OnceLock<Given>,
+}
+
+/// What origins have without asking, at every member.
+#[derive(Debug)]
+struct Given {
+    /// Bytes of a whole system buffer.
+    system: u64,
+    /// What this window takes of what the process has for all.
+    _claim: Claim,
 }
 
 struct Kick(Option<Box<dyn Fn() + Send + Sync>>);
@@ -118,6 +132,30 @@ pub(crate) fn attach(core: &Arc<Core>) -> Result<()> {
     attached(core).map(drop)
 }
 
+/// Has the members settle how much origins have at each of them without asking, if they have not.
+/// Collective, after all of them have [`attach`]ed; nobody may send before all have returned.
+///
+/// # Errors
+/// As for the collectives of the team.
+pub(crate) fn furnish(core: &Arc<Core>) -> Result<()> {
+    let Some(away) = attached(core)? else { return Ok(()) };
+    if away.given.get().is_some() {
+        return Ok(());
+    }
+    let budget = away.team.node().attachment(|| Ok(Budget::default()))?;
+    let mut claim = budget.claim(away.settings.total);
+    let mut least = [away.settings.system, claim.bytes()];
+    away.team.allreduce(Op::Min, &mut least)?;
+    let ([system, total], origins) = (least, away.team.size());
+    let room = Room::of(system, total, origins);
+    claim.keep(room.bytes(origins));
+    away.client().furnish(room.own);
+    away.server().furnish(room);
+    // Collective calls of a team come one after the other.
+    let _ = away.given.set(Given { system, _claim: claim });
+    Ok(())
+}
+
 /// The window's messages by packets, made ready if they were not; nothing if all parts are mapped.
 fn attached(core: &Arc<Core>) -> Result<Option<Arc<Away>>> {
     let Some(remote) = core.remote() else { return Ok(None) };
@@ -129,16 +167,12 @@ fn attached(core: &Arc<Core>) -> Result<Option<Arc<Away>>> {
     let node = team.node().clone();
     let executor = node.attachment(Executor::new)?;
     let wanted = info.am_ordering;
-    let (me, room) = (team.rank(), settings.room(team.size()));
+    let me = team.rank();
     let promised = info.am_user_buffers.get(me);
     let handlers = core.handlers().clone();
-    let client = Client::new(
-        room.own,
-        info.am_user_buffers.clone(),
-        wanted,
-        info.am_buf_interleave_am_detach,
-    );
-    let server = Server::new(handlers, room, promised, wanted, settings.pack);
+    let client =
+        Client::new(0, info.am_user_buffers.clone(), wanted, info.am_buf_interleave_am_detach);
+    let server = Server::new(handlers, promised, wanted, settings.pack);
     let away = Arc::new(Away {
         core: Arc::downgrade(core),
         team,
@@ -154,6 +188,7 @@ fn attached(core: &Arc<Core>) -> Result<Option<Arc<Away>>> {
         costs: Mutex::default(),
         most: remote.most_body(),
         settings,
+        given: OnceLock::new(),
     });
     executor.add(&away)?;
     // Another thread of the program may have been first.
@@ -187,6 +222,11 @@ impl Away {
 
     fn costs<R>(&self, with: impl FnOnce(&mut HashMap<u32, (Costs, bool)>) -> R) -> R {
         with(&mut self.costs.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Bytes of a whole system buffer.
+    fn system(&self) -> u64 {
+        self.given.get().map_or(self.settings.system, |given| given.system)
     }
 
     /// There is something to send.

@@ -63,7 +63,7 @@ pub(super) fn run_here(
         return None;
     }
     let auto = plan.placement == Placement::Auto;
-    if auto && span + GRAIN > call.away.settings.system {
+    if auto && span + GRAIN > call.away.system() {
         return None;
     }
     let index = plan.handler.index();

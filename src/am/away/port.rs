@@ -169,6 +169,7 @@ impl Foreign for Port {
         });
         let server = self.0.server();
         let (target, (origins, waiting, running)) = (server.done, server.held());
+        let staged = server.system_bytes();
         vec![
             ("am_messages", origin.messages),
             ("am_units_sent", origin.units),
@@ -194,6 +195,8 @@ impl Foreign for Port {
             ("am_refused", target.refused),
             ("am_stood_in", target.stood_in),
             ("am_no_memory", target.no_memory),
+            ("am_system_bytes", staged),
+            ("am_system_bytes_most", target.system_most),
             ("am_origins", origins),
             ("am_units_waiting", waiting),
             ("am_handlers_running", running),

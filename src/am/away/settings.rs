@@ -1,6 +1,5 @@
 //! What the settings say about messages by packets.
 
-use crate::am::room::Room;
 use crate::base::{Error, Result, settings};
 
 /// Most bytes of memory that a setting may name.
@@ -11,7 +10,7 @@ const LIMIT: u64 = 1 << 40;
 pub(super) struct Settings {
     /// Bytes of a system buffer.
     pub system: u64,
-    /// Bytes of all of them at one target.
+    /// Bytes of all of them in this process, whatever the window.
     pub total: u64,
     /// Bytes of input or output in a unit; 0 for as much as a packet holds.
     pub unit: u64,
@@ -41,10 +40,5 @@ impl Settings {
             unit: settings::AM_UNIT.bytes()?,
             pack,
         })
-    }
-
-    /// What each of `origins` origins has at a target.
-    pub fn room(&self, origins: u32) -> Room {
-        Room::of(self.system, self.total, origins)
     }
 }

@@ -81,8 +81,7 @@ pub(super) fn failed(target: Rank, index: u32, why: u32) -> Error {
         other => Error::Incompatible {
             what: "a packet of an active message",
             why: format!(
-                "rank {target} refused it ({other}); are HITHER_AM_SYSTEM_BUFFER, \
-                 HITHER_AM_SYSTEM_TOTAL and the window's hints the same at all ranks?"
+                "rank {target} refused it ({other}); are the window's hints the same at all ranks?"
             ),
         },
     }

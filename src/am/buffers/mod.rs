@@ -131,6 +131,12 @@ impl Buffers {
         }
     }
 
+    /// Makes the system buffers as large as `system` bytes, before there is anything in them.
+    pub fn furnish(&mut self, system: u64) {
+        debug_assert!(self.privates.is_empty(), "somebody uses what there was");
+        self.system = rounded(system);
+    }
+
     /// Adds a buffer; what does not fill a [`GRAIN`] at its end stays unused.
     pub fn attach(&mut self, bytes: u64) -> BufferId {
         let id = BufferId(self.attached);
@@ -157,6 +163,11 @@ impl Buffers {
         self.grant();
     }
 
+    /// Whether nothing of a buffer is lent out.
+    pub fn is_free(&self, id: BufferId) -> bool {
+        self.buffers.get(&id).is_none_or(|buffer| buffer.free.is_whole())
+    }
+
     /// Whether a buffer is to be detached.
     pub fn is_detaching(&self) -> bool {
         self.buffers.values().any(|buffer| buffer.closing)
@@ -167,7 +178,7 @@ impl Buffers {
     /// # Errors
     /// The origins that have some of it still.
     pub fn detached(&mut self, id: BufferId) -> Result<(), Vec<u32>> {
-        if self.buffers.get(&id).is_none_or(|buffer| buffer.free.is_whole()) {
+        if self.is_free(id) {
             self.buffers.remove(&id);
             return Ok(());
         }

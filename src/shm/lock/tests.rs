@@ -127,6 +127,64 @@ fn a_free_lock_of_a_dead_holder_goes_to_the_next_comer() {
     drop(held);
 }
 
+#[test]
+fn taken_alone_it_is_given_back_alone_or_handed_on() {
+    let envs = Env::new(2, 62);
+    let (lock, [first, second]) = (&envs[0].shared.lock, [Slot(0), Slot(1)].map(Sole::of));
+    assert!(lock.release_own(&envs[0]).is_err(), "nobody has it");
+    assert!(lock.take_alone(first));
+    assert!(!lock.take_alone(second) && !lock.take_alone(first), "it is taken");
+    assert!(!lock.release_alone(second) && lock.release_own(&envs[1]).is_err(), "by another");
+    assert!(lock.is_alone(Slot(0)) && lock.release_alone(first) && lock.is_free());
+    assert!(!lock.release_alone(first), "once");
+
+    assert!(lock.take_alone(first));
+    thread::scope(|scope| {
+        let waiter = scope.spawn(|| {
+            let guard = lock.lock(&envs[1], Deadline::NEVER).unwrap();
+            envs[1].critical_section();
+            assert_eq!(guard.previous_holder_died(), None);
+        });
+        until_queued(&envs[0], 1);
+        envs[0].enter();
+        assert!(!lock.release_alone(first), "somebody waits");
+        assert!(!lock.is_alone(Slot(0)) && lock.holder() == Some(Slot(0)));
+        envs[0].exit();
+        lock.release_own(&envs[0]).unwrap();
+        waiter.join().unwrap();
+    });
+    assert!(lock.is_free());
+    assert!(envs.iter().all(|env| env.available() == 62));
+}
+
+#[test]
+fn who_dies_with_what_was_taken_alone_is_named_to_the_next() {
+    for queued in [false, true] {
+        let envs = Env::new(3, 62);
+        let lock = &envs[0].shared.lock;
+        assert!(lock.take_alone(Sole::of(Slot(0))));
+        thread::scope(|scope| {
+            let next = || {
+                let guard = lock.lock(&envs[1], Deadline::NEVER).unwrap();
+                assert_eq!(guard.previous_holder_died(), Some(Slot(0)));
+            };
+            if queued {
+                let waiter = scope.spawn(next);
+                until_queued(&envs[0], 1);
+                envs[0].die();
+                waiter.join().unwrap();
+            } else {
+                envs[0].die();
+                assert!(!lock.take_alone(Sole::of(Slot(1))), "it is not free");
+                next();
+            }
+        });
+        // What was alone is again.
+        assert!(lock.take_alone(Sole::of(Slot(2))) && lock.release_alone(Sole::of(Slot(2))));
+        assert_eq!(envs[1].available(), 62);
+    }
+}
+
 /// Slot 0 is killed at every point of its life with the lock in turn: taking it with abandoned
 /// nodes ahead, holding it, handing it on with more of them behind. Slot 1 always gets the lock
 /// and all of its nodes.

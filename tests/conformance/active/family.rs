@@ -45,7 +45,6 @@ pub enum Sync {
     Shared,
     Exclusive,
     LockAll,
-    Concurrent,
     Fence,
     Groups,
     Unguarded,
@@ -53,16 +52,28 @@ pub enum Sync {
 }
 
 impl Sync {
-    pub const ALL: [Sync; 8] = [
+    pub const ALL: [Sync; 7] = [
         Sync::Shared,
         Sync::Exclusive,
         Sync::LockAll,
-        Sync::Concurrent,
         Sync::Fence,
         Sync::Groups,
         Sync::Unguarded,
         Sync::UnguardedFence,
     ];
+}
+
+/// What a case does.
+#[derive(Clone, Copy, Debug)]
+pub struct Plan {
+    pub kind: Kind,
+    pub sync: Sync,
+    /// Epochs assert that messages may run at the same time.
+    pub concurrent: bool,
+    /// Bytes of a buffer that rank 0 attaches, if any.
+    pub buffer: Option<usize>,
+    /// Which sample of the messages; all of them if none.
+    pub sample: Option<usize>,
 }
 
 /// One message: what it is, and to whom, follows from its number.
@@ -422,13 +433,8 @@ impl Raw<'_> {
 }
 
 /// One case: all messages of the script, or a sample of them, then the sums.
-pub fn exchange(
-    job: &Job,
-    kind: Kind,
-    sync: Sync,
-    info: Info,
-    sample: Option<usize>,
-) -> Result<()> {
+pub fn exchange(job: &Job, plan: Plan, info: Info) -> Result<()> {
+    let Plan { kind, sync, concurrent, buffer, sample } = plan;
     let team = job.team();
     let me = team.rank();
     let window = Window::<u64>::builder(team).info(info).allocate(WINDOW)?;
@@ -438,23 +444,24 @@ pub fn exchange(
             window.local().set((part.at)(k), constant(me, k))?;
         }
     }
-    let concurrent = sync == Sync::Concurrent;
     let handlers = Handlers::register(&window, concurrent)?;
+    let attached = buffer.filter(|_| me == Rank(0)).map(|bytes| window.attach_buffer(bytes));
+    let attached = attached.transpose()?;
     team.barrier()?;
     let crew = Crew { me, kind, handlers: &handlers };
     let mut open = Vec::new();
     let all = || script.numbers(sample).map(|number| script.message(me, number));
+    let assertions = Assertions { concurrent_am: concurrent, ..Assertions::default() };
     match sync {
         Sync::Shared | Sync::Exclusive => {
             let lock = if sync == Sync::Shared { LockKind::Shared } else { LockKind::Exclusive };
             for sending in all() {
-                let epoch = window.lock(sending.target, lock)?;
+                let epoch = window.lock_with(sending.target, lock, assertions)?;
                 open.extend(crew.send(&epoch, sending)?);
                 epoch.unlock()?;
             }
         }
-        Sync::LockAll | Sync::Concurrent => {
-            let assertions = Assertions { concurrent_am: concurrent, ..Assertions::default() };
+        Sync::LockAll => {
             let epoch = window.lock_all_with(assertions)?;
             for sending in all() {
                 let (number, target) = (sending.number, sending.target);
@@ -472,12 +479,12 @@ pub fn exchange(
             epoch.unlock_all()?;
         }
         Sync::Fence => {
-            let mut epoch = window.fence()?;
+            let mut epoch = window.fence_with(assertions)?;
             for sending in all() {
                 let number = sending.number;
                 open.extend(crew.send(&epoch, sending)?);
                 if number % 100 == 0 {
-                    epoch.next()?;
+                    epoch.next_with(assertions)?;
                 }
             }
             epoch.end()?;
@@ -485,7 +492,7 @@ pub fn exchange(
         Sync::Groups => {
             let ranks: Vec<Rank> = team.ranks().collect();
             let exposed = window.post(&ranks)?;
-            let epoch = window.start(&ranks)?;
+            let epoch = window.start_with(&ranks, assertions)?;
             for sending in all() {
                 open.extend(crew.send(&epoch, sending)?);
             }
@@ -494,7 +501,7 @@ pub fn exchange(
         }
         Sync::Unguarded => {
             let unguarded = window.unguarded();
-            unguarded.lock_all(Assertions::default())?;
+            unguarded.lock_all(assertions)?;
             for sending in all() {
                 let epoch = unguarded.epoch(sending.target)?;
                 open.extend(crew.send(&epoch, sending)?);
@@ -503,7 +510,7 @@ pub fn exchange(
         }
         Sync::UnguardedFence => {
             let unguarded = window.unguarded();
-            unguarded.fence(Assertions::default())?;
+            unguarded.fence(assertions)?;
             for sending in all() {
                 let epoch = unguarded.epoch(sending.target)?;
                 open.extend(crew.send(&epoch, sending)?);
@@ -514,6 +521,9 @@ pub fn exchange(
     open.iter().for_each(|o| o.sending.check(me, kind, &o.buffers, BEFORE));
     team.barrier()?;
     check_sums(&window, &script, kind, sample)?;
+    if let Some(buffer) = attached {
+        window.detach_buffer(&buffer)?;
+    }
     window.free()
 }
 

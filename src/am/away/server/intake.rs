@@ -76,12 +76,19 @@ impl Server {
                     let block = Block::new("what origins share", sizes.shared).ok()?;
                     let first = block.first();
                     self.attached.insert(id, Attached { first, _block: Some(block) });
+                    self.count_system();
                 }
                 (self.attached.get(&id)?.first, offset)
             }
             Where::System(offset) => {
                 let own = self.origin(origin);
-                return block(&mut own.system, "a system buffer", sizes.system)?.at(offset, bytes);
+                let fresh = own.system.is_none();
+                let buffer = block(&mut own.system, "a system buffer", sizes.system)?;
+                let first = buffer.at(offset, bytes);
+                if fresh {
+                    self.count_system();
+                }
+                return first;
             }
             Where::StandIn(offset) => {
                 self.done.stood_in += 1;
@@ -91,6 +98,10 @@ impl Server {
             }
         };
         Some(first.wrapping_add(offset as usize))
+    }
+
+    fn count_system(&mut self) {
+        self.done.system_most = self.done.system_most.max(self.system_bytes());
     }
 
     /// More of a unit that has begun to arrive; whether it is complete and to be run.

@@ -78,6 +78,8 @@ pub(super) struct Done {
     pub granted: u64,
     pub refused: u64,
     pub no_memory: u64,
+    /// Most bytes that there were at a time of what origins have without asking.
+    pub system_most: u64,
 }
 
 /// Bytes of the memory that is there without the program's doing.
@@ -123,22 +125,18 @@ impl Spends for Server {
 impl Server {
     pub fn new(
         handlers: Arc<Handlers>,
-        room: Room,
         promised: u64,
         wanted: AmOrdering,
         threshold: f64,
     ) -> Server {
-        let mut buffers = Buffers::new(room.own, promised);
-        let shared = (room.shared > 0).then(|| buffers.attach(room.shared));
-        // As they are accounted: the last unit's place ends where the account does.
-        let [system, promised, shared_bytes] =
-            [room.own, promised, room.shared].map(|bytes| rounded(bytes) as usize);
+        // As it is accounted: the last unit's place ends where the account does.
+        let sizes = Sizes { system: 0, promised: rounded(promised) as usize, shared: 0 };
         Server {
-            buffers,
+            buffers: Buffers::new(0, promised),
             attached: HashMap::new(),
             handlers,
-            sizes: Sizes { system, promised, shared: shared_bytes },
-            shared,
+            sizes,
+            shared: None,
             threshold,
             origins: HashMap::new(),
             queue: Queue::new(wanted),
@@ -150,6 +148,14 @@ impl Server {
             spent: Spent::default(),
             done: Done::default(),
         }
+    }
+
+    /// From now on, before the first message: what origins have without asking.
+    pub fn furnish(&mut self, room: Room) {
+        self.buffers.furnish(room.own);
+        self.shared = (room.shared > 0).then(|| self.buffers.attach(room.shared));
+        let [system, shared] = [room.own, room.shared].map(|bytes| rounded(bytes) as usize);
+        self.sizes = Sizes { system, shared, ..self.sizes };
     }
 
     /// A request of `origin`; whether there is a unit more to run.
@@ -242,6 +248,13 @@ impl Server {
             self.spent.told(job.told);
         }
         self.queue.running() == 0
+    }
+
+    /// Bytes that there are of what origins have without asking.
+    pub fn system_bytes(&self) -> u64 {
+        let systems = self.origins.values().filter(|own| own.system.is_some()).count();
+        let shared = self.shared.is_some_and(|id| self.attached.contains_key(&id));
+        (systems * self.sizes.system) as u64 + u64::from(shared) * self.sizes.shared as u64
     }
 
     /// Origins that are known, units that wait, handlers that run.

@@ -190,6 +190,9 @@ impl Server {
         if self.origins.len() <= 16 || !self.buffers.is_idle(origin.0) {
             return;
         }
+        if let Some(shared) = self.shared.filter(|id| self.buffers.is_free(*id)) {
+            self.attached.remove(&shared);
+        }
         if let Some(own) = self.origins.get_mut(&origin.0) {
             (own.system, own.stand_in) = (None, None);
             // Nor may it be taken for dead while something of it is in what others share.

@@ -63,7 +63,8 @@ impl<'w> Bench<'w> {
     fn new(window: &'w Window<u64>, room: Room, promised: u64) -> Bench<'w> {
         let core = window.core();
         let wanted = AmOrdering::default();
-        let server = Server::new(core.handlers().clone(), room, promised, wanted, 0.8);
+        let mut server = Server::new(core.handlers().clone(), promised, wanted, 0.8);
+        server.furnish(room);
         let out = Notes { said: Vec::new(), count: 0, period: u32::MAX };
         Bench { core, server, out, request: Vec::new() }
     }
