@@ -177,7 +177,7 @@ fn stripes(team: &Team, rounds: u32) -> Result<()> {
     let window = Window::<Pair>::builder(team).dynamic()?;
     let mapped = Memory::<Pair>::shared(team, LEN)?;
     let private = Memory::private(vec![pair_of(0, 0); LEN]);
-    let mine = [window.attach(&mapped)?.address as u64, window.attach(&private)?.address as u64];
+    let mine = [window.attach(&mapped)?.address, window.attach(&private)?.address];
     let mut all = vec![0; 2 * team.size() as usize];
     team.allgather(&mine, &mut all)?;
     let me = i64::from(team.rank().0);
