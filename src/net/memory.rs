@@ -2,8 +2,8 @@
 //!
 //! The law is that of shared memory: a registered byte may be written at any time, by a peer whose
 //! operation arrives, by the device, by another thread or process. It is never seen as `&[u8]` or
-//! `&mut T`, only moved by copies the compiler can assume nothing about, by single atomic accesses,
-//! or by the kernel (`Memory::io_slice`). What is *in* it is worth as much as the protocol that says
+//! `&mut T`, only moved by copies the compiler can assume nothing about and by single atomic
+//! accesses. What is *in* it is worth as much as the protocol that says
 //! who may write when; a race garbles bytes, never this process.
 //!
 //! Who makes a [`Memory`] promises once (`unsafe`) that the addresses stay valid as long as its
@@ -182,12 +182,6 @@ impl Memory {
     /// A load of the word at `offset` with Acquire; none as for [`Memory::word`].
     pub fn load(&self, offset: u64) -> Option<u64> {
         self.word(offset).map(|word| word.load(Ordering::Acquire))
-    }
-
-    /// The bytes for a system call that reads or writes them by itself. The caller keeps this memory
-    /// until the call has returned.
-    pub(super) fn io_slice(&self, offset: u64, length: usize) -> Option<libc::iovec> {
-        self.at(offset, length).map(|at| libc::iovec { iov_base: at.cast(), iov_len: length })
     }
 }
 

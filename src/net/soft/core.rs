@@ -165,14 +165,6 @@ impl Core {
         self.responder.emit(out, limit);
     }
 
-    pub fn has_requests(&self) -> bool {
-        self.state == State::Ready && (self.unsent_ping || self.requester.has_more())
-    }
-
-    pub fn has_answers(&self) -> bool {
-        self.responder.has_answers()
-    }
-
     /// Whether a request waits for a receive: feed no more requests, but [`Core::retry`].
     pub fn waits(&self) -> bool {
         self.waits

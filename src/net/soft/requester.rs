@@ -169,11 +169,6 @@ impl Requester {
         self.slots.is_empty()
     }
 
-    /// Whether [`Requester::emit`] may have something.
-    pub fn has_more(&self) -> bool {
-        self.slots.len() > self.emitted
-    }
-
     pub fn post(&mut self, work: &Work<'_>, completions: &Completions) -> Result<(), PostError> {
         let slot = Slot::new(work, self.pieces, self.inline)?;
         if self.slots.len() >= self.depth || !completions.take_room() {

@@ -259,10 +259,6 @@ impl Responder {
         }
     }
 
-    pub fn has_answers(&self) -> bool {
-        !self.answers.is_empty()
-    }
-
     /// Appends answers until `out` has `limit` bytes or there are none.
     pub fn emit(&mut self, out: &mut Vec<u8>, limit: usize) {
         while out.len() < limit {
