@@ -221,11 +221,11 @@ mod tests {
     /// Two bytes as far apart as layouts let them be, on one side of the beginning or on both.
     fn wide() -> Vec<Layout> {
         let byte = Layout::of::<u8>();
-        let ends = [(0, isize::MAX - 64), (-isize::MAX / 2, isize::MAX / 2), (0, isize::MAX / 2)];
-        let pairs = ends.map(|(low, high)| byte.hindexed(&[(low, 1), (high, 1)]));
-        let wide: Vec<Layout> = pairs.into_iter().flatten().collect();
-        assert!(!wide.is_empty());
-        wide
+        let apart = |low, high| byte.hindexed(&[(low, 1), (high, 1)]);
+        let most = (0..isize::BITS).map(|shift| isize::MAX >> shift);
+        let most = most.into_iter().find(|&far| apart(0, far).is_ok()).unwrap();
+        let ends = [(0, most), (-most / 2, most / 2), (0, most / 2)];
+        ends.map(|(low, high)| apart(low, high).unwrap()).into()
     }
 
     #[test]
