@@ -2,6 +2,7 @@
 
 use super::{EXCLUSIVE, SHARED, add_one, next, none, previous, refused, until, word};
 use crate::Written;
+use crate::kinds::direct;
 use hither::{Assertions, Error, Job, Op, Rank, Result, Window};
 use std::time::Duration;
 
@@ -354,11 +355,15 @@ fn given_up_often(job: &Job) -> Result<()> {
         put_to(&window, &[late], 5)?;
     } else if job.rank() == late {
         // As many as it may be ahead, and a bit more time for it.
-        until("the origin fails", || Ok(failed.local().get(0)? >= 32))?;
+        // Read by calls of the window's, so that the origin's packets come in where only calls take them.
+        let epoch = failed.lock_all()?;
+        until("the origin fails", || Ok(word(&epoch, late, 0)? >= 32))?;
+        epoch.unlock_all()?;
         std::thread::sleep(Duration::from_millis(50));
         for time in 1..=TIMES {
             let over = window.post(&[origin])?.wait();
-            assert!(over.is_err(), "{time}");
+            // By packets all is done for a target whose post the origin had before it failed.
+            assert!(over.is_err() || !direct(&window), "{time}");
             assert_eq!(window.local().get(0)?, 0);
         }
         window.post(&[origin])?.wait()?;
