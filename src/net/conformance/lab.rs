@@ -60,6 +60,21 @@ impl SocketLab {
         let address = find_address(address).unwrap();
         SocketLab(Config { cookie: 77, address, datagram: 4096 })
     }
+
+    pub fn boxed(address: &str) -> Option<Box<dyn Lab>> {
+        Some(Box::new(SocketLab::new(address)))
+    }
+
+    /// None, said plainly, on a machine that has no such address.
+    pub fn if_there(address: &str) -> Option<Box<dyn Lab>> {
+        match std::net::UdpSocket::bind((address, 0)) {
+            Ok(_) => SocketLab::boxed(address),
+            Err(error) => {
+                println!("not tested on {address}, which this machine has not ({error})");
+                None
+            }
+        }
+    }
 }
 
 impl Lab for SocketLab {

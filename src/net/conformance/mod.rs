@@ -24,8 +24,10 @@ macro_rules! suite {
                     $(mod $module {
                         $(#[test]
                         fn $test() {
-                            let lab: Box<dyn super::super::Lab> = Box::new($make);
-                            super::super::$module::$test(&*lab);
+                            let lab: Option<Box<dyn super::super::Lab>> = $make;
+                            if let Some(lab) = lab {
+                                super::super::$module::$test(&*lab);
+                            }
                         })+
                     })+
                 }
@@ -98,19 +100,20 @@ suite! {
         threads_share_a_device;
 }
 
-in_lab!(sim, crate::net::conformance::lab::SimLab::plain());
-in_lab!(sim_rough, crate::net::conformance::lab::SimLab::rough());
-in_lab!(sockets_ipv4, crate::net::conformance::lab::SocketLab::new("127.0.0.1"));
-in_lab!(sockets_ipv6, crate::net::conformance::lab::SocketLab::new("::1"));
+in_lab!(sim, Some(Box::new(crate::net::conformance::lab::SimLab::plain())));
+in_lab!(sim_rough, Some(Box::new(crate::net::conformance::lab::SimLab::rough())));
+in_lab!(sockets_ipv4, crate::net::conformance::lab::SocketLab::boxed("127.0.0.1"));
+// Not every machine has IPv6, not even for itself.
+in_lab!(sockets_ipv6, crate::net::conformance::lab::SocketLab::if_there("::1"));
 in_lab!(
     faults_over_sim,
-    crate::net::conformance::lab::FaultLab::over(Box::new(
+    Some(Box::new(crate::net::conformance::lab::FaultLab::over(Box::new(
         crate::net::conformance::lab::SimLab::plain()
-    ))
+    ))))
 );
 in_lab!(
     faults_over_sockets,
-    crate::net::conformance::lab::FaultLab::over(Box::new(
+    Some(Box::new(crate::net::conformance::lab::FaultLab::over(Box::new(
         crate::net::conformance::lab::SocketLab::new("127.0.0.1")
-    ))
+    ))))
 );
