@@ -46,6 +46,13 @@ impl Axis {
         Axis { scale: Scale::Linear, low: 0.0, high: (high / step).ceil() * step }
     }
 
+    /// For shares of a whole, in percent: from nothing to the whole.
+    pub fn percent(values: impl Iterator<Item = f64> + Clone) -> Axis {
+        let (_, high) = ends(values);
+        let high = (high.max(100.0) / 20.0).ceil() * 20.0;
+        Axis { scale: Scale::Linear, low: 0.0, high }
+    }
+
     /// Place of a value, 0 at the low end and 1 at the high one.
     pub fn place(&self, value: f64) -> f64 {
         let share = match self.scale {

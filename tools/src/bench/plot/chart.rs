@@ -4,14 +4,17 @@ use super::axis::Axis;
 use svg::Document;
 use svg::node::element::{Circle, Group, Line, Polyline, Rectangle, Style, Text, Title};
 
+/// Least width; long names in the legend make it wider.
 const WIDTH: f64 = 860.0;
+/// Width of a letter in the legend, about.
+const LETTER: f64 = 6.9;
 const PLOT: (f64, f64, f64, f64) = (78.0, 46.0, 560.0, 340.0);
 const ROW: f64 = 17.0;
 
 const CSS: &str = "\
 text{font-family:'DejaVu Sans',Verdana,Helvetica,Arial,sans-serif;fill:#1f2933;font-size:11.5px}\
 .title{font-size:15px;font-weight:bold}.grid{stroke:#e4e7eb}.frame{fill:none;stroke:#7b8794}\
-.curve{fill:none;stroke-width:2}.limit{stroke-dasharray:6 4;stroke-width:1.5}";
+.curve{fill:none;stroke-width:2}.limit{stroke-dasharray:6 4;stroke-width:1.5}.again{stroke-dasharray:2 3}";
 
 /// Colours that stay apart for most eyes (Okabe and Ito).
 const COLOURS: [&str; 8] =
@@ -50,11 +53,22 @@ impl Chart {
         self.curves[at].points.push((x, y));
     }
 
+    /// Whether a curve is drawn: a limit that is one of the curves already, or some of them, is not
+    /// drawn a second time.
+    fn shows(&self, curve: &Curve) -> bool {
+        let is_it = |other: &Curve| {
+            let rest = other.name.strip_prefix(&curve.name);
+            !other.limit && rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(','))
+        };
+        !curve.limit || !self.curves.iter().any(is_it)
+    }
+
     /// The diagram as SVG.
     pub fn draw(&self) -> String {
-        let all = || self.curves.iter().flat_map(|curve| curve.points.iter());
-        let horizontal = Axis::sweep(all().map(|p| p.0));
-        let vertical = Axis::measured(all().map(|p| p.1));
+        let shown: Vec<&Curve> = self.curves.iter().filter(|curve| self.shows(curve)).collect();
+        let all = || shown.iter().flat_map(|curve| curve.points.iter());
+        let horizontal = axis(&self.axis, all().map(|p| p.0), Axis::sweep);
+        let vertical = axis(&self.unit, all().map(|p| p.1), Axis::measured);
         let (left, top, width, height) = PLOT;
         let place = |x: f64, y: f64| {
             let x = left + horizontal.place(x) * width;
@@ -77,9 +91,14 @@ impl Chart {
         grid = grid.add(turned.set("transform", format!("rotate(-90 20 {middle_y})")));
         let mut curves = Group::new();
         let mut legend = Group::new();
-        for (at, curve) in self.curves.iter().enumerate() {
+        for (at, curve) in shown.iter().enumerate() {
             let colour = COLOURS[at % COLOURS.len()];
-            let class = if curve.limit { "curve limit" } else { "curve" };
+            let class = match (curve.limit, at < COLOURS.len()) {
+                (true, _) => "curve limit",
+                (false, true) => "curve",
+                // The same colours again, told from the first ones.
+                (false, false) => "curve again",
+            };
             let medians = curve.medians();
             let points: Vec<(f64, f64)> = medians.iter().map(|&(x, y)| place(x, y)).collect();
             curves = curves.add(
@@ -102,7 +121,9 @@ impl Chart {
                 "start",
             ));
         }
-        let bottom = (top + height + 52.0).max(top + 20.0 + self.curves.len() as f64 * ROW);
+        let bottom = (top + height + 52.0).max(top + 20.0 + shown.len() as f64 * ROW);
+        let longest = shown.iter().map(|curve| curve.name.chars().count()).max().unwrap_or(0);
+        let wide = WIDTH.max((left + width + 56.0 + longest as f64 * LETTER).ceil());
         let frame = Rectangle::new()
             .set("class", "frame")
             .set("x", left)
@@ -110,8 +131,8 @@ impl Chart {
             .set("width", width)
             .set("height", height);
         Document::new()
-            .set("viewBox", (0, 0, WIDTH, bottom))
-            .set("width", WIDTH)
+            .set("viewBox", (0, 0, wide, bottom))
+            .set("width", wide)
             .set("height", bottom)
             .add(Style::new(CSS))
             .add(text(&self.title, left, 26.0, "start").set("class", "title"))
@@ -130,6 +151,11 @@ impl Curve {
         points.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.total_cmp(&b.1)));
         points.chunk_by(|a, b| a.0 == b.0).map(|same| same[same.len() / 2]).collect()
     }
+}
+
+/// The axis of values that are called `name`: shares of a whole all alike.
+fn axis<V: Iterator<Item = f64> + Clone>(name: &str, values: V, other: fn(V) -> Axis) -> Axis {
+    if name.starts_with('%') { Axis::percent(values) } else { other(values) }
 }
 
 fn round(value: f64) -> f64 {

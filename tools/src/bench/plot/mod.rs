@@ -167,6 +167,22 @@ mod tests {
     }
 
     #[test]
+    fn a_limit_that_is_a_curve_already_is_drawn_once() {
+        let mut chart = Chart::new("t", "% of all", "k/s");
+        for x in [5.0, 50.0, 95.0] {
+            chart.add("a, large", x, x, false);
+            chart.add("b", x, 2.0, false);
+            chart.add("a", x, x, true);
+            chart.add("memcpy, in a name that is much longer than there is room for", x, 9.0, true);
+        }
+        let drawn = chart.draw();
+        assert_eq!(drawn.matches("<polyline").count(), 3);
+        // Every second ten of the whole has a mark, however the values lie.
+        assert!(["0", "20", "100"].iter().all(|mark| drawn.contains(&format!("\n{mark}\n"))));
+        assert!(!drawn.contains("width=\"860\""), "room for the long name");
+    }
+
+    #[test]
     fn days_have_dates() {
         assert_eq!(date(0), "1970-01-01");
         assert_eq!(date(19_782), "2024-02-29");
