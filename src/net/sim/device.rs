@@ -14,9 +14,8 @@ use crate::net::provider::{
 use crate::net::soft::completions::Completions;
 use crate::net::soft::core::Core;
 use crate::net::soft::events::Bell;
-use crate::net::soft::objects::{Counted, Queue, SharedQueue, at_most, datagrams, own, ports};
+use crate::net::soft::objects::{Counted, Queue, SharedQueue, at_most, bell, datagrams, ports};
 use crate::net::soft::{INLINE, MESSAGE, PIECES, READS, Shared};
-use std::any::Any;
 use std::sync::{Arc, Mutex, Weak};
 
 pub(super) struct SimDevice {
@@ -85,15 +84,7 @@ impl Device for SimDevice {
         channel: Option<&Arc<dyn Channel>>,
     ) -> Result<Arc<dyn CompletionQueue>> {
         at_most("a completion queue's depth", depth, self.capabilities.completion_depth)?;
-        let bell = match channel {
-            Some(channel) => {
-                let any: &(dyn Any + Send + Sync) = &**channel;
-                own::<SimChannel>(any)?;
-                let any: Arc<dyn Any + Send + Sync> = channel.clone();
-                any.downcast::<SimChannel>().ok().map(|bell| bell as Arc<dyn Bell>)
-            }
-            None => None,
-        };
+        let bell = bell::<SimChannel>(channel)?;
         let completions = Arc::new(Completions::new(depth, bell));
         Ok(Arc::new(Queue { completions, shared: self.shared.clone(), progress: None }))
     }

@@ -15,10 +15,9 @@ use crate::net::provider::{
 use crate::net::soft::completions::Completions;
 use crate::net::soft::core::Core;
 use crate::net::soft::events::Bell;
-use crate::net::soft::objects::{Counted, Progress, Queue, SharedQueue, at_most, own};
+use crate::net::soft::objects::{Counted, Progress, Queue, SharedQueue, at_most, bell};
 use crate::net::soft::objects::{datagrams, ports};
 use crate::net::soft::{INLINE, MESSAGE, PIECES, READS};
-use std::any::Any;
 use std::sync::{Arc, Weak};
 
 /// Longest payload of a UDP datagram over IPv4, less our header.
@@ -111,15 +110,7 @@ impl Device for SocketDevice {
         channel: Option<&Arc<dyn Channel>>,
     ) -> Result<Arc<dyn CompletionQueue>> {
         at_most("a completion queue's depth", depth, self.capabilities.completion_depth)?;
-        let bell = match channel {
-            Some(channel) => {
-                let any: &(dyn Any + Send + Sync) = &**channel;
-                own::<SocketChannel>(any)?;
-                let any: Arc<dyn Any + Send + Sync> = channel.clone();
-                any.downcast::<SocketChannel>().ok().map(|bell| bell as Arc<dyn Bell>)
-            }
-            None => None,
-        };
+        let bell = bell::<SocketChannel>(channel)?;
         let progress: Arc<dyn Progress> = self.owner.engine.clone();
         Ok(Arc::new(Queue {
             completions: Arc::new(Completions::new(depth, bell)),

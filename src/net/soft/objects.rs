@@ -3,12 +3,14 @@
 use super::completions::Completions;
 use super::core::Ports;
 use super::datagram::Ud;
+use super::events::Bell;
 use super::receives::Receives;
 use super::{PIECES, Shared};
 use crate::base::sync::Ordering;
 use crate::base::{Error, Result};
 use crate::net::provider::{
-    Arm, Capabilities, Completion, CompletionQueue, Queues, Receive, Refused, SharedReceiveQueue,
+    Arm, Capabilities, Channel, Completion, CompletionQueue, Queues, Receive, Refused,
+    SharedReceiveQueue,
 };
 use std::any::Any;
 use std::sync::Arc;
@@ -95,6 +97,20 @@ pub fn at_most(what: &'static str, value: u32, limit: u32) -> Result<()> {
 /// The object behind an interface, if it is this device's.
 pub fn own<T: Any + Send + Sync>(object: &(dyn Any + Send + Sync)) -> Result<&T> {
     object.downcast_ref().ok_or_else(foreign)
+}
+
+/// What rings a channel of the kind `C`, if there is one.
+///
+/// # Errors
+/// [`Error::InvalidArgument`]: it is one of another kind of device.
+pub fn bell<C: Bell + Any + Send + Sync>(
+    channel: Option<&Arc<dyn Channel>>,
+) -> Result<Option<Arc<dyn Bell>>> {
+    let bell = |channel: &Arc<dyn Channel>| {
+        let any: Arc<dyn Any + Send + Sync> = channel.clone();
+        any.downcast::<C>().map(|bell| bell as Arc<dyn Bell>).map_err(|_| foreign())
+    };
+    channel.map(bell).transpose()
 }
 
 pub fn foreign() -> Error {
