@@ -19,6 +19,8 @@ pub(crate) mod request;
 pub mod settings;
 #[cfg_attr(loom, allow(dead_code))]
 pub(crate) mod signals;
+#[cfg(not(loom))]
+pub(crate) mod slab;
 pub mod sync;
 pub mod time;
 #[cfg_attr(loom, allow(dead_code))]

@@ -11,9 +11,9 @@
 use super::eager::Pooled;
 use super::matching::{Envelope, Key, Matching, Pattern};
 use super::record::{Arrived, Record, RecordRef};
-use super::slab::Slab;
 use super::wire::Rts;
 use crate::base::Slot;
+use crate::base::slab::Slab;
 use std::collections::HashMap;
 
 /// What is kept for a posted receive.

@@ -23,7 +23,7 @@
 //! | `eager`, `pool` | large messages that travel with their data, and the buffers they do so in |
 //! | `switch` | what [`adapt`] decides, at work |
 //! | `watch` | when a program posts large messages, and when it waits for them |
-//! | `counters`, `slab` | what was done; numbers that peers are told |
+//! | `counters` | what was done |
 
 #[doc(hidden)]
 #[cfg(not(loom))]
@@ -63,8 +63,6 @@ mod record;
 mod request;
 #[cfg(not(loom))]
 mod send;
-#[cfg(not(loom))]
-mod slab;
 #[cfg(not(loom))]
 mod stream;
 #[cfg(not(loom))]

@@ -1,11 +1,11 @@
 //! Datagrams through the virtual network.
 
 use super::network::{Happening, Network, Place};
+use crate::base::slab::Slab;
 use crate::base::{Error, Result};
 use crate::net::provider::{Address, Datagram, Peer, PostError, Receive, Refused, UdQueuePair};
 use crate::net::soft::datagram::Ud;
 use crate::net::soft::objects::Counted;
-use crate::net::soft::slab::Slab;
 use std::sync::{Arc, Mutex, PoisonError};
 
 pub(super) struct SimUd {

@@ -3,12 +3,12 @@
 use super::address::Spot;
 use super::device::Owner;
 use super::engine::{Engine, Token};
+use crate::base::slab::Slab;
 use crate::base::{Error, Result};
 use crate::net::provider::{Address, Datagram, Peer, PostError, Receive, Refused, UdQueuePair};
 use crate::net::soft::count;
 use crate::net::soft::datagram::{HEADER, Ud};
 use crate::net::soft::objects::Counted;
-use crate::net::soft::slab::Slab;
 use rustix::event::epoll::EventFlags;
 use std::io::ErrorKind;
 use std::net::UdpSocket;

@@ -21,7 +21,6 @@ pub(super) mod pieces;
 pub(super) mod receives;
 mod requester;
 mod responder;
-pub(super) mod slab;
 #[cfg(test)]
 mod tests;
 
