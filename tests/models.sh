@@ -25,4 +25,4 @@ export MIRIFLAGS="-Zmiri-disable-isolation -Zmiri-ignore-leaks"
 cargo +nightly miri test --package hither --lib --target-dir target/miri --no-run
 # Property tests draw few cases here: Miri is some hundred times slower than the machine.
 PROPTEST_CASES=2 timeout 1200 cargo +nightly miri test --package hither --lib \
-    --target-dir target/miri -- shm::lock shm::ring shm::copy rma::accumulate layout::op layout::located
+    --target-dir target/miri -- shm::lock shm::ring base::copy rma::accumulate layout::op layout::located
