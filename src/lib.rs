@@ -29,6 +29,10 @@ pub mod coll;
 pub mod layout;
 #[cfg(not(loom))]
 pub mod link;
+// The link's lock alone, for its models.
+#[cfg(all(loom, test))]
+#[path = "link/biased.rs"]
+mod biased;
 // Public for its tests and benchmarks; it promises programs nothing yet.
 #[cfg(not(loom))]
 #[doc(hidden)]
@@ -49,7 +53,7 @@ pub use {
         VectorCall, VectorHandler, VectorOutput,
     },
     coll::message::{
-        Any, Cancelled, Exchange, Exchanged, MatchedMessage, Pending, Persistent,
+        Any, Cancelled, Exchange, Exchanged, Funneled, MatchedMessage, Pending, Persistent,
         PersistentReceive, PersistentSend, ReceiveBuffer, ReceiveRequest, SendBuffer, SendRequest,
         Source, Status, Tag, finish_all, start_all, test_all, test_any, wait_all, wait_any,
     },
@@ -71,6 +75,11 @@ struct ActiveMessages;
 #[cfg(doctest)]
 #[doc = include_str!("../docs/collectives.md")]
 struct Collectives;
+
+/// Compiles and runs the example in the page on messages.
+#[cfg(doctest)]
+#[doc = include_str!("../docs/messages.md")]
+struct Messages;
 
 /// Compiles and runs the README's example.
 #[cfg(doctest)]

@@ -171,7 +171,7 @@ fn receive_and_kill(link: &Link, seed: u64) -> Result<()> {
     }
     // Everything of the dead has been received or given up, and their lanes are free.
     let patience = limit();
-    let owners = &node.rank_slot(node.slot()).lane_owners;
+    let owners = &node.rank_slot(node.slot()).port.lane_owners;
     while owners.iter().any(|o| o.load(Ordering::Acquire) > 2) {
         assert!(!patience.passed(), "a dead rank's lane was not freed");
         link.poll(|m| assert!(m.from.0 >= 2))?;

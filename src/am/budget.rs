@@ -29,7 +29,7 @@ impl Budget {
 
     /// What windows have at present.
     #[cfg(test)]
-    fn claimed(&self) -> u64 {
+    pub(super) fn claimed(&self) -> u64 {
         self.0.load(Ordering::Acquire)
     }
 }

@@ -2,7 +2,7 @@
 //! waits for it, the part is poisoned. Each case holds on until the lock itself shows that it is so.
 //! Deaths need processes, which `tests/poison.rs` has.
 
-use super::Call;
+use super::{Call, Placement};
 use crate::base::sync::Ordering;
 use crate::base::{Error, Rank, Result, Slot};
 use crate::rma::{Assertions, LockAllEpoch, Medium, Window};
@@ -43,8 +43,8 @@ type Count = Handler<u64, u64, u64>;
 
 /// A window whose messages add one to element 0, by reading it, maybe staying, and writing it; the
 /// output is what was there.
-fn window(job: &Job) -> Result<(Arc<Window<u64>>, Count)> {
-    let info = Info { medium: Medium::Auto, ..Info::default() };
+fn window(job: &Job, medium: Medium) -> Result<(Arc<Window<u64>>, Count)> {
+    let info = Info { medium, ..Info::default() };
     let window = Arc::new(Window::<u64>::builder(job.team()).info(info).allocate(1)?);
     let (own, me): (Weak<Window<u64>>, Slot) = (Arc::downgrade(&window), window.node().slot());
     let add = move |call: Call<'_, u64, u64, u64>| {
@@ -94,7 +94,7 @@ fn who_finds_it_taken_stands_in_line_and_has_it_handed_on() {
     for (first, second) in [(true, true), (true, false), (false, true), (false, false)] {
         in_time(move || {
             let ends = Job::threads(3, |job| {
-                let (window, count) = window(&job).unwrap();
+                let (window, count) = window(&job, Medium::Auto).unwrap();
                 let (target, lock) = (Rank(2), &window.line(Rank(2)).am_lock);
                 let epoch = window.lock_all().unwrap();
                 match job.rank() {
@@ -132,7 +132,7 @@ fn poisoned<R: std::fmt::Debug>(result: Result<R>, culprit: u32) {
 fn a_poisoned_part_is_refused_and_nobody_keeps_its_turn() {
     in_time(|| {
         let ends = Job::threads(2, |job| {
-            let (window, count) = window(&job).unwrap();
+            let (window, count) = window(&job, Medium::Auto).unwrap();
             let line = window.line(Rank(0));
             if job.rank() == Rank(1) {
                 line.poison.store(6, Ordering::Relaxed);
@@ -166,6 +166,57 @@ fn a_poisoned_part_is_refused_and_nobody_keeps_its_turn() {
                 epoch.unlock_all().unwrap();
             }
             job.team().barrier().unwrap();
+        });
+        ends.unwrap();
+    });
+}
+
+/// By packets the target finds the poison, whoever is to run the handler.
+#[test]
+fn a_poisoned_part_is_refused_by_its_process_too() {
+    in_time(|| {
+        let ends = Job::threads(2, |job| {
+            let (window, count) = window(&job, Medium::Packets).unwrap();
+            let line = window.line(Rank(0));
+            if job.rank() == Rank(1) {
+                for (assertions, was) in [
+                    (Assertions::default(), 0),
+                    (Assertions { concurrent_am: true, ..Assertions::default() }, 4),
+                ] {
+                    line.poison.store(6, Ordering::Relaxed);
+                    let epoch = window.lock_all_with(assertions).unwrap();
+                    for short in [true, false] {
+                        poisoned(send(&epoch, &count, Rank(0), 0, short), 5);
+                    }
+                    let message = || epoch.message(&count, Rank(0)).persistent(0..1).input(&[0]);
+                    for placement in [Placement::Target, Placement::Origin] {
+                        let mut output = [0];
+                        let message = message().placement(placement).output(&mut output);
+                        poisoned(message.run(), 5);
+                    }
+                    poisoned(message().request(1).and_then(|request| request.wait()), 5);
+                    assert!(line.am_lock.is_free());
+                    assert_eq!(
+                        send(&epoch, &count, Rank(1), 0, true).unwrap(),
+                        was,
+                        "another part"
+                    );
+
+                    window.heal(Rank(0)).unwrap();
+                    assert_eq!(send(&epoch, &count, Rank(0), 0, true).unwrap(), was);
+                    for placement in [Placement::Target, Placement::Origin, Placement::Origin] {
+                        let mut output = [0];
+                        message().placement(placement).output(&mut output).run().unwrap();
+                        assert!(output[0] > was, "{placement:?}");
+                    }
+                    for _ in 0..3 {
+                        send(&epoch, &count, Rank(1), 0, true).unwrap();
+                    }
+                    epoch.unlock_all().unwrap();
+                }
+            }
+            job.team().barrier().unwrap();
+            Arc::into_inner(window).map(Window::free).transpose().unwrap();
         });
         ends.unwrap();
     });

@@ -28,8 +28,10 @@ impl fmt::Display for Rank {
     }
 }
 
-/// Position of a process in the tables of its node's segment: `0..capacity`. One process keeps
-/// its slot for as long as it lives; teams map their ranks to slots.
+/// The number of a process on this node. Those of the node's own processes are their positions in
+/// the tables of its segment; those of other nodes' processes follow behind, see
+/// [`crate::topo::Placement`]. The processes of a node agree on it, those of different nodes do
+/// not. A process keeps its slot for as long as it lives; teams map their ranks to slots.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[repr(transparent)]
 pub struct Slot(pub u16);

@@ -129,8 +129,14 @@ settings! {
     /// Between nodes, over sockets: the address of this machine that everything is bound to, or the
     /// name of an interface. The default reaches this machine only.
     NET_ADDRESS = "HITHER_NET_ADDRESS", "127.0.0.1", "IP address or interface";
+    /// Between nodes: time without an answer after which a process that should give one counts as
+    /// dead.
+    NET_TIMEOUT = "HITHER_NET_TIMEOUT", "10", "seconds";
     /// Between nodes, over sockets: the longest datagram.
     NET_DATAGRAM = "HITHER_NET_DATAGRAM", "4096", "bytes";
+    /// Between nodes, to try programs out: what is to happen to datagrams, of 1000 that a process
+    /// sends, as drop=20,duplicate=5,delay=10,delay-for=3,reorder=20,seed=7 (delays in milliseconds).
+    NET_FAULTS = "HITHER_NET_FAULTS", "", "fault=number,...";
     /// Directory of named rendezvous sockets; empty means $XDG_RUNTIME_DIR/hither, else a private
     /// directory for this user under the temporary directory.
     RENDEZVOUS_DIR = "HITHER_RENDEZVOUS_DIR", "", "path";

@@ -2,24 +2,18 @@
 //!
 //! ```text
 //! every rank                      allgather 1: who and where am I; all compare
-//! rank 0   makes the memory, listens on an abstract socket with a random 128-bit name
-//! every rank                      allgather 2: that name (or why there is none)
-//! rank 0                          other ranks
-//!                    <-----         Claim{job, rank}      (same user, checked both ways)
-//!   Memory + fd      ----->
+//! rank 0   makes the memory and offers it (see `handout`)
+//! every rank                      allgather 2: where (or why there is none)
 //! ```
 //! Each fence is one more allgather. The allgather itself has no deadline but the program's own.
 
+use super::card::Card;
+use super::handout::{self, Offer};
 use super::pairs::Pairs;
-use super::socket::{self, Received};
-use super::wire::{self, MAX_SIZE, Message, Reader};
+use super::wire::MAX_SIZE;
 use super::{Bootstrap, MakeMemory};
 use crate::base::{Deadline, Error, Rank, Result};
-use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
-use rustix::io::Errno;
-use rustix::net::{SocketAddrUnix, SocketFlags};
-use std::collections::HashSet;
-use std::time::Duration;
+use rustix::fd::{AsFd, OwnedFd};
 
 /// Wires up processes by a caller-supplied allgather.
 pub struct FromAllgather<F> {
@@ -34,57 +28,6 @@ impl<F> std::fmt::Debug for FromAllgather<F> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let mut out = f.debug_struct("FromAllgather");
         out.field("rank", &self.rank).field("size", &self.size).finish_non_exhaustive()
-    }
-}
-
-/// What a rank tells the others about itself.
-#[derive(Clone, PartialEq, Eq, Debug)]
-struct Card {
-    rank: u32,
-    size: u32,
-    user: u32,
-    job: u64,
-    machine: String,
-    network: String,
-}
-
-impl Card {
-    fn of_this_process(rank: u32, size: u32) -> Result<Card> {
-        let read = |path: &str| std::fs::read_to_string(path).map(|t| t.trim().to_owned());
-        let machine = read("/proc/sys/kernel/random/boot_id");
-        let network = std::fs::read_link("/proc/self/ns/net");
-        Ok(Card {
-            rank,
-            size,
-            user: rustix::process::geteuid().as_raw(),
-            job: super::random()?,
-            machine: machine.map_err(|e| Error::os("reading the machine's boot id", e))?,
-            network: network.map(|n| n.to_string_lossy().into_owned()).unwrap_or_default(),
-        })
-    }
-
-    fn encode(&self) -> Vec<u8> {
-        let mut out =
-            Message::Hello { version: wire::VERSION, pid: self.rank, size: self.size }.encode();
-        out.extend_from_slice(&self.user.to_le_bytes());
-        out.extend_from_slice(&self.job.to_le_bytes());
-        for text in [&self.machine, &self.network] {
-            out.extend_from_slice(&(text.len() as u32).to_le_bytes());
-            out.extend_from_slice(text.as_bytes());
-        }
-        out
-    }
-
-    fn decode(bytes: &[u8]) -> Option<Card> {
-        let (head, tail) = bytes.split_at_checked(20)?;
-        let Ok(Message::Hello { version: wire::VERSION, pid: rank, size }) = Message::decode(head)
-        else {
-            return None;
-        };
-        let mut left = Reader(tail);
-        let (user, job) = (left.u32()?, left.u64()?);
-        let (machine, network) = (left.text(256)?, left.text(256)?);
-        left.0.is_empty().then_some(Card { rank, size, user, job, machine, network })
     }
 }
 
@@ -131,97 +74,12 @@ impl<F: FnMut(&[u8]) -> Result<Vec<Vec<u8>>> + Send> FromAllgather<F> {
             self.size
         )))
     }
-
-    fn serve(&self, listener: OwnedFd, memory: BorrowedFd<'_>, deadline: Deadline) -> Result<()> {
-        let mut missing: HashSet<u32> = (1..self.size).collect();
-        let mut callers: Vec<OwnedFd> = Vec::new();
-        while !missing.is_empty() {
-            let fds: Vec<_> =
-                std::iter::once(&listener).chain(&callers).map(|fd| fd.as_fd()).collect();
-            let Some(ready) = socket::any_readable(&fds, deadline)? else {
-                let mut missing: Vec<u32> = missing.into_iter().collect();
-                missing.sort_unstable();
-                return Err(Error::TimedOut {
-                    during: "handing out the node's memory",
-                    waited: deadline.waited(),
-                    missing: wire::some_of(missing.into_iter()),
-                });
-            };
-            if ready == 0 {
-                match rustix::net::accept_with(&listener, SocketFlags::CLOEXEC) {
-                    // A stranger's connection is dropped without a word.
-                    Ok(caller) if socket::check_same_user(caller.as_fd()).is_ok() => {
-                        callers.push(caller);
-                    }
-                    Ok(_) | Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => {}
-                    Err(e) => return Err(Error::os("accept in the wiring", e)),
-                }
-                continue;
-            }
-            let caller = callers.swap_remove(ready - 1);
-            let now = Deadline::after(Duration::ZERO);
-            if let Ok(Received::Message(Message::Claim { job, rank }, _)) =
-                socket::receive(caller.as_fd(), now)
-            {
-                if job == self.job && missing.contains(&rank) {
-                    if socket::send(caller.as_fd(), &Message::Memory, Some(memory))? {
-                        missing.remove(&rank);
-                    }
-                } else {
-                    let why = format!("rank {rank} does not belong here, or came twice");
-                    socket::send(caller.as_fd(), &Message::Refused { why }, None)?;
-                }
-            }
-        }
-        Ok(())
-    }
-
-    fn claim(&self, name: &[u8], deadline: Deadline) -> Result<OwnedFd> {
-        let gone = || Error::RankDied {
-            rank: Rank(0),
-            cause: "it closed the socket on which it hands out the node's memory".into(),
-            during: "wiring the job up",
-        };
-        let late = || Error::TimedOut {
-            during: "fetching the node's memory",
-            waited: deadline.waited(),
-            missing: vec![Rank(0)],
-        };
-        let address = SocketAddrUnix::new_abstract_name(name)
-            .map_err(|_| Error::boot("rank 0 sent a name that is not a socket's"))?;
-        let socket = socket::unconnected()?;
-        loop {
-            match rustix::net::connect(&socket, &address) {
-                Ok(()) => break,
-                Err(Errno::INTR) => {}
-                // The queue is full for the moment.
-                Err(Errno::AGAIN) if !deadline.passed() => {
-                    std::thread::sleep(deadline.clamp(Duration::from_millis(1)));
-                }
-                Err(Errno::AGAIN) => return Err(late()),
-                Err(Errno::CONNREFUSED | Errno::NOENT) => return Err(gone()),
-                Err(e) => return Err(Error::os("connecting to rank 0", e)),
-            }
-        }
-        socket::check_same_user(socket.as_fd())?;
-        let claim = Message::Claim { job: self.job, rank: self.rank };
-        if !socket::send(socket.as_fd(), &claim, None)? {
-            return Err(gone());
-        }
-        match socket::receive(socket.as_fd(), deadline)? {
-            Received::Message(Message::Memory, Some(memory)) => Ok(memory),
-            Received::Message(Message::Refused { why }, _) => Err(Error::boot(why)),
-            Received::Late => Err(late()),
-            Received::Message(..) | Received::Closed => Err(gone()),
-        }
-    }
 }
 
 /// Checks that all of a job's ranks can share memory and agree on what the job is.
 fn compare(cards: &[Card]) -> Result<()> {
     let Some(first) = cards.first() else { return Ok(()) };
     for (rank, card) in cards.iter().enumerate() {
-        let pair = format!("ranks 0 and {rank}");
         if card.rank as usize != rank {
             return Err(Error::boot(format!(
                 "the allgather's piece {rank} comes from rank {}: the pieces must be in rank order",
@@ -237,33 +95,9 @@ fn compare(cards: &[Card]) -> Result<()> {
                 b_has: card.size.to_string(),
             });
         }
-        let why = if card.machine != first.machine {
-            format!("{pair} are on different nodes; cross-node transports are not in this version")
-        } else if card.user != first.user {
-            format!("{pair} belong to different users ({} and {})", first.user, card.user)
-        } else if card.network != first.network {
-            format!(
-                "{pair} are in different network namespaces (containers), so they cannot pass \
-                 memory to each other; start them in one"
-            )
-        } else {
-            continue;
-        };
-        return Err(Error::boot(why));
+        first.check_near(card)?;
     }
     Ok(())
-}
-
-/// Listens on an abstract socket; returns its random name too.
-fn listen(size: u32) -> Result<(OwnedFd, Vec<u8>)> {
-    let name = format!("hither-{:016x}{:016x}", super::random()?, super::random()?).into_bytes();
-    let address = SocketAddrUnix::new_abstract_name(&name)
-        .map_err(|e| Error::os("naming the wiring's socket", e))?;
-    let listener = socket::unconnected()?;
-    rustix::net::bind(&listener, &address)
-        .and_then(|()| rustix::net::listen(&listener, size.min(4096) as i32))
-        .map_err(|e| Error::os("listening for the other ranks", e))?;
-    Ok((listener, name))
 }
 
 impl<F: FnMut(&[u8]) -> Result<Vec<Vec<u8>>> + Send> Bootstrap for FromAllgather<F> {
@@ -283,7 +117,9 @@ impl<F: FnMut(&[u8]) -> Result<Vec<Vec<u8>>> + Send> Bootstrap for FromAllgather
         if self.rank != 0 {
             let all = self.all(&[])?;
             return match all[0].split_first() {
-                Some((1, name)) => self.claim(name, deadline),
+                Some((1, name)) => {
+                    handout::claim(name, self.job, Rank(self.rank), Rank(0), deadline)
+                }
                 Some((_, why)) => {
                     let why = String::from_utf8_lossy(why);
                     Err(Error::boot(format!("rank 0 has no node memory for the job: {why}")))
@@ -291,11 +127,11 @@ impl<F: FnMut(&[u8]) -> Result<Vec<Vec<u8>>> + Send> Bootstrap for FromAllgather
                 None => Err(Error::boot("rank 0 sent nothing where the memory's name should be")),
             };
         }
-        let made = make().and_then(|memory| Ok((memory, listen(self.size)?)));
+        let made = make().and_then(|memory| Ok((memory, Offer::open(self.size)?)));
         match made {
-            Ok((memory, (listener, name))) => {
-                self.all(&[&[1], name.as_slice()].concat())?;
-                self.serve(listener, memory.as_fd(), deadline)?;
+            Ok((memory, offer)) => {
+                self.all(&[&[1], offer.name()].concat())?;
+                offer.serve(self.job, 1..self.size, memory.as_fd(), deadline)?;
                 Ok(memory)
             }
             Err(e) => {
@@ -324,6 +160,7 @@ impl<F: FnMut(&[u8]) -> Result<Vec<Vec<u8>>> + Send> Bootstrap for FromAllgather
 mod tests {
     use super::*;
     use std::sync::{Arc, Barrier, Mutex};
+    use std::time::Duration;
 
     /// An allgather between threads.
     fn gatherer(size: u32) -> impl Fn(u32, &[u8]) -> Vec<Vec<u8>> + Clone {

@@ -3,7 +3,7 @@
 //! ```text
 //! rank                                   launcher (see `server`)
 //!   Hello{version, pid}        ----->
-//!                              <-----      Welcome{rank, size, job} + the node's memory
+//!                              <-----      Welcome{rank, size, nodes, job} + the node's memory
 //!   Put{key, value}            ----->      (no answer)
 //!   Fence                      ----->
 //!                              <-----      Fence, once all have sent it
@@ -21,8 +21,7 @@ use super::socket::{self, Received};
 use super::wire::{self, Message};
 use super::{Bootstrap, MakeMemory};
 use crate::base::{Deadline, Error, Rank, Result, settings};
-use rustix::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
-use rustix::fs::FileType;
+use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::time::Duration;
 
 /// How long the launcher may take to say who is missing, past the deadline.
@@ -34,6 +33,7 @@ pub struct Launched {
     socket: OwnedFd,
     rank: Rank,
     size: u32,
+    nodes: u32,
     job: u64,
     memory: Option<OwnedFd>,
 }
@@ -59,9 +59,9 @@ impl Launched {
             return Err(gone());
         }
         match socket::receive(socket.as_fd(), deadline)? {
-            Received::Message(Message::Welcome { rank, size, job }, Some(memory)) => {
+            Received::Message(Message::Welcome { rank, size, nodes, job }, Some(memory)) => {
                 let memory = Some(memory);
-                Ok(Launched { socket, rank: Rank(rank), size, job, memory })
+                Ok(Launched { socket, rank: Rank(rank), size, nodes, job, memory })
             }
             Received::Message(Message::Refused { why }, _) => Err(Error::boot(why)),
             Received::Message(other, _) => Err(unexpected(&other)),
@@ -111,6 +111,10 @@ impl Bootstrap for Launched {
 
     fn size(&self) -> u32 {
         self.size
+    }
+
+    fn nodes(&self) -> u32 {
+        self.nodes
     }
 
     fn job(&self) -> u64 {
@@ -190,26 +194,7 @@ fn claim(text: &str) -> Result<OwnedFd> {
     let parts = text.split_once(':');
     let numbers = parts.and_then(|(fd, inode)| Some((fd.parse().ok()?, inode.parse().ok()?)));
     let (fd, inode): (RawFd, u64) = numbers.ok_or_else(|| bad("that is not descriptor:inode"))?;
-    if fd < 0 {
-        return Err(bad("that is no descriptor"));
-    }
-    // SAFETY: only for the calls of this block, which fail cleanly if the number is no open
-    // descriptor; it is not -1.
-    let looked_at = unsafe { BorrowedFd::borrow_raw(fd) };
-    let stat = rustix::fs::fstat(looked_at).map_err(|_| bad("no such descriptor is open"))?;
-    if FileType::from_raw_mode(stat.st_mode) != FileType::Socket || stat.st_ino != inode {
-        return Err(bad("that descriptor is now something else"));
-    }
-    let flags = rustix::io::fcntl_getfd(looked_at).map_err(|e| Error::os("fcntl", e))?;
-    if flags.contains(rustix::io::FdFlags::CLOEXEC) {
-        return Err(bad("that socket has been taken already"));
-    }
-    rustix::io::fcntl_setfd(looked_at, flags | rustix::io::FdFlags::CLOEXEC)
-        .map_err(|e| Error::os("fcntl", e))?;
-    // SAFETY: it is open, it is the very socket that the launcher left open over exec for this
-    // library (its inode number says so), and the close-on-exec flag, clear until now, tells
-    // that nobody here has taken it before.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+    socket::inherit(fd, Some(inode)).map_err(bad)
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@
 //!
 //! ```text
 //! Launched        a rank that `hither run` or a launcher in a program has started
+//! Pmi             a rank that an MPI launcher has started (mpiexec of MPICH, Slurm)
 //! FromAllgather   processes that already have an allgather (MPI programs, servers)
 //! Rendezvous      processes of one user that meet under a name
 //! Single          one process alone
@@ -13,11 +14,14 @@
 //! `boot` moves bytes and descriptors. What a node's memory looks like inside is not its
 //! business: whoever needs one passes a function that makes it.
 
+pub(crate) mod card;
 pub(crate) mod gather;
+pub(crate) mod handout;
 pub(crate) mod launch;
 pub(crate) mod launched;
 pub(crate) mod meeting;
 pub(crate) mod pairs;
+pub(crate) mod pmi;
 pub(crate) mod rendezvous;
 pub(crate) mod server;
 pub(crate) mod single;
@@ -26,10 +30,11 @@ pub(crate) mod wire;
 
 pub use gather::FromAllgather;
 pub use launched::Launched;
+pub use pmi::Pmi;
 pub use rendezvous::Rendezvous;
 pub use single::Single;
 
-use crate::base::{Deadline, Rank, Result};
+use crate::base::{Deadline, Rank, Result, settings};
 use rustix::fd::OwnedFd;
 
 /// Makes the memory of a node of a job; called in at most one of its processes.
@@ -44,10 +49,16 @@ pub trait Bootstrap: Send {
     /// Ranks in the job.
     fn size(&self) -> u32;
 
+    /// Nodes that the ranks are on, in blocks as equal as they can be (see
+    /// [`crate::topo::Placement`]).
+    fn nodes(&self) -> u32 {
+        1
+    }
+
     /// Random identity of the job, the same in all its processes.
     fn job(&self) -> u64;
 
-    /// The memory file of the node. Collective unless a launcher has brought it along; `make` is
+    /// The memory file of this rank's node. Collective unless a launcher has brought it along; `make` is
     /// called in one process, the others get a descriptor of what it returned. To be called at
     /// most once.
     fn node_memory(&mut self, make: MakeMemory<'_>, deadline: Deadline) -> Result<OwnedFd>;
@@ -64,13 +75,24 @@ pub trait Bootstrap: Send {
     fn get(&mut self, rank: Rank, key: &str, deadline: Deadline) -> Result<Option<Vec<u8>>>;
 }
 
-/// The bootstrap that the environment asks for: the launcher that started this process, if one
-/// did, else this process alone.
+/// The bootstrap that the environment asks for: the launcher that started this process, hither's
+/// own or one that speaks PMI-1, else this process alone.
+///
+/// # Errors
+/// A launcher that is named and cannot be joined.
 pub fn from_environment(deadline: Deadline) -> Result<Box<dyn Bootstrap>> {
-    match Launched::from_environment(deadline)? {
-        Some(launched) => Ok(Box::new(launched)),
+    if let Some(launched) = Launched::from_environment(deadline)? {
+        return Ok(Box::new(launched));
+    }
+    match Pmi::from_environment(deadline)? {
+        Some(pmi) => Ok(Box::new(pmi)),
         None => Ok(Box::new(Single::new()?)),
     }
+}
+
+/// Whether [`from_environment`] joins the job of a launcher, hither's own or one that speaks PMI-1.
+pub fn was_launched() -> bool {
+    settings::LAUNCH_FD.is_set() || Pmi::is_named()
 }
 
 /// A random 64-bit number from the kernel.

@@ -167,7 +167,7 @@ impl Gathering<'_> {
             match socket::receive(link.as_fd(), self.deadline)? {
                 Received::Message(Message::Lobby { present: now }, _) => present = now,
                 // Rank 0 is who says it.
-                Received::Message(Message::Welcome { rank, size, job }, _) if rank > 0 => {
+                Received::Message(Message::Welcome { rank, size, job, .. }, _) if rank > 0 => {
                     let pairs = Pairs::new(size);
                     return Ok(Some(Rendezvous { rank, size, job, pairs, links: vec![link] }));
                 }
@@ -215,7 +215,7 @@ impl Gathering<'_> {
         }
         drop(leading);
         for (rank, member) in (1..).zip(&members) {
-            let welcome = Message::Welcome { rank, size: self.size, job };
+            let welcome = Message::Welcome { rank, size: self.size, nodes: 1, job };
             // One that has died just now is noticed by the first call that needs it.
             socket::send(member.as_fd(), &welcome, None)?;
         }

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 /// Most bytes of keys and values that one rank can put.
 pub const MAX_BYTES: usize = 1 << 20;
 
-/// An answer, to whom, and whether the node's memory goes with it.
+/// An answer, to whom, and whether the memory of its node goes with it.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Answer {
     /// The rank it goes to.
@@ -31,6 +31,7 @@ struct Client {
 #[derive(Debug)]
 pub struct Server {
     job: u64,
+    nodes: u32,
     clients: Vec<Client>,
     store: HashMap<(u32, String), Vec<u8>>,
     /// The first rank that ended: the cause of all that follows.
@@ -38,10 +39,10 @@ pub struct Server {
 }
 
 impl Server {
-    /// For a job of `size` ranks.
-    pub fn new(job: u64, size: u32) -> Server {
+    /// For a job of `size` ranks on `nodes` nodes.
+    pub fn new(job: u64, size: u32, nodes: u32) -> Server {
         let clients = vec![Client::default(); size as usize];
-        Server { job, clients, store: HashMap::new(), first_ended: None }
+        Server { job, nodes, clients, store: HashMap::new(), first_ended: None }
     }
 
     /// Acts on a message from `rank`'s socket.
@@ -76,7 +77,7 @@ impl Server {
                     return vec![refused(rank, format!("the job has {size} ranks, not {wanted}"))];
                 }
                 client.pid = Some(pid);
-                let message = Message::Welcome { rank, size, job: self.job };
+                let message = Message::Welcome { rank, size, nodes: self.nodes, job: self.job };
                 vec![Answer { to: rank, message, with_memory: true }]
             }
             Message::Put { key, value } => {
@@ -155,12 +156,12 @@ mod tests {
     use proptest::prelude::*;
 
     fn greeted(size: u32) -> Server {
-        let mut server = Server::new(7, size);
+        let mut server = Server::new(7, size, 1);
         for rank in 0..size {
             let hello = Message::Hello { version: wire::VERSION, pid: 100 + rank, size: 0 };
             let answers = server.handle(rank, hello);
             assert!(answers[0].with_memory);
-            assert_eq!(answers[0].message, Message::Welcome { rank, size, job: 7 });
+            assert_eq!(answers[0].message, Message::Welcome { rank, size, nodes: 1, job: 7 });
         }
         server
     }
@@ -202,7 +203,7 @@ mod tests {
 
     #[test]
     fn strangers_and_second_comers_are_refused() {
-        let mut server = Server::new(7, 2);
+        let mut server = Server::new(7, 2, 1);
         assert!(text(&server.handle(0, Message::Fence)).contains("greeting"));
         let hello = |version, size| Message::Hello { version, pid: 5, size };
         assert!(text(&server.handle(0, hello(wire::VERSION + 1, 0))).contains("version"));

@@ -3,7 +3,8 @@
 use super::wire::{MAX_PACKET, Message};
 use crate::base::{Deadline, Error, Result};
 use rustix::event::{PollFd, PollFlags, Timespec};
-use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use rustix::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use rustix::fs::FileType;
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
@@ -28,6 +29,43 @@ pub fn pair() -> Result<(OwnedFd, OwnedFd)> {
     let (kind, flags) = (SocketType::SEQPACKET, SocketFlags::CLOEXEC);
     rustix::net::socketpair(AddressFamily::UNIX, kind, flags, None)
         .map_err(|e| Error::os("socketpair for a control socket", e))
+}
+
+/// A connected pair of byte streams, closed on exec.
+#[cfg(test)]
+pub fn stream_pair() -> Result<(OwnedFd, OwnedFd)> {
+    let (kind, flags) = (SocketType::STREAM, SocketFlags::CLOEXEC);
+    rustix::net::socketpair(AddressFamily::UNIX, kind, flags, None)
+        .map_err(|e| Error::os("socketpair of streams", e))
+}
+
+/// Takes ownership of a socket that was left open over exec for this library under the number `fd`,
+/// with this inode if that is known: if it is still there, and nobody in this process has taken it.
+///
+/// # Errors
+/// Why not, in words.
+pub fn inherit(fd: RawFd, inode: Option<u64>) -> std::result::Result<OwnedFd, &'static str> {
+    if fd < 0 {
+        return Err("that is no descriptor");
+    }
+    // SAFETY: only for the calls of this block, which fail cleanly if the number is no open
+    // descriptor; it is not -1.
+    let looked_at = unsafe { BorrowedFd::borrow_raw(fd) };
+    let stat = rustix::fs::fstat(looked_at).map_err(|_| "no such descriptor is open")?;
+    let same = inode.is_none_or(|inode| inode == stat.st_ino);
+    if FileType::from_raw_mode(stat.st_mode) != FileType::Socket || !same {
+        return Err("that descriptor is now something else");
+    }
+    let flags = rustix::io::fcntl_getfd(looked_at).map_err(|_| "it has no flags")?;
+    if flags.contains(rustix::io::FdFlags::CLOEXEC) {
+        return Err("that socket has been taken already");
+    }
+    rustix::io::fcntl_setfd(looked_at, flags | rustix::io::FdFlags::CLOEXEC)
+        .map_err(|_| "its flags cannot be set")?;
+    // SAFETY: it is an open socket that was left open over exec, as no descriptor that this
+    // process makes for itself is, under the number that the launcher names as the one for this
+    // library; and the close-on-exec flag, clear until now, tells that nobody here has taken it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
 /// An unconnected socket, non-blocking and closed on exec.

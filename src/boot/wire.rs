@@ -12,7 +12,7 @@
 use crate::base::{Error, Rank, Result};
 
 /// Version of the wiring protocol.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 /// Largest packet.
 pub const MAX_PACKET: usize = 36 << 10;
 /// Longest key.
@@ -44,6 +44,8 @@ pub enum Message {
         rank: u32,
         /// Ranks in the job.
         size: u32,
+        /// Nodes they are on, in blocks as equal as they can be.
+        nodes: u32,
         /// Identity of the job.
         job: u64,
     },
@@ -125,8 +127,8 @@ impl Message {
         };
         match self {
             Message::Hello { version, pid, size } => u32s(&mut out, &[*version, *pid, *size]),
-            Message::Welcome { rank, size, job } => {
-                u32s(&mut out, &[*rank, *size]);
+            Message::Welcome { rank, size, nodes, job } => {
+                u32s(&mut out, &[*rank, *size, *nodes]);
                 out.extend_from_slice(&job.to_le_bytes());
             }
             Message::Refused { why } => bytes(&mut out, why.as_bytes()),
@@ -199,11 +201,12 @@ impl Message {
                     Message::Hello { version, pid, size: (size <= MAX_SIZE).then_some(size)? }
                 }
                 2 => {
-                    let (rank, size, job) = (left.u32()?, left.u32()?, left.u64()?);
-                    if rank >= size || size > MAX_SIZE {
+                    let (rank, size, nodes) = (left.u32()?, left.u32()?, left.u32()?);
+                    let job = left.u64()?;
+                    if rank >= size || size > MAX_SIZE || nodes == 0 || nodes > size {
                         return None;
                     }
-                    Message::Welcome { rank, size, job }
+                    Message::Welcome { rank, size, nodes, job }
                 }
                 3 => Message::Refused { why: left.text(MAX_VALUE)? },
                 4 => Message::Lobby { present: left.u32()? },
@@ -310,8 +313,8 @@ mod tests {
         prop_oneof![
             (any::<u32>(), any::<u32>(), 0..=MAX_SIZE)
                 .prop_map(|(version, pid, size)| Message::Hello { version, pid, size }),
-            (0..100u32, 100..=MAX_SIZE, any::<u64>())
-                .prop_map(|(rank, size, job)| Message::Welcome { rank, size, job }),
+            (0..100u32, 100..=MAX_SIZE, 1..=100u32, any::<u64>())
+                .prop_map(|(rank, size, nodes, job)| Message::Welcome { rank, size, nodes, job }),
             ".{0,80}".prop_map(|why| Message::Refused { why }),
             any::<u32>().prop_map(|present| Message::Lobby { present }),
             (key(), bytes()).prop_map(|(key, value)| Message::Put { key, value }),
@@ -361,7 +364,11 @@ mod tests {
 
     #[test]
     fn a_rank_beyond_the_size_is_refused() {
-        let message = Message::Welcome { rank: 4, size: 4, job: 1 };
+        let message = Message::Welcome { rank: 4, size: 4, nodes: 1, job: 1 };
         assert!(Message::decode(&message.encode()).is_err());
+        for nodes in [0, 5] {
+            let message = Message::Welcome { rank: 3, size: 4, nodes, job: 1 };
+            assert!(Message::decode(&message.encode()).is_err());
+        }
     }
 }

@@ -14,13 +14,18 @@ impl Team {
     pub fn agree<R>(&self, during: &'static str, mine: Result<R>) -> Result<R> {
         let failed = Value::default().with_word(0, mine.is_err().into());
         let mut culprit = None;
-        let exchanged = self.collective(during, |core, deadline| {
-            core.exchange(AGREE, deadline, &failed, 1, |rank, value| {
-                if value.word(0) != 0 && culprit.is_none() {
-                    culprit = Some(rank);
-                }
+        let mut look = |rank, value: &Value| {
+            if value.word(0) != 0 && culprit.is_none() {
+                culprit = Some(rank);
+            }
+        };
+        let exchanged = if self.member.span.is_some() {
+            self.run(AGREE, async |call| call.exchange(&failed, 8, &mut look).await)
+        } else {
+            self.collective(during, |core, deadline| {
+                core.exchange(AGREE, deadline, &failed, 1, &mut look)
             })
-        });
+        };
         let value = mine?;
         exchanged?;
         match culprit {

@@ -128,20 +128,20 @@ impl Team {
 
 /// What is sent and where what comes goes: two buffers, or one whose parts are sent before others
 /// come in their place.
-enum Both<'b> {
+pub(super) enum Both<'b> {
     Two(&'b [u8], &'b mut [u8]),
     One(&'b mut [u8]),
 }
 
 impl Both<'_> {
-    fn send(&self) -> &[u8] {
+    pub fn send(&self) -> &[u8] {
         match self {
             Both::Two(send, _) => send,
             Both::One(data) => data,
         }
     }
 
-    fn recv(&mut self) -> &mut [u8] {
+    pub fn recv(&mut self) -> &mut [u8] {
         match self {
             Both::Two(_, recv) => recv,
             Both::One(data) => data,
@@ -149,7 +149,7 @@ impl Both<'_> {
     }
 
     /// Moves this member's block for itself.
-    fn keep(&mut self, to: std::ops::Range<usize>, from: std::ops::Range<usize>) {
+    pub fn keep(&mut self, to: std::ops::Range<usize>, from: std::ops::Range<usize>) {
         if let Both::Two(send, recv) = self {
             recv[from].copy_from_slice(&send[to]);
         }
@@ -157,7 +157,12 @@ impl Both<'_> {
 }
 
 impl Course<'_> {
-    async fn alltoall(&self, choice: Choice, mut both: Both<'_>, each: usize) -> Result<()> {
+    pub(super) async fn alltoall(
+        &self,
+        choice: Choice,
+        mut both: Both<'_>,
+        each: usize,
+    ) -> Result<()> {
         let me = self.rank();
         let blocks = Blocks::Even(each);
         both.keep(blocks.of(me), blocks.of(me));
@@ -165,10 +170,10 @@ impl Course<'_> {
         if how == Algorithm::Direct {
             // In place, what the others want would be overwritten before they have it.
             let apart = matches!(both, Both::Two(..)).then(|| both.send());
-            if let Some(addresses) = self.addresses(apart, |_| true).await? {
+            if let Some(addresses) = self.sources(apart, |_| true).await? {
                 for rank in (0..self.size()).filter(|&rank| rank != me) {
                     let into = &mut both.recv()[blocks.of(rank)];
-                    self.core().fetch(addresses[rank as usize], blocks.of(me).start, into)?;
+                    self.core().fetch(rank, addresses[rank as usize], blocks.of(me).start, into)?;
                 }
                 return self.sync().await.map(|_| ());
             }
@@ -195,7 +200,12 @@ impl Course<'_> {
         self.trade(both, &blocks, &blocks, each, false).await
     }
 
-    async fn alltoallv(&self, mut both: Both<'_>, to: &Blocks, from: &Blocks) -> Result<()> {
+    pub(super) async fn alltoallv(
+        &self,
+        mut both: Both<'_>,
+        to: &Blocks,
+        from: &Blocks,
+    ) -> Result<()> {
         let me = self.rank();
         both.keep(to.of(me), from.of(me));
         let shown = Value::default().with_word(0, to.most().max(from.most()) as u64);

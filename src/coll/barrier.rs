@@ -34,6 +34,9 @@ impl Team {
     /// [`crate::Error::RankDied`] if a member dies before it arrives, [`crate::Error::TimedOut`],
     /// [`crate::Error::Mismatch`] if another member is in another call.
     pub fn barrier(&self) -> Result<()> {
+        if self.member.span.is_some() {
+            return self.run(BARRIER, async |call| call.sync().await);
+        }
         let step = |core: &Core, deadline| core.sync(BARRIER, deadline).map(|_| ());
         self.collective(What::Barrier.during(), step)
     }
@@ -43,16 +46,12 @@ impl Team {
     /// # Errors
     /// As for [`Team::barrier`], partly from the request.
     pub fn ibarrier(&self) -> Result<Request<()>> {
-        self.begin(BARRIER, |course| async move { course.sync().await.map(|_| ()) })
+        self.begin(BARRIER, |course| async move { course.sync().await })
     }
 
-    /// The last barrier of all, after which members leave: by count, because only there nobody
-    /// still waits for a message of somebody who is through.
+    /// The last barrier of all, after which members leave.
     pub(crate) fn farewell(&self) -> Result<()> {
-        self.collective(What::Finish.during(), |core, deadline| {
-            core.next_phase(FINISH);
-            core.count(FINISH, What::Finish.during(), deadline)
-        })
+        self.run(FINISH, async |call| call.sync().await)
     }
 }
 

@@ -14,6 +14,7 @@
 //! p + 2, which it reaches only after everybody entered phase p + 1, and so finished reading
 //! phase p. Two halves are therefore enough.
 
+use super::aside::KEPT;
 use crate::base::sync::{AtomicU32, AtomicU64, Ordering, UnsafeCell};
 use crate::base::{Error, Offset, Result, Slot};
 use crate::shm::holding::Holding;
@@ -37,6 +38,19 @@ const AREA: u64 = PAGE + 3 * PIECE as u64;
 pub(super) const ROUNDS: usize = 16;
 /// Payload bytes of a board.
 pub(super) const BOARD: usize = 56;
+
+/// Contexts that a node can give out, where there are several.
+const CONTEXTS: u32 = 1 << 20;
+
+/// The context with a number that a node gives out: no other has it. The highest bit is left to
+/// those of collectives (see `span`).
+fn context(node: u32, nodes: u32, number: u32) -> Option<u32> {
+    if nodes == 1 {
+        return (number < 1 << 31).then_some(number);
+    }
+    let known = number < CONTEXTS - KEPT && node < (1 << 31) / CONTEXTS;
+    known.then(|| node * CONTEXTS + number)
+}
 
 /// Start of the block.
 #[repr(C, align(64))]
@@ -104,6 +118,8 @@ pub(super) struct Doing {
     pub packed: AtomicU64,
     /// The same.
     pub bytes: AtomicU64,
+    /// Calls that it is through with: who leaves the job after a call is not missed in it.
+    pub through: AtomicU64,
 }
 
 // SAFETY: repr(C) of atomics and a protocol-owned cell; any bits are valid.
@@ -175,41 +191,74 @@ impl Block {
         Ok(block)
     }
 
-    /// Makes the block of a team of `slots`, which this process, one of them, has joined.
-    pub fn create(node: &Arc<Node>, slots: &[Slot]) -> Result<Holding> {
+    /// Makes the block of a team of `slots`, which this process, one of them, has joined. Behind
+    /// it there are `tail` bytes, zeros, for a team on several nodes.
+    pub fn create(node: &Arc<Node>, slots: &[Slot], tail: u64) -> Result<Holding> {
         let size = slots.len() as u32;
         let (bytes, head) = (Self::bytes(size), Self::head_bytes(size));
-        let holding = Holding::create(node, KIND, bytes, head, slots, "a team's header")?;
-        Self::view(node, holding.at(), size)?.finish();
+        let holding = Holding::create(node, KIND, bytes + tail, head, slots, "a team's header")?;
+        if tail > 0 {
+            node.reserve(Self::tail(holding.at(), size), tail, "a team's list of members")?;
+        }
+        Self::view(node, holding.at(), size)?.finish()?;
         Ok(holding)
     }
 
-    /// Makes the block of the whole job's team: not joined by anybody, and there for ever.
-    pub fn create_whole(node: &Arc<Node>) -> Result<()> {
+    /// Where what lies behind the block of `size` members begins.
+    pub fn tail(at: Offset, size: u32) -> Offset {
+        Offset(at.0 + Self::bytes(size))
+    }
+
+    /// Where the block of the whole job's team lies, as far as it is on this node, and of the
+    /// node's own team: the first ones of the commons, where everybody looks for them. In a job of
+    /// one node they are one.
+    pub fn place_of_whole(node: &Arc<Node>) -> Offset {
+        node.areas().commons().0
+    }
+
+    /// See [`Block::place_of_whole`].
+    pub fn place_of_node(node: &Arc<Node>) -> Offset {
+        let whole = Self::place_of_whole(node);
+        if node.placement().nodes() == 1 {
+            return whole;
+        }
+        Offset(whole.0 + round_up(Self::bytes(node.size()), PAGE))
+    }
+
+    /// Makes one of these two, in this order: not joined by anybody, and there for ever.
+    pub fn create_lasting(node: &Arc<Node>, place: Offset) -> Result<()> {
         let size = node.size();
         let at = node.alloc_for_job(Self::bytes(size))?;
         let block = Self::view(node, at, size)?;
-        // The first allocation of all, so it lies at the start of the commons, where everybody
-        // looks for it.
-        let start = node.areas().commons().0;
-        if at != start {
+        if at != place {
             return Err(Error::Incompatible {
                 what: "the node's commons",
-                why: format!("its first block lies at {at}, not at {start}"),
+                why: format!("a block lies at {at}, not at {place}"),
             });
         }
         node.reserve(at, Self::head_bytes(size), "a team's header")?;
         block.roll.write(KIND, (0..size as u16).map(Slot), node.slot().0.into());
-        block.finish();
-        Ok(())
+        block.finish()
     }
 
     /// Finishes a fresh block, whose pages are zero behind its roll.
-    fn finish(&self) {
+    fn finish(&self) -> Result<()> {
         self.header().size.store(self.size, Ordering::Relaxed);
-        let context = self.node.header().contexts.fetch_add(1, Ordering::Relaxed);
+        let context = Self::new_context(&self.node)?;
         self.header().context.store(context, Ordering::Relaxed);
         self.header().magic.store(TEAM_MAGIC, Ordering::Release);
+        Ok(())
+    }
+
+    /// A context that no other team of the job has.
+    pub fn new_context(node: &Node) -> Result<u32> {
+        let number = node.header().contexts.fetch_add(1, Ordering::Relaxed);
+        let placement = node.placement();
+        context(placement.node(), placement.nodes(), number).ok_or(Error::Exhausted {
+            what: "contexts for messages of teams",
+            limit: number.into(),
+            advice: "make fewer teams in one job, or fewer nodes: each team has one for ever",
+        })
     }
 
     /// Reserves this member's area, on its own NUMA node.

@@ -43,6 +43,16 @@ impl Team {
         })
     }
 
+    /// Copies up to 7 words of the first member on each node to the others there. Collective.
+    ///
+    /// # Errors
+    /// As for [`Team::barrier`].
+    pub(crate) fn share_on_node(&self, words: &mut [u64; 7]) -> Result<()> {
+        let data = bytes_of_mut(words);
+        let sign = Sign::new(WHAT, Algorithm::Boards, 0, data.len() as u64, 1);
+        self.run(sign, async |call| call.course.broadcast_by_boards(0, data).await)
+    }
+
     fn plan_broadcast(&self, root: Rank, bytes: usize) -> Result<(Choice, Sign)> {
         self.check_root(root, WHAT.during())?;
         let choice = self.member.choose(WHAT, bytes as u64);
@@ -51,13 +61,13 @@ impl Team {
 }
 
 impl Course<'_> {
-    async fn broadcast(&self, choice: Choice, root: u32, data: &mut [u8]) -> Result<()> {
+    pub(super) async fn broadcast(&self, choice: Choice, root: u32, data: &mut [u8]) -> Result<()> {
         match choice.first {
             Algorithm::Boards => self.broadcast_by_boards(root, data).await,
-            Algorithm::Direct => match self.addresses(Some(data), |rank| rank == root).await? {
+            Algorithm::Direct => match self.sources(Some(data), |rank| rank == root).await? {
                 Some(addresses) => {
                     if self.rank() != root {
-                        self.core().fetch(addresses[root as usize], 0, data)?;
+                        self.core().fetch(root, addresses[root as usize], 0, data)?;
                     }
                     // The root may change its data when all have them.
                     self.sync().await.map(|_| ())

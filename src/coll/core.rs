@@ -2,7 +2,8 @@
 //! of the team's collectives, which all members learn from one word.
 //!
 //! ```text
-//! whole --+-- a member died or left ------> broken: slot + 1
+//! whole --+-- a member died -------------> broken: slot + 1
+//!         +-- a member left -------------> broken: LEFT | slot + 1
 //!         +-- a member gave up ----------> broken: OUT_OF_STEP | slot + 1
 //!         +-- calls did not match -------> pair: the two ranks; broken: MISMATCH | slot + 1
 //! ```
@@ -10,21 +11,29 @@
 use super::block::{Block, Doing};
 use super::select::{Algorithm, Choice, Table};
 use super::sign::{Sign, What, describe};
-use crate::base::sync::{AtomicU32, AtomicU64, Ordering};
-use crate::base::{Error, Rank, Result};
+use super::span::Span;
+use crate::base::sync::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use crate::base::{Error, Rank, Result, Slot};
 use crate::shm::park::WaitCell;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// In the `broken` word: no death but a member that fell out of step.
 pub(super) const OUT_OF_STEP: u32 = 1 << 31;
 /// In the `broken` word: two members made different calls.
 const MISMATCH: u32 = 1 << 30;
+/// In the `broken` word: not dead but left. Not everybody on a node knows that of other nodes.
+pub(super) const LEFT: u32 = 1 << 29;
 
 /// This process's place in a team, without what goes on there.
 #[derive(Debug)]
 pub(super) struct Core {
+    /// The members of this node, who are all members unless there is a span.
     pub block: Block,
+    /// This member among them.
     pub rank: u32,
+    /// The whole team, if it is on several nodes.
+    pub span: Option<Box<Span>>,
     /// Number of the last synchronising step.
     pub phase: AtomicU32,
     /// Number of the last count barrier.
@@ -38,12 +47,16 @@ pub(super) struct Core {
     /// How many lengths, from 0 on, of allreduces go over boards: asked on every call.
     pub small_allreduce: usize,
     table: Arc<Table>,
+    /// The kernel copies from the private memory of all other members.
+    pub reads_private: AtomicBool,
 }
 
 /// Where a member sleeps: its own or another's lines, or the header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
     Header,
+    /// Where messages to this process ring.
+    Bell,
     Lines(u32),
 }
 
@@ -52,24 +65,34 @@ impl Place {
     pub fn to_raw(self) -> u64 {
         match self {
             Place::Header => 1,
-            Place::Lines(rank) => u64::from(rank) + 2,
+            Place::Bell => 2,
+            Place::Lines(rank) => u64::from(rank) + 3,
         }
     }
 
     pub fn from_raw(raw: u64) -> Place {
-        if raw < 2 { Place::Header } else { Place::Lines((raw - 2) as u32) }
+        match raw {
+            0 | 1 => Place::Header,
+            2 => Place::Bell,
+            _ => Place::Lines((raw - 3) as u32),
+        }
     }
 }
 
 impl Core {
-    pub fn new(block: Block, rank: u32, table: Arc<Table>) -> Core {
+    pub fn new(block: Block, rank: u32, table: Arc<Table>, span: Option<Box<Span>>) -> Core {
         let node = &block.node;
         let cores_for_all = node.size() <= node.header().cpus.load(Ordering::Relaxed);
         let small = |bytes: usize| {
             let choice = table.choose(What::Allreduce, bytes as u64, block.size, cores_for_all);
             choice.first == Algorithm::Boards
         };
-        let small_allreduce = (0..=super::block::BOARD).take_while(|&b| small(b)).count();
+        // The short way knows this node's members only.
+        let small_allreduce = if span.is_some() {
+            0
+        } else {
+            (0..=super::block::BOARD).take_while(|&b| small(b)).count()
+        };
         let barrier = table.choose(What::Barrier, 0, block.size, cores_for_all).first;
         Core {
             rank,
@@ -80,6 +103,8 @@ impl Core {
             disseminates: barrier == Algorithm::Dissemination,
             small_allreduce,
             table,
+            span,
+            reads_private: AtomicBool::new(false),
             block,
         }
     }
@@ -89,8 +114,29 @@ impl Core {
         self.table.choose(what, bytes, self.block.size, self.cores_for_all)
     }
 
+    /// Members of the team, wherever they are.
+    #[inline]
+    pub fn members(&self) -> u32 {
+        self.span.as_ref().map_or(self.block.size, |span| span.members.size())
+    }
+
+    /// This member's rank in the team.
+    #[inline]
+    pub fn me(&self) -> u32 {
+        self.span.as_ref().map_or(self.rank, |span| span.rank)
+    }
+
+    /// The slot of a member.
+    pub fn slot(&self, rank: u32) -> Result<Slot> {
+        match &self.span {
+            Some(span) => span.slot(&self.block.node, rank),
+            None => self.block.member(rank),
+        }
+    }
+
     pub fn cell(&self, place: Place) -> &WaitCell {
         match place {
+            Place::Bell => &self.block.node.rank_slot(self.block.node.slot()).port.doorbell,
             Place::Header => &self.block.header().wait,
             Place::Lines(rank) => &self.block.lines(rank).wait,
         }
@@ -113,17 +159,33 @@ impl Core {
                 why: format!(
                     "an earlier collective of this team was given up by rank {} of the job, so \
                      its members are no longer in step; make a new team with Team::shrink",
-                    (raw & !OUT_OF_STEP).saturating_sub(1)
+                    self.marked(raw).map_or(u32::MAX, |slot| self.block.node.rank_of(slot).0)
                 ),
             };
         }
         if raw & MISMATCH != 0 {
             return self.mismatch_error();
         }
-        match self.block.node.checked_slot(u64::from(raw) - 1) {
-            Ok(slot) => self.block.node.died(slot, during),
-            Err(error) => error,
+        let node = &self.block.node;
+        match self.marked(raw) {
+            Some(slot) if node.is_dead(slot) => node.died(slot, during),
+            Some(slot) if raw & LEFT != 0 => Error::RankLeft { rank: node.rank_of(slot), during },
+            Some(slot) => Error::RankDied {
+                rank: node.rank_of(slot),
+                cause: "as another node's ranks say".into(),
+                during,
+            },
+            None => Error::Incompatible {
+                what: "a team's block",
+                why: format!("{raw:#x} says why its collectives have ended; end the job"),
+            },
         }
+    }
+
+    /// The process that `broken` names.
+    pub(super) fn marked(&self, raw: u32) -> Option<Slot> {
+        let slot = Slot((raw & u32::from(u16::MAX)).checked_sub(1)? as u16);
+        self.block.node.placement().rank_of(slot).map(|_| slot)
     }
 
     fn mismatch_error(&self) -> Error {
@@ -144,11 +206,32 @@ impl Core {
         u32::from(self.block.node.slot().0) + 1
     }
 
+    /// A call has failed: breaks the team; what to report. `grace`: how long it may wait to be told
+    /// why somebody left.
+    #[cold]
+    pub fn failed(&self, error: Error, grace: Duration, during: &'static str) -> Error {
+        // Who has left may have done so because of an end that others tell of.
+        if matches!(error, Error::RankLeft { .. }) {
+            if self.intact(during).is_ok()
+                && let Some(mark) = self.await_told(grace, during)
+            {
+                self.break_part(mark);
+            }
+            if let Err(cause) = self.intact(during) {
+                return cause;
+            }
+        }
+        self.note_failure(&error);
+        error
+    }
+
     /// Breaks the team if the error leaves its members out of step.
     pub fn note_failure(&self, error: &Error) {
         match error {
             Error::RankDied { rank, .. } | Error::RankLeft { rank, .. } => {
-                self.break_team(rank.0 + 1);
+                let slot = self.block.node.placement().slot_of(*rank);
+                let how = if matches!(error, Error::RankLeft { .. }) { LEFT } else { 0 };
+                self.break_team(slot.map_or(OUT_OF_STEP, |slot| how | (u32::from(slot.0) + 1)));
             }
             _ => self.give_up(),
         }
@@ -176,6 +259,13 @@ impl Core {
 
     /// Ends the team's collectives for all, unless they have ended, and tells who waits.
     fn break_team(&self, mark: u32) {
+        if self.break_part(mark) {
+            self.tell_others(mark);
+        }
+    }
+
+    /// The same for the members on this node; whether they had not ended before.
+    fn break_part(&self, mark: u32) -> bool {
         let header = self.block.header();
         let first = header.broken.compare_exchange(0, mark, Ordering::AcqRel, Ordering::Acquire);
         if first.is_ok() {
@@ -184,18 +274,59 @@ impl Core {
                 self.block.lines(rank).wait.notify();
             }
         }
+        first.is_ok()
     }
 
     /// The check of every wait: the team is intact, nobody in it is gone, and nobody who is at
     /// the same step is there in another call.
     pub fn check(&self, during: &'static str) -> Result<()> {
+        self.answer_late();
+        if let Some(mark) = self.told() {
+            self.break_part(mark);
+        }
         self.intact(during)?;
-        let slots = (0..self.block.size).filter_map(|r| self.block.member(r).ok());
-        self.block.node.check(slots, during)?;
+        let node = &self.block.node;
+        let slots = || (0..self.members()).filter_map(|rank| Some((rank, self.slot(rank).ok()?)));
+        let there = slots().filter(|&(rank, slot)| !self.excused(rank, slot)).map(|(_, slot)| slot);
+        match node.check(there, during) {
+            // It has left since it was looked at.
+            Err(Error::RankLeft { rank, .. })
+                if slots().any(|(member, slot)| {
+                    node.rank_of(slot) == rank && self.excused(member, slot)
+                }) => {}
+            stands => stands?,
+        }
         match self.other_call() {
             Some(other) => Err(self.mismatch(other)),
             None => Ok(()),
         }
+    }
+
+    /// Whether a member that has left the job is not missed in this member's call: because it was
+    /// through with it. Of one on another node that is not known, but whoever waits for a message
+    /// of it learns that it has left once all that it had sent is here, and ends the call for all.
+    fn excused(&self, rank: u32, slot: Slot) -> bool {
+        let node = &self.block.node;
+        if !node.has_left(slot) {
+            return false;
+        }
+        let local = match &self.span {
+            None => rank,
+            Some(_) if !node.is_local(slot) => return true,
+            Some(span) => span.members.local_of(rank),
+        };
+        let through = |local| self.block.lines(local).doing.through.load(Ordering::Acquire);
+        through(local) > through(self.rank)
+    }
+
+    /// This member is through with a call.
+    ///
+    /// Cost: as for [`Core::next_phase`], one store.
+    #[inline]
+    pub fn note_through(&self) {
+        let through = &self.block.lines(self.rank).doing.through;
+        // Only the thread that holds `busy`, or the queue when nobody does, gets here.
+        through.store(through.load(Ordering::Relaxed).wrapping_add(1), Ordering::Release);
     }
 
     /// A member that is at the step of this one in another call.

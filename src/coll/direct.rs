@@ -1,6 +1,11 @@
 //! Reading each other's data where they lie: data in the node's memory (windows, what the
-//! symmetric heap has given out) need not be copied into pieces first.
+//! symmetric heap has given out) need not be copied into pieces first, nor private data that the
+//! kernel copies from one process to another.
 //!
+//! ```text
+//! word 0 of a member's board    0: nobody may read;  address + 1;  PRIVATE | address
+//! word 1                        1: the kernel copies from all other members for this one
+//! ```
 //! Members tell each other addresses, and everybody draws the same conclusion from them. A member
 //! only ever reads others' data and writes its own: one that gives up and goes on with its
 //! buffers then has nothing written into them. What it writes meanwhile, others may read; they
@@ -9,8 +14,13 @@
 use super::board::Value;
 use super::core::Core;
 use super::step::Course;
+use crate::base::sync::Ordering;
 use crate::base::{Error, Result, Slot};
+use crate::p2p::{read_private, reads_private};
 use crate::shm::copy::opaque_copy;
+
+/// In what members tell each other: an address of the member's own.
+const PRIVATE: u64 = 1 << 63;
 
 impl Core {
     /// Where data lie in the node's memory, plus 1; 0 if they do not.
@@ -36,8 +46,26 @@ impl Core {
             && end.is_some_and(|end| end <= node.mapping().length())
     }
 
-    /// Copies what lies at an address that a member told.
-    pub fn fetch(&self, address: u64, at: usize, into: &mut [u8]) -> Result<()> {
+    /// Whether the kernel copies what the other members' private memory has, for this one. Not
+    /// between ranks of one process: a member that gives up frees what another thread would read.
+    fn reads_all(&self) -> Result<bool> {
+        if !self.reads_private.load(Ordering::Relaxed) {
+            let node = &self.block.node;
+            let others = (0..self.block.size).filter(|rank| *rank != self.rank);
+            let others: Result<Vec<Slot>> = others.map(|rank| self.block.member(rank)).collect();
+            let all = reads_private(node, &others?)?;
+            self.reads_private.store(all, Ordering::Relaxed);
+        }
+        Ok(self.reads_private.load(Ordering::Relaxed))
+    }
+
+    /// Copies what lies at an address that member `rank` told. Private data: a system call for
+    /// each MiB.
+    pub fn fetch(&self, rank: u32, address: u64, at: usize, into: &mut [u8]) -> Result<()> {
+        if address & PRIVATE != 0 {
+            let start = (address & !PRIVATE).saturating_add(at as u64);
+            return read_private(&self.block.node, self.block.member(rank)?, start, into);
+        }
         let start = address.wrapping_sub(1).saturating_add(at as u64);
         if !self.may_read(start, into.len()) {
             return Err(Error::Incompatible {
@@ -55,6 +83,28 @@ impl Core {
 }
 
 impl Course<'_> {
+    /// As [`Course::addresses`], of private data too.
+    pub async fn sources(
+        &self,
+        data: Option<&[u8]>,
+        counts: impl Fn(u32) -> bool,
+    ) -> Result<Option<Vec<u64>>> {
+        let mapped = data.map_or(0, |data| self.core().address_of(data));
+        let private = data.map_or(0, |data| data.as_ptr().addr() as u64 | PRIVATE);
+        let mine = if mapped == 0 { private } else { mapped };
+        let reads = u64::from(self.core().reads_all()?);
+        let mine = Value::default().with_word(0, mine).with_word(1, reads);
+        let (mut all, mut by_kernel) = (Vec::with_capacity(self.size() as usize), true);
+        self.exchange(&mine, 16, |_, value| {
+            all.push(value.word(0));
+            by_kernel &= value.word(1) != 0;
+        })
+        .await?;
+        let readable = |address: u64| address != 0 && (by_kernel || address & PRIVATE == 0);
+        let everybody = (0u32..).zip(&all).all(|(rank, at)| !counts(rank) || readable(*at));
+        Ok(everybody.then_some(all))
+    }
+
     /// Everybody's address of their `data`, if all whose `counts` is true have one; nobody may
     /// read `None`.
     pub async fn addresses(

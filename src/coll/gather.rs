@@ -284,7 +284,7 @@ impl Team {
 
 impl Course<'_> {
     /// Gathers blocks of one length at the root, whose own is in its place.
-    async fn gather(
+    pub(super) async fn gather(
         &self,
         choice: Choice,
         root: u32,
@@ -295,9 +295,14 @@ impl Course<'_> {
         let leads = self.rank() == root;
         let mut how = choice.first;
         if how == Algorithm::Direct {
-            if let Some(addresses) = self.addresses(Some(mine), |rank| rank != root).await? {
+            if let Some(addresses) = self.sources(Some(mine), |rank| rank != root).await? {
                 for rank in (0..self.size()).filter(|&rank| leads && rank != root) {
-                    self.core().fetch(addresses[rank as usize], 0, &mut all[blocks.of(rank)])?;
+                    self.core().fetch(
+                        rank,
+                        addresses[rank as usize],
+                        0,
+                        &mut all[blocks.of(rank)],
+                    )?;
                 }
                 return self.sync().await.map(|_| ());
             }
@@ -316,7 +321,7 @@ impl Course<'_> {
         self.gather_by_pieces(root, blocks.most(), mine, all, blocks).await
     }
 
-    async fn gather_by_pieces(
+    pub(super) async fn gather_by_pieces(
         &self,
         root: u32,
         most: usize,
@@ -340,7 +345,13 @@ impl Course<'_> {
 
     /// Gathers blocks whose lengths the root knows, and each member its own. Members tell them
     /// first, and small data with them.
-    async fn gatherv(&self, root: u32, mine: &[u8], all: &mut [u8], blocks: &Blocks) -> Result<()> {
+    pub(super) async fn gatherv(
+        &self,
+        root: u32,
+        mine: &[u8],
+        all: &mut [u8],
+        blocks: &Blocks,
+    ) -> Result<()> {
         /// Data beside the length.
         const INLINE: usize = super::block::BOARD - 8;
         let leads = self.rank() == root;
@@ -377,14 +388,24 @@ impl Course<'_> {
     }
 
     /// Gives everybody everybody's block; each has its own in its place.
-    async fn allgather(&self, choice: Choice, all: &mut [u8], blocks: &Blocks) -> Result<()> {
+    pub(super) async fn allgather(
+        &self,
+        choice: Choice,
+        all: &mut [u8],
+        blocks: &Blocks,
+    ) -> Result<()> {
         let me = self.rank();
         let others = move |rank: &u32| *rank != me;
         let mut how = choice.first;
         if how == Algorithm::Direct {
-            if let Some(addresses) = self.addresses(Some(&all[blocks.of(me)]), |_| true).await? {
+            if let Some(addresses) = self.sources(Some(&all[blocks.of(me)]), |_| true).await? {
                 for rank in (0..self.size()).filter(others) {
-                    self.core().fetch(addresses[rank as usize], 0, &mut all[blocks.of(rank)])?;
+                    self.core().fetch(
+                        rank,
+                        addresses[rank as usize],
+                        0,
+                        &mut all[blocks.of(rank)],
+                    )?;
                 }
                 return self.sync().await.map(|_| ());
             }

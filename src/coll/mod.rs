@@ -22,13 +22,20 @@
 
 mod agree;
 mod alltoall;
+mod aside;
 mod barrier;
 mod block;
 mod blocks;
 mod board;
 mod broadcast;
+mod call;
+mod compare;
 mod core;
 mod direct;
+mod far;
+mod far_reduce;
+#[cfg(test)]
+mod far_tests;
 mod gather;
 pub mod message;
 mod operation;
@@ -36,13 +43,16 @@ mod pieces;
 mod queue;
 mod reduce;
 mod reduce_scatter;
+mod revoke;
 mod scan;
 mod scatter;
 pub mod select;
 mod shrink;
 mod sign;
+mod span;
 mod split;
 mod step;
+mod survivors;
 mod team;
 #[cfg(test)]
 mod tests;

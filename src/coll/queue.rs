@@ -13,6 +13,7 @@
 //! membership: when the last handle of the team and the last request are gone, what was not done
 //! is given up, and the others are told.
 
+use super::call::Call;
 use super::core::{Core, Place};
 use super::sign::Sign;
 use super::step::Course;
@@ -25,6 +26,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 /// Unsuccessful looks between two at who is still alive.
 const CHECK_EVERY: u32 = 1024;
@@ -98,7 +100,10 @@ impl Waiting {
         let asked = catch_unwind(AssertUnwindSafe(|| self.steps.as_mut().poll(&mut context)));
         let error = match asked {
             Ok(Poll::Pending) => return Poll::Pending,
-            Ok(Poll::Ready(Ok(()))) => return Poll::Ready(()),
+            Ok(Poll::Ready(Ok(()))) => {
+                core.note_through();
+                return Poll::Ready(());
+            }
             Ok(Poll::Ready(Err(error))) => error,
             Err(_) => Error::Misuse {
                 what: self.sign.what.during(),
@@ -106,8 +111,7 @@ impl Waiting {
                     .into(),
             },
         };
-        core.note_failure(&error);
-        self.outcome.fail(error);
+        self.outcome.fail(core.failed(error, Duration::ZERO, self.sign.what.during()));
         Poll::Ready(())
     }
 }
@@ -117,7 +121,7 @@ impl Team {
     pub(super) fn begin<R, F>(
         &self,
         sign: Sign,
-        make: impl FnOnce(Course<'static>) -> F,
+        make: impl FnOnce(Call<'static>) -> F,
     ) -> Result<Request<R>>
     where
         R: Send + 'static,
@@ -129,9 +133,9 @@ impl Team {
         member.intact(during)?;
         member.make_known()?;
         let queue = &member.queue;
-        let course = Course::polled(member.core.clone(), sign, queue.at.clone());
+        let call = Call::new(Course::polled(member.core.clone(), sign, queue.at.clone()));
         let outcome = Arc::new(Outcome { ready: AtomicBool::new(false), result: Mutex::new(None) });
-        let (call, there) = (make(course), outcome.clone());
+        let (call, there) = (make(call), outcome.clone());
         let steps = Box::pin(async move {
             there.set(Ok(call.await?));
             Ok(())
@@ -314,7 +318,7 @@ impl Member {
                 if let Some(known) = all.upgrade() {
                     known.go_on();
                 }
-            });
+            })?;
         }
         known.add(self);
         Ok(())

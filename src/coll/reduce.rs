@@ -162,7 +162,7 @@ impl Team {
 }
 
 /// A member's data in a reduce: the root's have the result afterwards.
-enum Own<'d> {
+pub(super) enum Own<'d> {
     Result(&'d mut [u8]),
     Input(&'d [u8]),
 }
@@ -172,7 +172,7 @@ impl<'d> Own<'d> {
         if leads { Own::Result(data) } else { Own::Input(data) }
     }
 
-    fn data(&self) -> &[u8] {
+    pub fn data(&self) -> &[u8] {
         match self {
             Own::Result(data) => data,
             Own::Input(data) => data,
@@ -186,7 +186,12 @@ impl Course<'_> {
         PIECE / op.unit() * op.unit()
     }
 
-    async fn allreduce(&self, choice: Choice, op: &dyn Combine, data: &mut [u8]) -> Result<()> {
+    pub(super) async fn allreduce(
+        &self,
+        choice: Choice,
+        op: &dyn Combine,
+        data: &mut [u8],
+    ) -> Result<()> {
         let mut how = choice.first;
         if how == Algorithm::Direct {
             if let Some(addresses) = self.addresses(Some(data), |_| true).await? {
@@ -294,7 +299,7 @@ impl Course<'_> {
         self.sync().await?;
         for rank in (0..self.size()).filter(|&rank| rank != self.rank()) {
             let share = share(rank, self.size(), data.len(), op.unit());
-            self.core().fetch(addresses[rank as usize], share.start, &mut data[share])?;
+            self.core().fetch(rank, addresses[rank as usize], share.start, &mut data[share])?;
         }
         // The others may still be reading.
         self.sync().await.map(|_| ())
@@ -315,7 +320,7 @@ impl Course<'_> {
             let len = own.len();
             fold(op, 0..self.size(), self.rank(), own, &mut spare, |rank, with| {
                 let theirs = stage.bytes(len);
-                self.core().fetch(addresses[rank as usize], at, theirs)?;
+                self.core().fetch(rank, addresses[rank as usize], at, theirs)?;
                 with(theirs);
                 Ok(())
             })?;
@@ -324,7 +329,7 @@ impl Course<'_> {
         Ok(())
     }
 
-    async fn reduce(
+    pub(super) async fn reduce(
         &self,
         choice: Choice,
         root: u32,

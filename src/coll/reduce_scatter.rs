@@ -137,7 +137,7 @@ impl Team {
 }
 
 impl Course<'_> {
-    async fn reduce_scatter(
+    pub(super) async fn reduce_scatter(
         &self,
         choice: Choice,
         op: &dyn Combine,

@@ -83,17 +83,31 @@ impl Team {
     }
 
     fn plan_scan(&self, what: What, bytes: usize, op: &dyn Combine) -> (Algorithm, Sign) {
-        let mut how = self.member.choose(what, bytes as u64).first;
-        // Everybody's results for a share must fit into one piece.
-        if how == Algorithm::Shares && PIECE / op.unit() < self.size() as usize {
-            how = Algorithm::Pieces;
-        }
+        let how = self.member.choose(what, bytes as u64).first;
+        let how = fitting(how, op, self.member.block.size);
         (how, Sign::new(what, how, 0, bytes as u64, op.code()))
     }
 }
 
+/// The algorithm that is used instead where everybody's results for a share do not fit into one
+/// piece.
+fn fitting(how: Algorithm, op: &dyn Combine, size: u32) -> Algorithm {
+    let fits = PIECE / op.unit() >= size as usize;
+    if how == Algorithm::Shares && !fits { Algorithm::Pieces } else { how }
+}
+
 impl Course<'_> {
-    async fn scan(&self, how: Algorithm, op: &dyn Combine, data: &mut [u8]) -> Result<()> {
+    /// See [`fitting`].
+    pub(super) fn fitting_scan(&self, how: Algorithm, op: &dyn Combine) -> Algorithm {
+        fitting(how, op, self.size())
+    }
+
+    pub(super) async fn scan(
+        &self,
+        how: Algorithm,
+        op: &dyn Combine,
+        data: &mut [u8],
+    ) -> Result<()> {
         let me = self.rank();
         let inclusive = self.sign.what == What::Scan;
         // Members whose data this one gets.

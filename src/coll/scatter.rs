@@ -153,7 +153,7 @@ impl Team {
 
 impl Course<'_> {
     /// Deals out blocks of `each` bytes; the root has its own already.
-    async fn scatter(
+    pub(super) async fn scatter(
         &self,
         choice: Choice,
         root: u32,
@@ -165,10 +165,10 @@ impl Course<'_> {
         let blocks = Blocks::Even(each);
         let mut how = choice.first;
         if how == Algorithm::Direct {
-            if let Some(addresses) = self.addresses(Some(all), |rank| rank == root).await? {
+            if let Some(addresses) = self.sources(Some(all), |rank| rank == root).await? {
                 if !leads {
                     let at = blocks.of(self.rank()).start;
-                    self.core().fetch(addresses[root as usize], at, mine)?;
+                    self.core().fetch(root, addresses[root as usize], at, mine)?;
                 }
                 return self.sync().await.map(|_| ());
             }
@@ -189,7 +189,7 @@ impl Course<'_> {
     }
 
     /// Receivers are numbered by their distance from the root.
-    async fn scatter_by_pieces(
+    pub(super) async fn scatter_by_pieces(
         &self,
         root: u32,
         most: usize,
@@ -222,7 +222,7 @@ impl Course<'_> {
     }
 
     /// Deals out blocks whose lengths the root knows, and each member its own: they tell first.
-    async fn scatterv(
+    pub(super) async fn scatterv(
         &self,
         root: u32,
         all: &[u8],

@@ -6,6 +6,9 @@
 //! when all are, the team stands. If one of them dies before, everybody sees that (the mark is
 //! missing and stays missing) and goes on to the survivors' team of the survivors' team. If all who
 //! had joined die, their block goes, and whoever comes then puts another one in its place.
+//!
+//! Where members are on several nodes those agree first (`survivors`); the word then leads to the
+//! block of the new team's members on this node.
 
 use super::block::Block;
 use super::split::become_member;
@@ -16,7 +19,7 @@ use crate::shm::heap::Id;
 use crate::shm::holding::Holding;
 use crate::shm::roll::{GONE, READY};
 
-const DURING: &str = "Team::shrink";
+pub(super) const DURING: &str = "Team::shrink";
 
 impl Team {
     /// Makes a team of the members that are still alive, ordered as before. Every survivor must
@@ -35,12 +38,19 @@ impl Team {
             });
         }
         let deadline = self.deadline();
+        if let Some(span) = &self.member.span {
+            return self.shrink_span(span, deadline);
+        }
         let mut parent = self.member.block.clone();
         // Kept until the end: a block that its members have left may be freed, and slower members
         // still have to find the next team through it.
         let mut abandoned = Vec::new();
         loop {
-            let team = become_member(self, self.child_of(&parent)?)?;
+            let team = become_member(
+                self,
+                self.child_of(&parent, || self.block_of_living(&parent))?,
+                None,
+            )?;
             match await_members(&team, deadline) {
                 Ok(()) => return Ok(team),
                 Err(error) if error.is_death() => {
@@ -61,8 +71,25 @@ impl Team {
         }
     }
 
-    /// Joins the survivors' team of `parent`, or makes it.
-    fn child_of(&self, parent: &Block) -> Result<Holding> {
+    /// A block of those members of `parent` that are alive.
+    fn block_of_living(&self, parent: &Block) -> Result<Holding> {
+        let node = self.node();
+        let mut alive: Vec<Slot> = Vec::new();
+        for rank in 0..parent.size {
+            let slot = parent.member(rank)?;
+            if !node.probe(slot) {
+                alive.push(slot);
+            }
+        }
+        Block::create(node, &alive, 0)
+    }
+
+    /// Joins the survivors' team of `parent`, or `make`s it.
+    pub(super) fn child_of(
+        &self,
+        parent: &Block,
+        make: impl Fn() -> Result<Holding>,
+    ) -> Result<Holding> {
         let word = &parent.header().child;
         let node = self.node();
         loop {
@@ -80,14 +107,7 @@ impl Team {
                     });
                 }
             }
-            let mut alive: Vec<Slot> = Vec::new();
-            for rank in 0..parent.size {
-                let slot = parent.member(rank)?;
-                if !node.probe(slot) {
-                    alive.push(slot);
-                }
-            }
-            let made = match Block::create(node, &alive) {
+            let made = match make() {
                 Ok(made) => made,
                 // Another survivor may have had more luck.
                 Err(_) if word.load(Ordering::Acquire) != there => continue,

@@ -171,6 +171,14 @@ impl Sign {
         Sign { what, word, packed, bytes }
     }
 
+    /// A word of it without the algorithm, which may be another on each node.
+    pub const fn far_word(&self) -> u32 {
+        let packed = self.packed & !0xff00;
+        let mixed = packed.wrapping_mul(0x9e37_79b9_7f4a_7c15)
+            ^ self.bytes.wrapping_mul(0xc2b2_ae3d_27d4_eb4f).rotate_left(31);
+        (mixed.wrapping_mul(0xff51_afd7_ed55_8ccd) >> 32) as u32
+    }
+
     /// What it writes down beside its word, for messages.
     pub const fn words(&self) -> [u64; 2] {
         [self.packed, self.bytes]

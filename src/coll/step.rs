@@ -60,6 +60,11 @@ impl<'c> Course<'c> {
         }
     }
 
+    /// How long the call may wait.
+    pub fn patience(&self) -> Deadline {
+        self.blocking().unwrap_or(Deadline::NEVER)
+    }
+
     /// Members.
     pub fn size(&self) -> u32 {
         self.core().block.size

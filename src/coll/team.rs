@@ -7,10 +7,13 @@
 //! One-sided operations on its windows are not affected.
 
 use super::block::Block;
+use super::call::Call;
 use super::core::Core;
 use super::queue::Queue;
+use super::revoke::GRACE;
 use super::select::Selected;
 use super::sign::Sign;
+use super::span::{Members, Span};
 use super::step::{Course, run_through};
 use crate::base::sync::{AtomicBool, AtomicU32, Ordering};
 use crate::base::{Deadline, Error, Rank, Result, Slot, forked, reentry};
@@ -70,19 +73,35 @@ impl Team {
     /// Reserves this process's area of the whole job's team. Called before the process declares
     /// itself ready, so that nobody touches the area before it is there.
     pub(crate) fn prepare_whole(node: &Arc<Node>) -> Result<()> {
-        let block = Block::view(node, node.areas().commons().0, node.size())?;
-        block.reserve_area(node.slot().0.into())?;
-        if node.slot() == Slot(0) {
-            Block::create_whole(node)?;
+        let (whole, local) = (Block::place_of_whole(node), Block::place_of_node(node));
+        let places = if whole == local { vec![whole] } else { vec![whole, local] };
+        for place in places {
+            Block::view(node, place, node.size())?.reserve_area(node.slot().0.into())?;
+            if node.slot() == Slot(0) {
+                Block::create_lasting(node, place)?;
+            }
         }
         Ok(())
     }
 
     /// The team of the whole job; every process is ready.
     pub(crate) fn whole(node: &Arc<Node>) -> Result<Team> {
-        let block = Block::open(node, node.areas().commons().0, node.size())?;
+        let block = Block::open(node, Block::place_of_whole(node), node.size())?;
         let rank = node.slot().0.into();
-        Self::from_block(block, rank, true, None)
+        let placement = *node.placement();
+        if placement.nodes() == 1 {
+            return Self::from_block(block, rank, true, None, None);
+        }
+        let members = Members::Whole(placement);
+        // The whole job's is the first context of all, which no other team gets.
+        let span = Span::new(members, node.rank_of(node.slot()).0, 0);
+        Self::from_block(block, rank, false, None, Some(span))
+    }
+
+    /// The team of the ranks on this node; the whole team if there is one node.
+    pub(crate) fn of_node(node: &Arc<Node>) -> Result<Team> {
+        let block = Block::open(node, Block::place_of_node(node), node.size())?;
+        Self::from_block(block, node.slot().0.into(), true, None, None)
     }
 
     pub(super) fn from_block(
@@ -90,17 +109,20 @@ impl Team {
         rank: u32,
         identity: bool,
         holding: Option<Holding>,
+        span: Option<Span>,
     ) -> Result<Team> {
         let table = block.node.attachment(Selected::new)?.0.clone();
         block.roll.note(rank, READY);
         block.header().wait.notify();
-        let context = block.header().context.load(Ordering::Relaxed);
+        let own = block.header().context.load(Ordering::Relaxed);
+        let context = span.as_ref().map_or(own, Span::team_context);
+        let span = span.map(Box::new);
         let member = Member {
             context,
             endpoint: OnceLock::new(),
             deaths_reported: AtomicU32::new(0),
             asked: AtomicU32::new(0),
-            core: Arc::new(Core::new(block, rank, table)),
+            core: Arc::new(Core::new(block, rank, table, span)),
             identity,
             busy: AtomicBool::new(false),
             queue: Queue::default(),
@@ -113,13 +135,13 @@ impl Team {
     /// This process's rank in the team.
     #[inline]
     pub fn rank(&self) -> Rank {
-        Rank(self.member.rank)
+        Rank(self.member.me())
     }
 
     /// Number of members.
     #[inline]
     pub fn size(&self) -> u32 {
-        self.member.block.size
+        self.member.members()
     }
 
     /// All ranks of the team in order.
@@ -150,7 +172,7 @@ impl Team {
         if self.member.identity && rank.0 < self.size() {
             return Ok(Slot(rank.0 as u16));
         }
-        self.member.block.member(rank.0)
+        self.member.slot(rank.0)
     }
 
     /// Whether rank and slot are the same number for every member.
@@ -163,6 +185,41 @@ impl Team {
     #[inline]
     pub fn node(&self) -> &Arc<Node> {
         &self.member.block.node
+    }
+
+    /// Whether members are on several nodes.
+    #[inline]
+    pub fn spans_nodes(&self) -> bool {
+        self.member.span.is_some()
+    }
+
+    /// How many members are on this node.
+    pub(crate) fn locals(&self) -> u32 {
+        self.member.block.size
+    }
+
+    /// This member's number among those on its node.
+    pub(crate) fn local_rank(&self) -> u32 {
+        self.member.core.rank
+    }
+
+    /// The number of a member among those on this node, if it is one of them.
+    pub(crate) fn local_of(&self, rank: Rank) -> Option<u32> {
+        match &self.member.span {
+            None => (rank.0 < self.size()).then_some(rank.0),
+            Some(span) if rank.0 < span.members.size() => {
+                (span.members.part_of(rank.0) == span.part).then(|| span.members.local_of(rank.0))
+            }
+            Some(_) => None,
+        }
+    }
+
+    /// The members on this node, in order.
+    pub(crate) fn local_ranks(&self) -> Box<dyn Iterator<Item = Rank> + '_> {
+        match &self.member.span {
+            None => Box::new(self.ranks()),
+            Some(span) => Box::new(span.members.members_of(span.part).map(Rank)),
+        }
     }
 
     /// Runs one collective that blocks: refuses a second thread and a broken team, finishes what
@@ -180,21 +237,20 @@ impl Team {
         if !member.queue.is_idle() {
             member.finish_begun(deadline, during)?;
         }
-        let result = run(&member.core, deadline);
-        if let Err(error) = &result {
-            member.note_failure(error);
-        }
-        result
+        let result =
+            run(&member.core, deadline).map_err(|error| member.failed(error, GRACE, during))?;
+        member.note_through();
+        Ok(result)
     }
 
     /// As [`Team::collective`], of steps.
     pub(super) fn run<R>(
         &self,
         sign: Sign,
-        steps: impl AsyncFnOnce(&Course<'_>) -> Result<R>,
+        steps: impl AsyncFnOnce(&Call<'_>) -> Result<R>,
     ) -> Result<R> {
         self.collective(sign.what.during(), |core, deadline| {
-            run_through(steps(&Course::blocking_call(core, sign, deadline)))
+            run_through(steps(&Call::new(Course::blocking_call(core, sign, deadline))))
         })
     }
 }

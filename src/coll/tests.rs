@@ -1,7 +1,9 @@
-//! Teams larger than boards and lanes have room for, with ranks that are threads.
+//! Teams larger than boards and lanes have room for, and members that leave, with ranks that are
+//! threads.
 
 use crate::coll::each;
-use crate::{Job, Op, Rank};
+use crate::{Error, Job, Op, Rank, Result, Team};
+use std::time::Duration;
 
 /// More than 64 lanes, so that receivers have their turns.
 const MANY: u32 = 70;
@@ -55,4 +57,63 @@ fn large_teams_exchange_in_turns() {
         job.finish()
     });
     ends.unwrap().into_iter().for_each(|end| end.unwrap());
+}
+
+/// A collective, and how it went at a member.
+type Made = fn(&Team) -> Result<()>;
+
+/// Each on four members, in some of which some are through before others have begun.
+const ALL: [(&str, Made); 9] = [
+    ("barrier", |team| team.barrier()),
+    ("ibarrier", |team| team.ibarrier()?.wait()),
+    ("broadcast", |team| team.broadcast(Rank(0), &mut [1u64; 3])),
+    ("a long broadcast", |team| team.broadcast(Rank(0), &mut [1u64; 40_000])),
+    ("allreduce", |team| team.allreduce(Op::Sum, &mut [1u64])),
+    ("a long allreduce", |team| team.allreduce(Op::Sum, &mut [1u64; 40_000])),
+    ("reduce", |team| team.reduce(Rank(3), Op::Sum, &[1u64; 500], &mut [0; 500])),
+    ("scan", |team| team.scan(Op::Sum, &mut [1u64; 500])),
+    ("alltoall", |team| team.alltoall(&[1u64; 400], &mut [0; 400])),
+];
+
+/// Long enough that those who wait look who is there.
+const LATE: Duration = Duration::from_millis(150);
+
+#[test]
+fn who_leaves_when_it_is_through_is_not_missed() {
+    for (name, made) in ALL {
+        for late in [0, 2, 3] {
+            let ends = Job::threads(4, |job| {
+                job.team().allreduce(Op::Max, &mut [1u8])?;
+                if job.rank() == Rank(late) {
+                    std::thread::sleep(LATE);
+                }
+                // And leaves, without a word to the others.
+                made(job.team())
+            });
+            for (rank, end) in ends.unwrap().into_iter().enumerate() {
+                end.unwrap_or_else(|error| panic!("{name}, {late} late, rank {rank}: {error}"));
+            }
+        }
+    }
+}
+
+#[test]
+fn who_leaves_instead_is_missed() {
+    for (name, made) in ALL {
+        let ends = Job::threads(4, |job| {
+            job.team().allreduce(Op::Max, &mut [1u8])?;
+            if job.rank() == Rank(1) {
+                return Ok(());
+            }
+            // What is sent to who has left may be under way before that is known.
+            made(job.team())?;
+            job.team().barrier()
+        });
+        let ends = ends.unwrap();
+        for rank in [0, 2, 3] {
+            let end = &ends[rank];
+            let told = matches!(end, Err(Error::RankLeft { rank: Rank(1), .. }));
+            assert!(told, "{name}, rank {rank}: {end:?}");
+        }
+    }
 }

@@ -5,39 +5,52 @@
 //!
 //! ```text
 //! owner                                     any other thread, holding `turns`
-//!   active = 1                                owner = SHARED
+//!   active[me] = 1                            owner = SHARED
 //!   light_fence                               heavy_fence
-//!   owner == me?                              active == 0?  (or wait until it is)
-//!     yes: work; active = 0 (Release)           yes: work; give `turns` back
-//!     no:  active = 0; take `turns`
+//!   owner == me?                              active[last owner] == 0?  (or wait until it is)
+//!     yes: work; active[me] = 0 (Release)       yes: work; give `turns` back
+//!     no:  active[me] = 0; take `turns`
 //! ```
 //! Either the owner sees SHARED, or the other thread sees `active`: the pair of fences. While the
 //! lock is SHARED everybody takes `turns`, a mutex; whoever takes it many times in a row becomes
 //! the owner. So the system call in the heavy fence is paid when the usual user changes, not when
 //! threads take turns.
 //!
+//! Each thread that was ever the owner has a flag of its own: one that was held up between its first
+//! look at `owner` and its flag may write the flag when another has long become the owner.
+//!
 //! A thread is known by the address of a thread-local variable. The address of a thread that has
 //! ended may come back with a new one, which then inherits what the former owned: it had left
 //! (`active` is 0), and its memory was not reused before it had ended.
 
 use crate::base::sync::{
-    AtomicU32, AtomicU64, Ordering, UnsafeCell, heavy_fence, light_fence, yield_now,
+    AtomicU8, AtomicU64, Ordering, UnsafeCell, heavy_fence, light_fence, yield_now,
 };
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
-use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
+#[cfg(not(loom))]
+use std::sync::{Mutex, MutexGuard};
+use std::sync::{PoisonError, TryLockError};
 
-/// No thread's address.
-const SHARED: u64 = 1;
+#[cfg(loom)]
+use loom::sync::{Mutex, MutexGuard};
+
+/// Threads that may become the owner: the first ones that take many turns in a row.
+const OWNERS: usize = 8;
+/// What of an owner's word is the place of its flag.
+const PLACE: u64 = 15;
+/// No thread's word.
+const SHARED: u64 = OWNERS as u64;
 /// Turns in a row that make a thread the owner.
-const MANY: u32 = 256;
+const MANY: u32 = if cfg!(loom) { 1 } else { 256 };
 
 /// A value that one thread at a time works with, usually the same.
 pub(crate) struct Biased<T> {
-    /// Address of the owning thread, or [`SHARED`]; 0 before the first use. Changed under `turns`.
+    /// Name of the owning thread and the place of its flag, or [`SHARED`]; 0 before the first use.
+    /// Changed under `turns`.
     owner: AtomicU64,
-    /// The owner is inside. Written by the owner only.
-    active: AtomicU32,
+    /// The owner is inside. Each written by one thread only.
+    active: [AtomicU8; OWNERS],
     turns: Mutex<Turns>,
     value: UnsafeCell<T>,
 }
@@ -45,19 +58,55 @@ pub(crate) struct Biased<T> {
 struct Turns {
     last: u64,
     count: u32,
+    /// Place of the latest owner's flag.
+    owner: usize,
+    /// Names of those who were owners, by the places of their flags.
+    owners: Vec<u64>,
 }
 
 // SAFETY: the value is reached by one thread at a time, see the module; it moves between threads
 // as it would in a mutex.
 unsafe impl<T: Send> Sync for Biased<T> {}
 
+#[cfg(not(loom))]
 thread_local! {
-    static HERE: u8 = const { 0 };
+    static HERE: Here = const { Here(0) };
 }
 
-#[inline(always)]
+/// Leaves room below its address for [`PLACE`].
+#[cfg(not(loom))]
+#[repr(align(16))]
+struct Here(#[expect(dead_code, reason = "what counts is where it lies")] u8);
+
+#[cfg(all(test, not(loom)))]
+thread_local! {
+    static SLOW: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
+}
+
+/// Times that the calling thread has come to such a lock that was not its own.
+#[cfg(all(test, not(loom)))]
+pub(crate) fn turns_taken() -> u64 {
+    SLOW.with(std::cell::Cell::get)
+}
+
+fn note_turn() {
+    #[cfg(all(test, not(loom)))]
+    SLOW.with(|slow| slow.set(slow.get() + 1));
+}
+
+/// Loom's threads are one to the system.
+#[cfg(loom)]
 fn me() -> u64 {
-    HERE.with(|here| std::ptr::from_ref(here).addr() as u64) << 1
+    let name = format!("{:?}", loom::thread::current().id());
+    let digits: String = name.chars().filter(char::is_ascii_digit).collect();
+    (digits.parse::<u64>().unwrap_or(0) + 1) << 4
+}
+
+/// Names the calling thread among those that live; never 0, a multiple of 16.
+#[cfg(not(loom))]
+#[inline(always)]
+pub(crate) fn me() -> u64 {
+    HERE.with(|here| std::ptr::from_ref(here).addr() as u64)
 }
 
 impl<T> Biased<T> {
@@ -65,8 +114,8 @@ impl<T> Biased<T> {
     pub fn new(value: T) -> Biased<T> {
         Biased {
             owner: AtomicU64::new(0),
-            active: AtomicU32::new(0),
-            turns: Mutex::new(Turns { last: 0, count: 0 }),
+            active: std::array::from_fn(|_| AtomicU8::new(0)),
+            turns: Mutex::new(Turns { last: 0, count: 0, owner: 0, owners: Vec::new() }),
             value: UnsafeCell::new(value),
         }
     }
@@ -95,42 +144,54 @@ impl<T> Biased<T> {
     #[inline(always)]
     fn enter(&self) -> Option<Guard<'_, T>> {
         let me = me();
-        // Only the owner writes `active`, so as the owner this thread knows whether it is inside.
-        if self.owner.load(Ordering::Relaxed) != me || self.active.load(Ordering::Relaxed) != 0 {
+        let owner = self.owner.load(Ordering::Relaxed);
+        if owner & !PLACE != me {
             return None;
         }
-        self.active.store(1, Ordering::Relaxed);
-        light_fence();
-        if self.owner.load(Ordering::Relaxed) == me {
-            return Some(Guard::new(self, None));
+        // Only this thread writes the flag, so it knows whether it is inside.
+        let active = &self.active[owner as usize % OWNERS];
+        if active.load(Ordering::Relaxed) != 0 {
+            return None;
         }
-        self.active.store(0, Ordering::Release);
+        active.store(1, Ordering::Relaxed);
+        light_fence();
+        if self.owner.load(Ordering::Relaxed) == owner {
+            return Some(Guard::new(self, Entered::Owner(active)));
+        }
+        active.store(0, Ordering::Release);
         None
     }
 
     #[cold]
     fn lock_shared(&self) -> Guard<'_, T> {
+        note_turn();
         let turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
         self.share();
-        while self.active.load(Ordering::Acquire) != 0 {
+        let active = &self.active[turns.owner];
+        while active.load(Ordering::Acquire) != 0 {
             yield_now();
+            // Loom would have this thread see the old value for ever.
+            #[cfg(loom)]
+            active.fetch_or(0, Ordering::Relaxed);
         }
         self.take_turn(turns)
     }
 
     #[cold]
     fn try_lock_shared(&self) -> Option<Guard<'_, T>> {
+        note_turn();
         let turns = match self.turns.try_lock() {
             Ok(turns) => turns,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
             Err(TryLockError::WouldBlock) => return None,
         };
-        if self.owner.load(Ordering::Relaxed) == me() {
+        if self.owner.load(Ordering::Relaxed) & !PLACE == me() {
             // This thread is inside.
             return None;
         }
         self.share();
-        (self.active.load(Ordering::Acquire) == 0).then(|| self.take_turn(turns))
+        let active = &self.active[turns.owner];
+        (active.load(Ordering::Acquire) == 0).then(|| self.take_turn(turns))
     }
 
     /// Ends the ownership of another thread. The caller holds `turns`.
@@ -145,40 +206,59 @@ impl<T> Biased<T> {
     /// The caller holds `turns`, there is no owner, and nobody is inside.
     fn take_turn<'a>(&'a self, mut turns: MutexGuard<'a, Turns>) -> Guard<'a, T> {
         let me = me();
-        turns.count = if turns.last == me { turns.count + 1 } else { 0 };
+        turns.count = if turns.last == me { turns.count.saturating_add(1) } else { 0 };
         turns.last = me;
         if self.owner.load(Ordering::Relaxed) == SHARED && turns.count < MANY {
-            return Guard::new(self, Some(turns));
+            return Guard::new(self, Entered::Shared { _turns: turns });
         }
+        let place = match turns.owners.iter().position(|owner| *owner == me) {
+            Some(place) => place,
+            None if turns.owners.len() == OWNERS => {
+                return Guard::new(self, Entered::Shared { _turns: turns });
+            }
+            None => {
+                turns.owners.push(me);
+                turns.owners.len() - 1
+            }
+        };
         turns.count = 0;
+        turns.owner = place;
         // Both become known to the next that takes `turns`.
-        self.active.store(1, Ordering::Relaxed);
-        self.owner.store(me, Ordering::Relaxed);
-        Guard::new(self, None)
+        self.active[place].store(1, Ordering::Relaxed);
+        self.owner.store(me | place as u64, Ordering::Relaxed);
+        Guard::new(self, Entered::Owner(&self.active[place]))
     }
 }
 
 /// The value, until dropped.
 pub(crate) struct Guard<'a, T> {
     lock: &'a Biased<T>,
-    /// Present unless the thread is the owner.
-    turns: Option<MutexGuard<'a, Turns>>,
+    entered: Entered<'a>,
     /// Must be dropped by the thread that made it.
     _here: PhantomData<*const ()>,
 }
 
+/// How a thread came in.
+enum Entered<'a> {
+    /// By its flag.
+    Owner(&'a AtomicU8),
+    Shared {
+        _turns: MutexGuard<'a, Turns>,
+    },
+}
+
 impl<'a, T> Guard<'a, T> {
     #[inline(always)]
-    fn new(lock: &'a Biased<T>, turns: Option<MutexGuard<'a, Turns>>) -> Self {
-        Guard { lock, turns, _here: PhantomData }
+    fn new(lock: &'a Biased<T>, entered: Entered<'a>) -> Self {
+        Guard { lock, entered, _here: PhantomData }
     }
 }
 
 impl<T> Drop for Guard<'_, T> {
     #[inline(always)]
     fn drop(&mut self) {
-        if self.turns.is_none() {
-            self.lock.active.store(0, Ordering::Release);
+        if let Entered::Owner(active) = self.entered {
+            active.store(0, Ordering::Release);
         }
     }
 }
@@ -200,7 +280,45 @@ impl<T> DerefMut for Guard<'_, T> {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, loom))]
+mod models {
+    use super::*;
+    use loom::thread;
+    use std::sync::Arc;
+
+    /// Loom sees two threads that are inside at a time.
+    type Shared = Arc<Biased<UnsafeCell<u32>>>;
+
+    fn add(inside: &UnsafeCell<u32>) {
+        // SAFETY: as the lock promises, which the model tries.
+        inside.with_mut(|value| unsafe { *value += 1 });
+    }
+
+    fn model(f: impl Fn() + Send + Sync + 'static) {
+        let mut builder = loom::model::Builder::new();
+        builder.preemption_bound = Some(builder.preemption_bound.unwrap_or(3).min(3));
+        builder.check(f);
+    }
+
+    #[test]
+    fn loom_who_looks_after_anothers_is_inside_alone_or_not_at_all() {
+        model(|| {
+            let lock: Shared = Arc::new(Biased::new(UnsafeCell::new(0)));
+            add(&lock.lock());
+            let other = lock.clone();
+            let helper = thread::spawn(move || {
+                let got = other.try_lock().map(|inside| add(&inside)).is_some();
+                u32::from(got)
+            });
+            (0..2).for_each(|_| add(&lock.lock()));
+            let helped = helper.join().unwrap();
+            // SAFETY: nobody else is left.
+            lock.lock().with(|value| assert_eq!(unsafe { *value }, 3 + helped));
+        });
+    }
+}
+
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
     use crate::base::sync::AtomicBool;
@@ -236,6 +354,24 @@ mod tests {
             }
         });
         assert_eq!(*lock.lock(), [80_000, 80_000]);
+    }
+
+    #[test]
+    fn more_threads_than_can_be_owners_exclude_each_other_too() {
+        let lock = Biased::new([0, 0]);
+        let go = Barrier::new(2 * OWNERS);
+        std::thread::scope(|scope| {
+            for _ in 0..2 * OWNERS {
+                scope.spawn(|| {
+                    go.wait();
+                    (0..3 * u64::from(MANY)).for_each(|_| add(&mut lock.lock()));
+                    // All are there until the last one has been the owner, or could not be.
+                    go.wait();
+                });
+            }
+        });
+        let all = 2 * OWNERS as u64 * 3 * u64::from(MANY);
+        assert_eq!(*lock.lock(), [all, all]);
     }
 
     #[test]

@@ -10,6 +10,7 @@
 //! ```
 
 use super::biased::Biased;
+use super::far::{Far, Flow, with_pieces};
 use super::near::Near;
 use super::receive::Receiver;
 use super::table::VcTable;
@@ -17,10 +18,12 @@ use super::vc::{Numbered, Vc};
 use super::words::Words;
 use super::{Counters, KINDS, Message, Push};
 use crate::base::sync::{AtomicU32, Ordering, heavy_fence, light_fence};
-use crate::base::{Deadline, Error, Rank, Result, Slot, settings};
+use crate::base::{Deadline, Error, Result, Slot, settings};
+use crate::shm::map::PAGE;
 use crate::shm::node::Node;
 use crate::shm::park::WaitCell;
 use crate::shm::ring::{Label, Payload};
+use crate::shm::segment::{INBOX_BYTES, PORTS, Port, Ports};
 use std::ops::ControlFlow;
 use std::sync::{Arc, OnceLock};
 
@@ -35,12 +38,17 @@ pub(crate) trait Sink: Send + Sync {
 
 /// See the [module](self).
 pub(crate) struct Core {
+    /// Where it is found in every process.
+    ports: Ports,
     table: VcTable,
     words: Words,
     pub(super) receiver: Biased<Receiver>,
     lane_after: u32,
     near: Near,
     sink: OnceLock<Arc<dyn Sink>>,
+    far: OnceLock<Arc<dyn Far>>,
+    /// Polls for the sink, changed by whoever has the receiver.
+    looks: AtomicU32,
     /// A thread that is about to sleep found the receiver in use, so that what has come meanwhile
     /// may lie there unseen: whoever is inside wakes it.
     missed: AtomicU32,
@@ -60,24 +68,44 @@ impl Core {
     pub fn of(node: &Node) -> Result<Arc<Core>> {
         node.attachment(|| {
             let lane_after = settings::LANE_AFTER.number()?.min(u64::from(u32::MAX)) as u32;
-            Core::new(node, lane_after)
+            Core::new(node, 0, lane_after)
         })
     }
 
     /// As [`Core::of`], with connections becoming hot after `lane_after` messages if they are
     /// made now.
     pub fn with_lane_after(node: &Node, lane_after: u32) -> Result<Arc<Core>> {
-        node.attachment(|| Core::new(node, lane_after))
+        node.attachment(|| Core::new(node, 0, lane_after))
     }
 
-    fn new(node: &Node, lane_after: u32) -> Result<Core> {
+    /// Connections of their own, between the ports of this number: those who have it in their
+    /// processes can send to it once all have made theirs. To be made once in a process's life.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`]; no such number.
+    pub fn at_port(node: &Node, number: usize) -> Result<Core> {
+        let lane_after = settings::LANE_AFTER.number()?.min(u64::from(u32::MAX)) as u32;
+        let core = Core::new(node, number, lane_after)?;
+        let what = "the port of an endpoint";
+        node.reserve(core.ports.control(node.slot()), PAGE, what)?;
+        node.reserve(core.ports.inbox(node.slot()), INBOX_BYTES, what)?;
+        Ok(core)
+    }
+
+    fn new(node: &Node, number: usize, lane_after: u32) -> Result<Core> {
+        let ports = node.areas().ports(number).ok_or_else(|| {
+            Error::invalid("endpoints", format!("number {number} is above {PORTS}"))
+        })?;
         Ok(Core {
+            ports,
             table: VcTable::new(),
             words: Words::default(),
-            receiver: Biased::new(Receiver::new(node)?),
+            receiver: Biased::new(Receiver::new(node, ports)?),
             lane_after,
             near: Near::default(),
             sink: OnceLock::new(),
+            far: OnceLock::new(),
+            looks: AtomicU32::new(0),
             missed: AtomicU32::new(0),
         })
     }
@@ -85,6 +113,28 @@ impl Core {
     /// Has `sink` get its messages from now on; false if there is one, which stays.
     pub fn attach(&self, sink: Arc<dyn Sink>) -> bool {
         self.sink.set(sink).is_ok()
+    }
+
+    /// Has `far` carry what goes to processes of other nodes; the first one stays.
+    pub fn reach_far(&self, far: Arc<dyn Far>) {
+        let _ = self.far.set(far);
+    }
+
+    /// What carries that.
+    #[inline]
+    pub fn far(&self) -> Option<&Arc<dyn Far>> {
+        self.far.get()
+    }
+
+    /// Changes whenever somebody looks for messages.
+    pub fn looks(&self) -> u32 {
+        self.looks.load(Ordering::Relaxed)
+    }
+
+    /// The caller has the receiver.
+    #[inline(always)]
+    fn note_look(&self) {
+        self.looks.store(self.looks.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
     }
 
     pub(super) fn words(&self) -> &Words {
@@ -106,6 +156,16 @@ pub(crate) struct Wire<'a> {
 }
 
 impl<'a> Wire<'a> {
+    /// Where `slot` is sent to by these connections.
+    #[inline(always)]
+    pub fn port(self, slot: Slot) -> &'a Port {
+        self.node.port(&self.core.ports, slot)
+    }
+
+    pub(super) fn ports(self) -> &'a Ports {
+        &self.core.ports
+    }
+
     #[inline]
     pub(super) fn vc(self, peer: Slot) -> Result<&'a Vc> {
         match self.core.table.get(peer) {
@@ -116,20 +176,45 @@ impl<'a> Wire<'a> {
 
     #[cold]
     fn connect(self, peer: Slot) -> Result<&'a Vc> {
-        if u32::from(peer.0) >= self.node.size() {
-            return Err(Error::invalid(
-                "send",
-                format!("there is no rank {peer} in a job of {}", self.node.size()),
-            ));
+        if !self.node.is_local(peer) {
+            return Err(self.nobody(peer));
         }
         let lane_after = self.core.near.lane_after(self.node, peer, self.core.lane_after);
-        self.core.table.insert(peer, || Vc::new(self.node, peer, lane_after))
+        self.core.table.insert(peer, || Vc::new(self, peer, lane_after))
     }
 
     /// Sends a message, or says that there is no room. Never waits.
     #[inline]
     pub fn try_send(self, peer: Slot, label: Label, bytes: impl Payload) -> Result<Push> {
-        self.vc(peer)?.lock().try_send(self, label, bytes)
+        match self.core.table.get(peer) {
+            Some(vc) => vc.lock().try_send(self, label, bytes),
+            None if self.node.is_local(peer) => {
+                self.connect(peer)?.lock().try_send(self, label, bytes)
+            }
+            None => self.try_send_far(peer, label, bytes),
+        }
+    }
+
+    #[cold]
+    fn try_send_far(self, peer: Slot, label: Label, bytes: impl Payload) -> Result<Push> {
+        let far = self.core.far().ok_or_else(|| self.nobody(peer))?;
+        if bytes.size() > super::MAX_MESSAGE {
+            let why = format!("{} bytes, and {} are the most", bytes.size(), super::MAX_MESSAGE);
+            return Err(Error::invalid("message", why));
+        }
+        with_pieces(bytes, |pieces| far.try_send(peer, Flow::Messages, label, pieces))
+    }
+
+    /// The error that there is no such process, or none that can be reached.
+    #[cold]
+    fn nobody(self, peer: Slot) -> Error {
+        let (rank, ranks) = (self.node.rank_of(peer), self.node.placement().ranks());
+        if rank.0 >= ranks {
+            let why = format!("there is no rank {rank} in a job of {ranks}");
+            return Error::invalid("send", why);
+        }
+        let why = format!("rank {rank} is on another node, to which nothing leads from here");
+        Error::invalid("send", why)
     }
 
     /// Sends a message that both sides count, or says why not now. Never waits.
@@ -143,11 +228,21 @@ impl<'a> Wire<'a> {
         bytes: impl Payload,
         note: u64,
     ) -> Result<Numbered> {
-        self.vc(peer)?.lock().try_send_numbered(self, label, bytes, note)
+        match self.core.table.get(peer) {
+            Some(vc) => vc.lock().try_send_numbered(self, label, bytes, note),
+            None if self.node.is_local(peer) => {
+                self.connect(peer)?.lock().try_send_numbered(self, label, bytes, note)
+            }
+            // Nobody counts what goes to other nodes.
+            None => self.try_send_far(peer, label, bytes).map(Numbered::from),
+        }
     }
 
     /// As [`Wire::try_send_numbered`], by whoever has closed the numbers.
     pub fn push_numbered(self, peer: Slot, label: Label, bytes: impl Payload) -> Result<Numbered> {
+        if !self.node.is_local(peer) {
+            return self.try_send_far(peer, label, bytes).map(Numbered::from);
+        }
         self.vc(peer)?.lock().push_numbered(self, label, bytes)
     }
 
@@ -172,7 +267,7 @@ impl<'a> Wire<'a> {
         deadline: Deadline,
         progress: impl FnMut() -> Result<()>,
     ) -> Result<()> {
-        let attempt = || Ok(self.vc(peer)?.lock().try_send(self, label, bytes)? == Push::Sent);
+        let attempt = || Ok(self.try_send(peer, label, bytes)? == Push::Sent);
         self.wait_for_room(peer, deadline, "send", attempt, progress)
     }
 
@@ -189,6 +284,9 @@ impl<'a> Wire<'a> {
         mut attempt: impl FnMut() -> Result<bool>,
         mut progress: impl FnMut() -> Result<()>,
     ) -> Result<()> {
+        if !self.node.is_local(peer) {
+            return self.wait_for_far_room(peer, deadline, during, attempt, progress);
+        }
         let vc = self.vc(peer)?;
         loop {
             if attempt()? {
@@ -217,11 +315,37 @@ impl<'a> Wire<'a> {
                 Ok(Ok(false)) => {}
                 Ok(Err(e)) => return Err(e),
                 Err(Error::TimedOut { during, waited, .. }) => {
-                    let missing = vec![Rank(peer.0.into())];
+                    let missing = vec![self.node.rank_of(peer)];
                     return Err(Error::TimedOut { during, waited, missing });
                 }
                 Err(e) => return Err(e),
             }
+        }
+    }
+
+    /// The same where room is on the network: this process's doorbell is rung when there is some.
+    fn wait_for_far_room(
+        self,
+        peer: Slot,
+        deadline: Deadline,
+        during: &'static str,
+        mut attempt: impl FnMut() -> Result<bool>,
+        mut progress: impl FnMut() -> Result<()>,
+    ) -> Result<()> {
+        let poll = || match attempt() {
+            Ok(true) => Some(Ok(())),
+            Ok(false) => progress().err().map(Err),
+            Err(error) => Some(Err(error)),
+        };
+        let check =
+            || if self.node.probe(peer) { Err(self.node.died(peer, during)) } else { Ok(()) };
+        match self.node.wait(self.doorbell(), deadline, during, poll, check) {
+            Ok(outcome) => outcome,
+            Err(Error::TimedOut { during, waited, .. }) => {
+                let missing = vec![self.node.rank_of(peer)];
+                Err(Error::TimedOut { during, waited, missing })
+            }
+            Err(error) => Err(error),
         }
     }
 
@@ -245,6 +369,9 @@ impl<'a> Wire<'a> {
 
     /// Makes the connection hot now, if it can be; whether it is.
     pub fn promote(self, peer: Slot) -> Result<bool> {
+        if !self.node.is_local(peer) && self.core.far().is_some() {
+            return Ok(false);
+        }
         self.vc(peer)?.lock().promote(self)
     }
 
@@ -269,6 +396,18 @@ impl<'a> Wire<'a> {
             }
             ControlFlow::Continue(())
         });
+        if let Some(far) = self.core.far().filter(|far| far.has_come(Flow::Messages)) {
+            receiver.poll_far(&**far, &mut |message: Message<'_>| {
+                if message.kind < KINDS {
+                    count += 1;
+                    f(message);
+                } else if let Some(sink) = sink {
+                    others += 1;
+                    sink.arrive(self, message);
+                }
+                ControlFlow::Continue(())
+            });
+        }
         drop(receiver);
         self.left(others > 0);
         if let (true, Some(sink)) = (others > 0, sink) {
@@ -291,10 +430,17 @@ impl<'a> Wire<'a> {
         mut f: impl FnMut(Message<'_>) -> ControlFlow<bool>,
     ) -> Result<Option<usize>> {
         let Some(mut receiver) = self.core.receiver.try_lock() else { return Ok(None) };
+        self.core.note_look();
         let mut own = 0;
-        let polled = receiver.poll_holding(self.node, first, &mut |message: Message<'_>| {
-            f(message).map_break(|alone| own = usize::from(alone))
-        });
+        let mut take =
+            |message: Message<'_>| f(message).map_break(|alone| own = usize::from(alone));
+        let mut polled = receiver.poll_holding(self.node, first, &mut take);
+        if let Some(far) = self.core.far()
+            && let Ok(count) = &mut polled
+            && far.has_come(Flow::Messages)
+        {
+            *count += receiver.poll_far_holding(&**far, &mut take);
+        }
         drop(receiver);
         self.left(matches!(polled, Ok(count) if count > own));
         polled.map(Some)
@@ -314,7 +460,11 @@ impl<'a> Wire<'a> {
         enter: impl FnOnce() -> Option<C>,
         f: impl FnOnce(C, Message<'_>) -> bool,
     ) -> Result<Option<bool>> {
+        if self.core.far().is_some() && source.is_none_or(|source| !self.node.is_local(source)) {
+            return Ok(None);
+        }
         let Some(mut receiver) = self.core.receiver.try_lock() else { return Ok(None) };
+        self.core.note_look();
         let Some(entered) = enter() else { return Ok(None) };
         let mut found = false;
         let polled = receiver.poll_one(source, |message| found = f(entered, message));
@@ -345,7 +495,7 @@ impl<'a> Wire<'a> {
     /// What is rung when messages come.
     #[inline]
     pub fn doorbell(self) -> &'a WaitCell {
-        &self.node.rank_slot(self.node.slot()).doorbell
+        &self.port(self.node.slot()).doorbell
     }
 
     /// If the inbox waits for a message that somebody is writing: asks whether the writer lives.
@@ -359,6 +509,9 @@ impl<'a> Wire<'a> {
 
     /// Of a peer that is gone: whether everything that it had sent has been received.
     pub fn has_drained(self, peer: Slot) -> Result<bool> {
+        if !self.node.is_local(peer) {
+            return Ok(self.core.far().is_none_or(|far| far.has_drained(peer)));
+        }
         match self.core.receiver.try_lock() {
             Some(mut receiver) => receiver.has_drained(peer),
             None => Ok(false),

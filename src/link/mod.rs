@@ -17,6 +17,7 @@
 pub(crate) mod biased;
 mod control;
 pub(crate) mod core;
+pub(crate) mod far;
 mod inbound;
 mod near;
 mod receive;

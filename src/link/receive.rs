@@ -17,6 +17,7 @@
 //! taken, the others are looked at first after so many polls that ended early.
 
 use super::control::{self, LEFT, SWITCH};
+use super::far::{Far, Flow};
 use super::inbound::Inbound;
 use super::{KINDS, Message};
 use crate::base::sync::Ordering;
@@ -26,7 +27,7 @@ use crate::shm::node::Node;
 use crate::shm::region::SharedRef;
 use crate::shm::ring::lane::{LaneMemory, LaneReceiver};
 use crate::shm::ring::{Polled, Position, Scratch};
-use crate::shm::segment::LANE_BYTES;
+use crate::shm::segment::{LANE_BYTES, Port, Ports};
 use std::collections::VecDeque;
 use std::ops::ControlFlow::{self, Break, Continue};
 
@@ -51,6 +52,7 @@ const HELD_COST: usize = 64;
 
 /// See the [module](self).
 pub(super) struct Receiver {
+    ports: Ports,
     inbound: Inbound,
     scratch: Scratch,
     lanes: Vec<Attached>,
@@ -112,16 +114,18 @@ impl Attached {
     }
 
     /// Whether nothing more can come.
-    fn is_over(&self, node: &Node) -> bool {
-        let word = &node.rank_slot(self.from).sending[self.word];
+    fn is_over(&self, node: &Node, ports: &Ports) -> bool {
+        let word = &node.port(ports, self.from).sending[self.word];
         self.revoked && LaneReceiver::is_quiet(word) || node.is_dead(self.from)
     }
 }
 
 impl Receiver {
-    pub fn new(node: &Node) -> Result<Receiver> {
+    /// At the port of this process among these.
+    pub fn new(node: &Node, ports: Ports) -> Result<Receiver> {
         Ok(Receiver {
-            inbound: Inbound::new(node, node.areas().inbox(node.slot()))?,
+            ports,
+            inbound: Inbound::new(node, ports.inbox(node.slot()))?,
             scratch: Scratch::new(),
             lanes: Vec::new(),
             latest: 0,
@@ -135,6 +139,10 @@ impl Receiver {
             burial: None,
             reclaims: 0,
         })
+    }
+
+    fn own<'n>(&self, node: &'n Node) -> &'n Port {
+        node.port(&self.ports, node.slot())
     }
 
     /// Messages received.
@@ -205,6 +213,41 @@ impl Receiver {
         self.held = held;
         self.held_bytes += bytes;
         polled.map(|()| (self.clock - before) as usize)
+    }
+
+    /// Takes what has come from other nodes, a bounded number of messages.
+    #[cold]
+    pub fn poll_far(
+        &mut self,
+        far: &dyn Far,
+        f: &mut impl FnMut(Message<'_>) -> ControlFlow<()>,
+    ) -> usize {
+        let count = far.poll(Flow::Messages, INBOX_BATCH, &mut |from, label, bytes| {
+            f(Message { from, kind: label.kind(), imm: label.imm(), bytes })
+        });
+        self.clock += count as u64;
+        count
+    }
+
+    /// The same as [`Receiver::poll_holding`] does.
+    #[cold]
+    pub fn poll_far_holding(
+        &mut self,
+        far: &dyn Far,
+        f: &mut impl FnMut(Message<'_>) -> ControlFlow<()>,
+    ) -> usize {
+        let mut held = std::mem::take(&mut self.held);
+        let mut bytes = 0;
+        let count = self.poll_far(far, &mut |m| {
+            if m.kind >= KINDS {
+                return f(m);
+            }
+            bytes += hold(&mut held, m);
+            Continue(())
+        });
+        self.held = held;
+        self.held_bytes += bytes;
+        count
     }
 
     /// Takes at most one message, of the lane that [`Receiver::poll_holding`] would begin with:
@@ -357,7 +400,7 @@ impl Receiver {
         let mut i = 0;
         while i < self.lanes.len() {
             let lane = &mut self.lanes[i];
-            if lane.revoked && lane.is_over(node) {
+            if lane.revoked && lane.is_over(node, &self.ports) {
                 self.retire(node, i, f)?;
                 continue;
             }
@@ -406,9 +449,9 @@ impl Receiver {
         let known = self.lanes.iter().position(|l| l.index == index);
         match (kind, known) {
             (SWITCH, None) => {
-                let owner = node.rank_slot(node.slot()).lane_owners[index].load(Ordering::Acquire);
+                let owner = self.own(node).lane_owners[index].load(Ordering::Acquire);
                 let memory: SharedRef<LaneMemory> =
-                    SharedRef::new(node.mapping(), node.areas().lane(node.slot(), index))?;
+                    SharedRef::new(node.mapping(), self.ports.lane(node.slot(), index))?;
                 let from_lane = LaneReceiver::open(&memory, generation);
                 let Some(from_lane) = from_lane.filter(|_| owner == from.0 + 1) else {
                     return Err(unexpected(from, kind, imm));
@@ -461,9 +504,9 @@ impl Receiver {
         }
         lane.from_lane.close(&lane.memory);
         // All but the first page: a former producer may still read the grant there.
-        let at = node.areas().lane(node.slot(), lane.index);
+        let at = self.ports.lane(node.slot(), lane.index);
         node.release(Offset(at.0 + PAGE), LANE_BYTES - PAGE);
-        node.rank_slot(node.slot()).lane_owners[lane.index].store(0, Ordering::Release);
+        self.own(node).lane_owners[lane.index].store(0, Ordering::Release);
         self.reclaims += 1;
         Ok(())
     }
@@ -504,7 +547,7 @@ impl Receiver {
         while let Some(i) = self.lanes.iter().position(|l| node.is_dead(l.from)) {
             self.retire(node, i, f)?;
         }
-        let owners = &node.rank_slot(node.slot()).lane_owners;
+        let owners = &self.own(node).lane_owners;
         for owner in owners {
             let taken_by = owner.load(Ordering::Acquire);
             if taken_by != 0 && node.is_dead(node.checked_slot(u64::from(taken_by) - 1)?) {
@@ -515,7 +558,7 @@ impl Receiver {
     }
 
     fn revoke_idle(&mut self, node: &Node) {
-        let wanted = &node.rank_slot(node.slot()).lanes_wanted;
+        let wanted = &self.own(node).lanes_wanted;
         let is_wanted = wanted.load(Ordering::Relaxed) != 0;
         let idle = if is_wanted { IDLE_IF_WANTED } else { IDLE };
         if self.revoke_oldest(idle) {

@@ -18,8 +18,10 @@
 //! Messages of one sender to one receiver on one channel arrive in order. All methods take `&mut self`: whoever
 //! owns the channel serialises its threads, and keeps the node alive.
 
-use super::Push;
+use super::core::Core;
+use super::far::{Far, Flow, with_pieces};
 use super::inbound::Inbound;
+use super::{MAX_MESSAGE, Push};
 use crate::base::{Error, Result, Slot};
 use crate::shm::node::Node;
 use crate::shm::park::WaitCell;
@@ -29,6 +31,8 @@ use crate::shm::ring::{Label, Scratch};
 use crate::shm::segment::{INBOX_BYTES, SERVICES};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::ops::ControlFlow;
+use std::sync::Arc;
 
 /// Which of a process's service inboxes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,12 +45,29 @@ pub(crate) enum Channel {
 
 const _: () = assert!(Channel::Replies as usize + 1 == SERVICES);
 
+impl Channel {
+    /// What carries it between nodes.
+    fn flow(self) -> Flow {
+        match self {
+            Channel::Requests => Flow::Requests,
+            Channel::Replies => Flow::Replies,
+        }
+    }
+}
+
 /// Where one process takes the messages of a channel. There must be only one for a [`Node`], kept
 /// as long as the node: it knows how far the inbox has been read.
 pub(crate) struct Inlet {
     inbound: Inbound,
     scratch: Scratch,
     received: u64,
+    flow: Flow,
+    /// Connections to other nodes, if there are any; `None` before they have been asked for.
+    far: Option<Option<Arc<dyn Far>>>,
+    /// What came last from another node.
+    from_far: Vec<u8>,
+    /// Whose turn it is to be looked at first: this node's processes, or the others.
+    far_first: bool,
 }
 
 impl Inlet {
@@ -58,7 +79,15 @@ impl Inlet {
     pub fn open(node: &Node, channel: Channel) -> Result<Inlet> {
         let at = node.areas().service(node.slot(), channel as usize);
         node.reserve(at, INBOX_BYTES, "this rank's service inbox")?;
-        Ok(Inlet { inbound: Inbound::new(node, at)?, scratch: Scratch::new(), received: 0 })
+        Ok(Inlet {
+            inbound: Inbound::new(node, at)?,
+            scratch: Scratch::new(),
+            received: 0,
+            flow: channel.flow(),
+            far: None,
+            from_far: Vec::new(),
+            far_first: false,
+        })
     }
 
     /// Takes the next message: its sender, its kind, and a private copy of its bytes. Never waits.
@@ -66,9 +95,43 @@ impl Inlet {
     /// # Errors
     /// Only damaged shared memory.
     pub fn poll(&mut self, node: &Node) -> Result<Option<(Slot, u8, &[u8])>> {
-        let Some((from, m)) = self.inbound.poll(node, &mut self.scratch)? else { return Ok(None) };
-        self.received += 1;
-        Ok(Some((from, m.label.kind(), m.bytes)))
+        // In turn, so that neither keeps the other waiting for ever.
+        self.far_first = !self.far_first;
+        if self.far_first
+            && let Some((from, kind)) = self.poll_far(node)
+        {
+            return Ok(Some((from, kind, &self.from_far)));
+        }
+        let come = self.inbound.poll(node, &mut self.scratch)?;
+        if let Some((from, kind, len)) = come.map(|(from, m)| (from, m.label.kind(), m.bytes.len()))
+        {
+            self.received += 1;
+            return Ok(Some((from, kind, self.scratch.bytes(len))));
+        }
+        if !self.far_first
+            && let Some((from, kind)) = self.poll_far(node)
+        {
+            return Ok(Some((from, kind, &self.from_far)));
+        }
+        Ok(None)
+    }
+
+    /// The same of other nodes; the bytes are left in `from_far`.
+    fn poll_far(&mut self, node: &Node) -> Option<(Slot, u8)> {
+        if self.far.is_none() {
+            // At the first use: a channel may be opened while something else is attached to the node.
+            self.far = Some(Core::of(node).ok()?.far().cloned());
+        }
+        let far = self.far.as_ref()?.as_deref().filter(|far| far.has_come(self.flow))?;
+        let mut found = None;
+        far.poll(self.flow, 1, &mut |from, label, bytes| {
+            self.from_far.clear();
+            self.from_far.extend_from_slice(bytes);
+            found = Some((from, label.kind()));
+            ControlFlow::Break(())
+        });
+        self.received += u64::from(found.is_some());
+        found
     }
 
     /// Whether what has arrived behind it waits for a message that somebody is writing.
@@ -94,6 +157,7 @@ impl Inlet {
 pub(crate) struct Outlet {
     channel: Channel,
     peers: HashMap<Slot, Outbound>,
+    far: Option<Arc<dyn Far>>,
     sent: u64,
 }
 
@@ -105,7 +169,7 @@ struct Outbound {
 impl Outlet {
     /// An outlet with no connections yet.
     pub fn new(channel: Channel) -> Outlet {
-        Outlet { channel, peers: HashMap::new(), sent: 0 }
+        Outlet { channel, peers: HashMap::new(), far: None, sent: 0 }
     }
 
     /// Sends a message to `peer` (this process included), or says that there is no room. Never
@@ -123,13 +187,12 @@ impl Outlet {
             return Err(node.died(peer, "a one-sided operation"));
         }
         let label = Label::new(kind, 0)?;
+        if !node.is_local(peer) {
+            return self.try_send_far(node, peer, label, bytes);
+        }
         let out = match self.peers.entry(peer) {
             Entry::Occupied(known) => known.into_mut(),
             Entry::Vacant(fresh) => {
-                if u32::from(peer.0) >= node.size() {
-                    let why = format!("there is no rank {peer} in a job of {}", node.size());
-                    return Err(Error::invalid("a service message", why));
-                }
                 let at = node.areas().service(peer, self.channel as usize);
                 let inbox = SharedRef::new(node.mapping(), at)?;
                 fresh.insert(Outbound { inbox, to_inbox: InboxSender::default() })
@@ -140,6 +203,22 @@ impl Outlet {
             self.sent += 1;
             doorbell(node, peer).notify();
         }
+        Ok(push)
+    }
+
+    fn try_send_far(&mut self, node: &Node, to: Slot, label: Label, bytes: &[u8]) -> Result<Push> {
+        if self.far.is_none() {
+            self.far = Core::of(node)?.far().cloned();
+        }
+        let known = node.placement().rank_of(to).is_some();
+        let Some(far) = self.far.as_deref().filter(|_| known && bytes.len() <= MAX_MESSAGE) else {
+            let (rank, ranks) = (node.rank_of(to), node.placement().ranks());
+            let why = format!("{} bytes to rank {rank} of {ranks} cannot be sent", bytes.len());
+            return Err(Error::invalid("a service message", why));
+        };
+        let push =
+            with_pieces(bytes, |pieces| far.try_send(to, self.channel.flow(), label, pieces))?;
+        self.sent += u64::from(push == Push::Sent);
         Ok(push)
     }
 
@@ -170,11 +249,9 @@ pub(crate) fn doorbell(node: &Node, slot: Slot) -> &WaitCell {
 mod tests {
     use super::*;
     use crate::base::Deadline;
-    use crate::link::MAX_MESSAGE;
     use crate::shm::liveness::eventually;
     use crate::shm::map::Mapping;
     use crate::shm::segment::Areas;
-    use std::sync::Arc;
 
     fn ends(node: &Node) -> (Inlet, Outlet) {
         (Inlet::open(node, Channel::Replies).unwrap(), Outlet::new(Channel::Replies))

@@ -39,7 +39,7 @@ fn receive_all(link: &Link) -> Vec<(u16, u64, Vec<u8>)> {
 }
 
 fn owned_lanes(link: &Link) -> usize {
-    let owners = &link.node().rank_slot(link.node().slot()).lane_owners;
+    let owners = &link.node().rank_slot(link.node().slot()).port.lane_owners;
     owners.iter().filter(|o| o.load(Ordering::Relaxed) != 0).count()
 }
 
@@ -202,7 +202,7 @@ fn the_lane_of_a_dead_sender_is_emptied_then_freed() {
 #[test]
 fn a_lane_whose_owner_died_before_it_said_so_is_freed() {
     let (a, b) = pair(1000);
-    b.node().rank_slot(Slot(1)).lane_owners[7].store(1, Ordering::Relaxed);
+    b.node().rank_slot(Slot(1)).port.lane_owners[7].store(1, Ordering::Relaxed);
     assert_eq!(a.try_send(Slot(1), 0, 0, &[]).unwrap(), Push::Sent);
     kill(a);
     eventually("the death is seen", || b.node().probe(Slot(0)));

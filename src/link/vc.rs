@@ -20,13 +20,13 @@ use super::control::{self, LEFT, SWITCH};
 use super::core::Wire;
 use crate::base::sync::{AtomicU16, Ordering};
 use crate::base::{Error, Result, Slot};
-use crate::shm::node::{Node, is_gone};
 use crate::shm::park::WaitCell;
 use crate::shm::region::SharedRef;
 use crate::shm::ring::inbox::{InboxMemory, InboxSender};
 use crate::shm::ring::lane::{LaneMemory, LanePush, LaneSender};
 use crate::shm::ring::{Label, Payload, cell};
 use crate::shm::segment::{LANE_BYTES, LANES};
+use crate::shm::standing::is_gone;
 use std::collections::VecDeque;
 
 /// A threshold is doubled at most up to this many times its first value.
@@ -78,6 +78,15 @@ pub(crate) enum Numbered {
     Closed,
 }
 
+impl From<Push> for Numbered {
+    fn from(push: Push) -> Numbered {
+        match push {
+            Push::Sent => Numbered::Sent,
+            Push::Full => Numbered::Full,
+        }
+    }
+}
+
 enum State {
     Cold { sent: u32 },
     Hot(Box<Hot>),
@@ -102,8 +111,8 @@ impl Hot {
 const _: () = assert!(size_of::<Vc>() <= 256);
 
 impl Vc {
-    pub fn new(node: &Node, peer: Slot, threshold: u32) -> Result<Vc> {
-        let inbox = SharedRef::new(node.mapping(), node.areas().inbox(peer))?;
+    pub fn new(wire: Wire<'_>, peer: Slot, threshold: u32) -> Result<Vc> {
+        let inbox = SharedRef::new(wire.node.mapping(), wire.ports().inbox(peer))?;
         let sending = Biased::new(Sending {
             peer,
             inbox,
@@ -137,17 +146,16 @@ impl Sending {
     #[inline]
     pub fn try_send(&mut self, wire: Wire<'_>, label: Label, bytes: impl Payload) -> Result<Push> {
         let node = wire.node;
-        let there = node.rank_slot(self.peer);
-        if is_gone(there) {
+        if is_gone(node.rank_slot(self.peer)) {
             return Err(self.bury(wire));
         }
         if let State::Hot(hot) = &mut self.state {
-            let word = &node.rank_slot(node.slot()).sending[hot.word];
+            let word = &wire.port(node.slot()).sending[hot.word];
             let push = hot.to_lane.try_send_guarded(&hot.lane, word, node.slot(), label, bytes)?;
             match push {
                 LanePush::Sent => {
                     self.sent_hot += 1;
-                    there.doorbell.notify();
+                    wire.port(self.peer).doorbell.notify();
                     return Ok(Push::Sent);
                 }
                 LanePush::Full => return Ok(Push::Full),
@@ -244,7 +252,7 @@ impl Sending {
             if let State::Cold { sent } = &mut self.state {
                 *sent = sent.saturating_add(1);
             }
-            node.rank_slot(self.peer).doorbell.notify();
+            wire.port(self.peer).doorbell.notify();
         }
         Ok(push)
     }
@@ -271,7 +279,7 @@ impl Sending {
         let label = Label::new(kind, imm)?;
         let push = self.to_inbox.try_send(&self.inbox, node.slot(), label, &[])?;
         if push == Push::Sent {
-            node.rank_slot(self.peer).doorbell.notify();
+            wire.port(self.peer).doorbell.notify();
         }
         Ok(push)
     }
@@ -288,9 +296,9 @@ impl Sending {
         // Whatever the attempt comes to, the next one is a threshold away.
         self.state = State::Cold { sent: 0 };
         let Some(word) = wire.core.words().take() else { return Ok(false) };
-        let Some((index, owner)) = take_lane(node, self.peer) else {
+        let Some((index, owner)) = take_lane(wire, self.peer) else {
             wire.core.words().give_back(word);
-            let peer = node.rank_slot(self.peer);
+            let peer = wire.port(self.peer);
             if peer.lanes_wanted.load(Ordering::Relaxed) == 0 {
                 peer.lanes_wanted.store(1, Ordering::Relaxed);
             }
@@ -321,7 +329,7 @@ impl Sending {
     /// in which case the connection stays as it is.
     fn open(&self, wire: Wire<'_>, index: usize, word: usize) -> Option<Hot> {
         let node = wire.node;
-        let at = node.areas().lane(self.peer, index);
+        let at = wire.ports().lane(self.peer, index);
         node.reserve(at, LANE_BYTES, "a lane").ok()?;
         let lane: SharedRef<LaneMemory> = SharedRef::new(node.mapping(), at).ok()?;
         let to_lane = LaneSender::open(&lane).ok()?;
@@ -388,9 +396,9 @@ impl Space {
 
 /// Takes a free lane into `peer`. One compare-exchange both takes it and says who has it, so a
 /// process that dies at any point leaves a lane that the peer can take back.
-fn take_lane(node: &Node, peer: Slot) -> Option<(usize, &AtomicU16)> {
-    let me = node.slot().0 + 1;
-    let owners = &node.rank_slot(peer).lane_owners;
+fn take_lane<'w>(wire: Wire<'w>, peer: Slot) -> Option<(usize, &'w AtomicU16)> {
+    let me = wire.node.slot().0 + 1;
+    let owners = &wire.port(peer).lane_owners;
     (0..LANES).map(|i| (i, &owners[i])).find(|(_, owner)| {
         owner.load(Ordering::Relaxed) == 0
             && owner.compare_exchange(0, me, Ordering::AcqRel, Ordering::Relaxed).is_ok()

@@ -109,7 +109,8 @@ impl Messenger {
         let record = posted.record;
         let (place, element) = (&record.get().place, record.get().element);
         let address = place.address()?.addr() as u64;
-        if place.len() <= self.limits.eager || wire.node.is_dead(source) {
+        let local = wire.node.is_local(source);
+        if place.len() <= self.limits.eager || !local || wire.node.is_dead(source) {
             return None;
         }
         let word = self.claims.take(wire.node)?;

@@ -75,13 +75,13 @@ impl Awaited {
         self.endpoints.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// An endpoint goes. With the last one the attendant does, which keeps the process attached:
-    /// waits for it.
-    pub fn leave(&self, wire: Wire<'_>) {
+    /// An endpoint goes; whether it was the last. With that the attendant goes, which keeps the
+    /// process attached: waits for it.
+    pub fn leave(&self, wire: Wire<'_>) -> bool {
         if self.endpoints.fetch_sub(1, Ordering::AcqRel) > 1 || forked::is_forked() {
-            return;
+            return false;
         }
-        let Some(attendant) = lock(&self.thread).take() else { return };
+        let Some(attendant) = lock(&self.thread).take() else { return true };
         self.stop.store(1, Ordering::Release);
         attendant.thread().unpark();
         wire.doorbell().notify();
@@ -89,6 +89,7 @@ impl Awaited {
         if attendant.thread().id() != thread::current().id() {
             let _ = attendant.join();
         }
+        true
     }
 }
 
@@ -102,6 +103,11 @@ impl Messenger {
         peer: Option<Slot>,
         waker: &Waker,
     ) -> bool {
+        if self.is_bound() {
+            // No other thread may wait for it: the program has to ask again and again.
+            waker.wake_by_ref();
+            return record.is_done();
+        }
         let at = std::ptr::from_ref(record).addr();
         // Wakers are the program's: cloned and dropped with no lock held.
         let fresh = Kept { waker: waker.clone(), peer };
@@ -182,7 +188,7 @@ impl Messenger {
         let mut is_gone = |peer: Option<Slot>| match peer {
             Some(peer) => wire.node.probe(peer),
             None => *somebody.get_or_insert_with(|| {
-                let mut slots = (0..wire.node.size() as u16).map(Slot);
+                let mut slots = wire.node.locals();
                 slots.any(|slot| slot != wire.node.slot() && wire.node.probe(slot))
             }),
         };

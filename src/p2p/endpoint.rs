@@ -2,6 +2,7 @@
 
 use super::counters::MessageCounters;
 use super::messenger::{Messenger, Wanted};
+use super::ports::Lease;
 use super::record::Record;
 use crate::base::{Deadline, Error, Result, Slot};
 use crate::link::core::{Core, Wire};
@@ -16,6 +17,8 @@ pub(crate) struct Endpoint {
     pub(super) node: Arc<Node>,
     core: Arc<Core>,
     pub(super) messenger: Arc<Messenger>,
+    /// Of one that is not the process's: what it is called until dropped.
+    lease: Option<Lease>,
 }
 
 impl Endpoint {
@@ -27,7 +30,50 @@ impl Endpoint {
         let core = Core::of(node)?;
         let messenger = Messenger::of(node, &core)?;
         messenger.awaited.enter();
-        Ok(Endpoint { node: node.clone(), core, messenger })
+        Ok(Endpoint { node: node.clone(), core, messenger, lease: None })
+    }
+
+    /// One that shares nothing but memory with the process's others; what goes to it comes from
+    /// those of the same number.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`]; settings that are none.
+    pub fn leased(node: &Arc<Node>, lease: Lease) -> Result<Endpoint> {
+        let (core, messenger) = lease.open(node)?;
+        messenger.awaited.enter();
+        Ok(Endpoint { node: node.clone(), core, messenger, lease: Some(lease) })
+    }
+
+    /// Whether it is not the process's.
+    pub fn is_leased(&self) -> bool {
+        self.lease.is_some()
+    }
+
+    /// Whether the calling thread may communicate by it. Costs a load if any may.
+    ///
+    /// # Errors
+    /// [`Error::Misuse`].
+    #[inline(always)]
+    pub fn admit(&self, during: &'static str) -> Result<()> {
+        if self.messenger.may_communicate() { Ok(()) } else { Err(foreign(during)) }
+    }
+
+    /// Has the calling thread alone communicate by it.
+    ///
+    /// # Errors
+    /// [`Error::Misuse`]: one does already.
+    pub fn bind(&self) -> Result<()> {
+        if self.messenger.bind() {
+            return Ok(());
+        }
+        let why = "its messages are funneled through a thread already; drop that one's \
+                   `Funneled` first, or use an endpoint per thread (`Team::endpoints`)";
+        Err(Error::Misuse { what: "funnel", why: why.into() })
+    }
+
+    /// Ends [`Endpoint::bind`].
+    pub fn unbind(&self) {
+        self.messenger.unbind();
     }
 
     #[inline(always)]
@@ -93,8 +139,18 @@ impl Endpoint {
     }
 }
 
+#[cold]
+fn foreign(during: &'static str) -> Error {
+    let why = "messages are funneled through another thread; make the call there, or give each \
+               thread an endpoint (`Team::endpoints`)";
+    Error::Misuse { what: during, why: why.into() }
+}
+
 impl Drop for Endpoint {
     fn drop(&mut self) {
-        self.messenger.awaited.leave(self.wire());
+        let last = self.messenger.awaited.leave(self.wire());
+        if last && self.node.is_leaving() && !std::thread::panicking() {
+            self.messenger.part(self.wire());
+        }
     }
 }

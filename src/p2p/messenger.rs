@@ -16,26 +16,30 @@ use super::advert::Adverts;
 use super::awaited::Awaited;
 use super::claim::Claims;
 use super::counters::{Counting, count};
-use super::engine::{Body, Data, Engine, Posted, Unexpected};
-use super::matching::{Arrive, Envelope, Pattern};
+use super::engine::Engine;
+use super::far::Beyond;
 use super::outgoing::Outgoing;
+use super::ports::Endpoints;
 use super::reach::Reaches;
-use super::record::{Arrived, Record, RecordRef};
+use super::record::{Arrived, Record};
 use super::stream::Buffers;
-use super::switch::Switching;
-use super::transfer::{Due, given_up};
-use super::wire::{self, Rts, Words};
-use crate::base::sync::{AtomicU32, Ordering};
+use super::switch::{Budget, Switching};
+use super::transfer::Due;
+use super::wire::{self};
+use crate::base::sync::{AtomicU32, AtomicU64, Ordering};
 use crate::base::{Deadline, Error, Result, Slot, settings};
 use crate::link::Message;
-use crate::link::biased::{Biased, Guard};
+use crate::link::biased::{Biased, Guard, me};
 use crate::link::core::{Core, Sink, Wire};
 use crate::shm::node::Node;
 use crate::shm::park::Pace;
-use crate::shm::ring::Label;
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+/// How long a process that leaves waits for room for what is in line.
+const PARTING: Duration = Duration::from_secs(1);
 
 /// Sizes that are chosen by settings.
 #[derive(Clone, Copy, Debug)]
@@ -50,18 +54,23 @@ pub(super) struct Limits {
 pub struct Messenger {
     engine: Biased<Engine>,
     pub(super) outgoing: Outgoing,
-    pub(super) claims: Claims,
-    pub(super) reaches: Reaches,
+    pub(super) claims: Arc<Claims>,
+    pub(super) reaches: Arc<Reaches>,
     pub(super) limits: Limits,
+    /// Of an endpoint that is not the process's: all endpoints, and which of them it is.
+    own: Option<(Weak<Endpoints>, usize)>,
+    /// The one thread that communicates, see `biased`; 0 if any may.
+    only: AtomicU64,
     due: Mutex<VecDeque<Due>>,
     /// Copies that are due, and 1 once the messages are damaged.
-    work: AtomicU32,
+    pub(super) work: AtomicU32,
     broken: Mutex<Option<String>>,
     pub(super) counting: Counting,
     pub(super) buffers: Buffers,
     pub(super) adverts: Adverts,
     pub(super) awaited: Awaited,
     pub(super) switching: Switching,
+    pub(super) beyond: Beyond,
 }
 
 impl std::fmt::Debug for Messenger {
@@ -74,20 +83,41 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// What the endpoints of a process have in common: only large messages use it.
+#[derive(Clone)]
+pub(super) struct Common {
+    pub claims: Arc<Claims>,
+    pub reaches: Arc<Reaches>,
+    pub budget: Arc<Budget>,
+}
+
+impl Common {
+    pub fn of(node: &Node) -> Result<Common> {
+        let claims = node.attachment(|| Ok(Claims::default()))?;
+        let reaches = node.attachment(|| Reaches::open(node))?;
+        let budget = node.attachment(Budget::open)?;
+        Ok(Common { claims, reaches, budget })
+    }
+}
+
 impl Messenger {
-    fn open(node: &Node) -> Result<Messenger> {
+    /// `own`: who else there is, and the number among them, if it is not the process's.
+    pub(super) fn open(common: Common, own: Option<(Weak<Endpoints>, usize)>) -> Result<Messenger> {
         let eager = settings::EAGER_LIMIT.bytes()?;
         let eager = usize::try_from(eager).unwrap_or(usize::MAX);
         let unexpected = settings::UNEXPECTED_LIMIT.bytes()?;
         Ok(Messenger {
             engine: Biased::new(Engine::new()),
             outgoing: Outgoing::default(),
-            claims: Claims::default(),
-            reaches: Reaches::open(node)?,
+            claims: common.claims,
+            reaches: common.reaches,
             limits: Limits {
                 eager: eager.min(wire::MOST_EAGER),
                 unexpected: usize::try_from(unexpected).unwrap_or(usize::MAX),
             },
+            switching: Switching::open(eager, common.budget, own.is_some())?,
+            own,
+            only: AtomicU64::new(0),
             due: Mutex::default(),
             work: AtomicU32::new(0),
             broken: Mutex::default(),
@@ -95,7 +125,7 @@ impl Messenger {
             buffers: Buffers::default(),
             adverts: Adverts::default(),
             awaited: Awaited::default(),
-            switching: Switching::open(eager)?,
+            beyond: Beyond::default(),
         })
     }
 
@@ -104,18 +134,47 @@ impl Messenger {
     /// # Errors
     /// Settings that are none.
     pub(crate) fn of(node: &Node, core: &Arc<Core>) -> Result<Arc<Messenger>> {
-        let messenger = node.attachment(|| Messenger::open(node))?;
+        let common = Common::of(node)?;
+        let endpoints = Endpoints::of(node)?;
+        let messenger = node.attachment(|| Messenger::open(common, None))?;
         if core.attach(messenger.clone()) {
+            endpoints.enter(core.clone(), messenger.clone());
             // Who waits here for something else may be waited for by those who send here.
             let (core, messenger) = (Arc::downgrade(core), Arc::downgrade(&messenger));
             node.help_while_waiting(move |node| {
-                if let (Some(core), Some(messenger)) = (core.upgrade(), messenger.upgrade()) {
+                if let (Some(core), Some(messenger)) = (core.upgrade(), messenger.upgrade())
+                    && messenger.may_communicate()
+                {
                     // Damage is reported by the next call that is about messages.
                     let _ = messenger.progress(Wire { node, core: &core });
                 }
-            });
+                endpoints.help(node, 0);
+            })?;
         }
         Ok(messenger)
+    }
+
+    /// Has the calling thread alone communicate; false if it or another one does already.
+    pub(super) fn bind(&self) -> bool {
+        self.only.compare_exchange(0, me(), Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    }
+
+    /// Ends [`Messenger::bind`].
+    pub(super) fn unbind(&self) {
+        self.only.store(0, Ordering::Release);
+    }
+
+    /// Whether one thread alone communicates.
+    pub(super) fn is_bound(&self) -> bool {
+        self.only.load(Ordering::Relaxed) != 0
+    }
+
+    /// Whether the calling thread may. One load of a line that is only read; if another thread may
+    /// not, one more, of the thread's own name.
+    #[inline(always)]
+    pub(super) fn may_communicate(&self) -> bool {
+        let only = self.only.load(Ordering::Relaxed);
+        only == 0 || only == me()
     }
 
     /// The engine, for one match. Never held while waiting, sending or copying much.
@@ -163,6 +222,18 @@ impl Messenger {
         }
         self.look_sometimes(wire);
         polled
+    }
+
+    /// Before the process leaves: sends what is still in line, above all answers for which others
+    /// wait, unless there is no room for it for a while.
+    pub(super) fn part(&self, wire: Wire<'_>) {
+        if self.outgoing.is_empty() {
+            return;
+        }
+        let (deadline, wanted) = (Deadline::after(PARTING), Wanted::default());
+        let sent = || self.outgoing.is_empty();
+        // What cannot be sent is given up with everything else.
+        let _ = self.wait_until(wire, deadline, "leaving the job", wanted, sent, || Ok(()));
     }
 
     /// Sends what found no room, and makes the copies that are due.
@@ -232,6 +303,11 @@ impl Messenger {
                 }
             }
             wire.probe_unfinished();
+            if let Some((all, number)) = &self.own
+                && let Some(all) = all.upgrade()
+            {
+                all.help(wire.node, *number);
+            }
             check()
         };
         match pace {
@@ -249,294 +325,6 @@ impl Messenger {
             *broken = Some(format!("rank {from} sent {what} that makes no sense; end the job"));
             self.work.fetch_add(1, Ordering::AcqRel);
         }
-    }
-
-    /// Takes one message of a connection; the receive that it has ended at once, if any.
-    #[inline]
-    pub(super) fn take(&self, wire: Wire<'_>, message: Message<'_>) -> Option<RecordRef> {
-        if message.kind == wire::EAGER {
-            let Some((head, data)) = message.bytes.split_first_chunk::<8>() else {
-                self.damage(message.from, "a message without a head");
-                return None;
-            };
-            return self.whole(wire, &message, u64::from_ne_bytes(*head), data, None);
-        }
-        self.take_other(wire, message);
-        None
-    }
-
-    #[cold]
-    fn take_other(&self, wire: Wire<'_>, message: Message<'_>) {
-        let from = message.from;
-        let taken = match message.kind {
-            wire::EAGER_SYNC => match message.bytes.split_at_checked(16) {
-                Some((first, data)) => wire::words(first).map(|[head, number]| {
-                    self.whole(wire, &message, head, data, Some(number));
-                }),
-                None => None,
-            },
-            wire::RTS => Rts::read(message.bytes).map(|(head, rts)| {
-                self.announced(wire, &message, head, rts);
-            }),
-            wire::FULFILLED => wire::words(message.bytes).map(|[head, length, advert]| {
-                self.fulfilled(wire, &message, head, length, advert);
-            }),
-            wire::FIN => wire::words(message.bytes).map(|[number]| {
-                self.finished(wire, from, number, message.imm as u8);
-            }),
-            wire::CTS => wire::words(message.bytes).map(|[number, stream, buffer, size]| {
-                self.asked_for(wire, from, number, stream, buffer, size);
-            }),
-            wire::DATA => wire::words(message.bytes).map(|[stream, buffer, position, len]| {
-                self.piece_came(from, stream, buffer, position, len);
-            }),
-            wire::ABORT => {
-                wire::words(message.bytes).map(|[stream]| self.aborted(wire, from, stream))
-            }
-            wire::ADVERT => wire::words(message.bytes).map(|words: [u64; 5]| {
-                self.advertised(wire, from, message.imm, words);
-            }),
-            wire::POOL => wire::words(message.bytes).and_then(|[head, length, place]| {
-                self.pooled_came(wire, &message, head, length, place)
-            }),
-            wire::SWITCH => {
-                wire::words(message.bytes).map(|words| self.packet_came(wire, from, words))
-            }
-            _ => None,
-        };
-        if taken.is_none() {
-            self.damage(from, &format!("a message of kind {:#x}", message.kind));
-        }
-    }
-
-    /// The short way of a small message to a receive that was not posted: straight out of the lane,
-    /// if no receive is posted and no message kept that could come before. What came, or whether
-    /// it is worth asking again at once. `record` is not the engine's.
-    ///
-    /// Cost: the message's line, two private locks, and the copy.
-    ///
-    /// # Errors
-    /// Damaged shared memory.
-    #[inline]
-    pub(super) fn take_directly(
-        &self,
-        wire: Wire<'_>,
-        pattern: &Pattern,
-        record: &Record,
-    ) -> Result<Directly> {
-        let mut taken = None;
-        let enter = || {
-            // While nothing arrives nothing is added to the messages that are kept.
-            let engine = self.engine();
-            engine.matching.is_empty().then_some(engine)
-        };
-        let polled = wire.poll_one(pattern.source, enter, |mut engine, message| {
-            if message.kind == wire::EAGER
-                && let Some((head, data)) = message.bytes.split_first_chunk::<8>()
-            {
-                let (context, element) = wire::unlabel(message.imm);
-                let (rank, tag) = wire::unhead(u64::from_ne_bytes(*head));
-                let arrived = Arrived { rank, tag, bytes: data.len() };
-                let envelope = Envelope { context, source: message.from, tag };
-                if pattern.takes(&envelope) && record.fits(arrived, element) {
-                    engine.peers.get(message.from).taken += 1;
-                    drop(engine);
-                    // SAFETY: the record is the caller's, whose memory it describes.
-                    unsafe { record.place.write(0, data) };
-                    taken = Some(arrived);
-                    return false;
-                }
-            }
-            drop(engine);
-            self.take(wire, message);
-            true
-        })?;
-        if let Some(arrived) = taken {
-            return Ok(Directly::Taken(arrived));
-        }
-        let quiet = self.work.load(Ordering::Relaxed) == 0 && self.outgoing.is_empty();
-        Ok(if polled == Some(false) && quiet { Directly::Nothing } else { Directly::No })
-    }
-
-    /// A message with its data.
-    #[inline]
-    fn whole(
-        &self,
-        wire: Wire<'_>,
-        message: &Message<'_>,
-        head: u64,
-        data: &[u8],
-        number: Option<u64>,
-    ) -> Option<RecordRef> {
-        let (context, element) = wire::unlabel(message.imm);
-        let (rank, tag) = wire::unhead(head);
-        let envelope = Envelope { context, source: message.from, tag };
-        let mut engine = self.engine();
-        engine.peers.get(message.from).taken += 1;
-        let ended = self.match_arrived(wire, &mut engine, &envelope);
-        match ended {
-            Some(record) => {
-                drop(engine);
-                record.deliver(Arrived { rank, tag, bytes: data.len() }, element, data);
-                if let Some(number) = number {
-                    self.tell_finished(wire, message.from, number, 0);
-                }
-            }
-            None => {
-                let body = Body::Whole(Data::new(data), number);
-                engine.keep(envelope, Unexpected { rank, element, body });
-                self.counting.unexpected(&engine);
-                if engine.held > self.limits.unexpected {
-                    wire.node.rank_slot(wire.node.slot()).pressure.store(1, Ordering::Relaxed);
-                }
-            }
-        }
-        ended
-    }
-
-    /// The receive that takes a message that has come.
-    #[inline]
-    fn match_arrived(
-        &self,
-        wire: Wire<'_>,
-        engine: &mut Engine,
-        envelope: &Envelope,
-    ) -> Option<RecordRef> {
-        match engine.matching.arrive(envelope) {
-            Arrive::Matched(_, Posted { record, advert: None, .. }) => Some(record),
-            Arrive::Matched(_, posted) => self.match_advertised(wire, engine, envelope, posted),
-            Arrive::Unexpected => None,
-        }
-    }
-
-    /// An announcement.
-    fn announced(&self, wire: Wire<'_>, message: &Message<'_>, head: u64, rts: Rts) {
-        let (context, element) = wire::unlabel(message.imm);
-        let (rank, tag) = wire::unhead(head);
-        let envelope = Envelope { context, source: message.from, tag };
-        if rts.missed {
-            self.defer(Due::Missed { from: message.from, len: rts.length });
-        }
-        let mut engine = self.engine();
-        engine.peers.get(message.from).taken += 1;
-        match self.match_arrived(wire, &mut engine, &envelope) {
-            Some(record) => {
-                drop(engine);
-                let arrived = Arrived { rank, tag, bytes: rts.length as usize };
-                self.meet(wire, record, message.from, arrived, element, rts);
-            }
-            None => {
-                let body = Body::Announced(rts);
-                engine.keep(envelope, Unexpected { rank, element, body });
-                self.counting.unexpected(&engine);
-            }
-        }
-    }
-
-    /// A message in a buffer of a pool; nothing if that cannot be.
-    fn pooled_came(
-        &self,
-        wire: Wire<'_>,
-        message: &Message<'_>,
-        head: u64,
-        length: u64,
-        place: u64,
-    ) -> Option<()> {
-        let pooled = self.pooled(message.from, length, place)?;
-        let (context, element) = wire::unlabel(message.imm);
-        let (rank, tag) = wire::unhead(head);
-        let envelope = Envelope { context, source: message.from, tag };
-        let mut engine = self.engine();
-        engine.peers.get(message.from).taken += 1;
-        match self.match_arrived(wire, &mut engine, &envelope) {
-            Some(record) => {
-                drop(engine);
-                let arrived = Arrived { rank, tag, bytes: pooled.len };
-                self.defer(Due::Drain { record, arrived, element, pooled });
-            }
-            None => {
-                let body = Body::Pooled(pooled);
-                engine.keep(envelope, Unexpected { rank, element, body });
-                self.counting.unexpected(&engine);
-            }
-        }
-        Some(())
-    }
-
-    /// An announced message has met its receive: what comes of it.
-    pub(super) fn meet(
-        &self,
-        wire: Wire<'_>,
-        record: RecordRef,
-        from: Slot,
-        arrived: Arrived,
-        element: u8,
-        rts: Rts,
-    ) {
-        if let Err(error) = record.get().admit(arrived, element) {
-            self.tell_finished(wire, from, rts.number, 0);
-            return record.finish(Err(error));
-        }
-        self.defer(Due::Pull { record, from, arrived, rts });
-    }
-
-    /// A message that was unexpected has met its receive.
-    pub(super) fn meet_unexpected(
-        &self,
-        wire: Wire<'_>,
-        record: RecordRef,
-        envelope: Envelope,
-        message: Unexpected,
-    ) {
-        let bytes = message.len();
-        let arrived = Arrived { rank: message.rank, tag: envelope.tag, bytes };
-        match message.body {
-            Body::Whole(data, number) => {
-                record.deliver(arrived, message.element, data.bytes());
-                if let Some(number) = number {
-                    self.tell_finished(wire, envelope.source, number, 0);
-                }
-            }
-            Body::Announced(rts) => {
-                self.meet(wire, record, envelope.source, arrived, message.element, rts);
-            }
-            Body::Pooled(pooled) => self.drain(wire, record, arrived, message.element, pooled),
-        }
-    }
-
-    /// Tells senders that they may send small messages again, if so.
-    #[inline]
-    pub(super) fn relieve(&self, wire: Wire<'_>, engine: &Engine) {
-        let pressure = &wire.node.rank_slot(wire.node.slot()).pressure;
-        if pressure.load(Ordering::Relaxed) != 0 && engine.held <= self.limits.unexpected / 2 {
-            pressure.store(0, Ordering::Relaxed);
-        }
-    }
-
-    /// Tells the sender of a message that it was received.
-    pub(super) fn tell_finished(&self, wire: Wire<'_>, to: Slot, number: u64, status: u8) {
-        if let Ok(label) = Label::new(wire::FIN, status.into()) {
-            self.outgoing.note(wire, to, label, Words::new([number]));
-        }
-    }
-
-    /// A receiver has what was announced (or gave it up).
-    fn finished(&self, wire: Wire<'_>, from: Slot, number: u64, status: u8) {
-        let mut engine = self.engine();
-        if engine.sendings.get_mut(number).is_none_or(|sending| sending.to != from) {
-            // Given up meanwhile.
-            return;
-        }
-        let Some(sending) = engine.sendings.remove(number) else { return };
-        drop(engine);
-        if let Some(claim) = sending.claim {
-            self.claims.release(wire.node, claim);
-        }
-        let outcome = match status {
-            0 => Ok(Arrived::default()),
-            _ => Err(given_up(wire.node, from, "sending a message")),
-        };
-        sending.record.finish(outcome);
     }
 }
 

@@ -11,7 +11,8 @@
 //! |---|---|
 //! | [`adapt`] | eager thresholds that adapt by direction, and memory that goes back; no input, no output |
 //! | [`matching`] | posted receives and unexpected messages of one process; no input, no output |
-//! | `messenger`, `engine` | one per process: taking what comes, progress, waiting; what is known, behind one lock |
+//! | `messenger`, `engine` | one per process: progress, waiting; what is known, behind one lock |
+//! | `arrive` | what becomes of a message that has come |
 //! | `endpoint`, `send`, `receive` | what the rooms above call |
 //! | `record`, `request` | a send or receive that goes on, its memory and its outcome; requests that own theirs |
 //! | `wire`, `outgoing` | how messages look; those that found no room |
@@ -19,9 +20,11 @@
 //! | `words` | the words in shared memory by which that is agreed, and their models |
 //! | `advert` | telling the sender where a large message is wanted |
 //! | `stream` | large messages in pieces, where nobody can copy |
+//! | `far` | the same over the network; what peers of other nodes are told |
 //! | `awaited` | wakers of requests, and the thread that makes progress for them |
 //! | `eager`, `pool` | large messages that travel with their data, and the buffers they do so in |
 //! | `switch` | what [`adapt`] decides, at work |
+//! | `ports` | endpoints of their own, for threads |
 //! | `watch` | when a program posts large messages, and when it waits for them |
 //! | `counters` | what was done |
 
@@ -30,6 +33,8 @@
 pub mod adapt;
 #[cfg(not(loom))]
 mod advert;
+#[cfg(not(loom))]
+mod arrive;
 #[cfg(not(loom))]
 mod awaited;
 #[cfg(not(loom))]
@@ -44,6 +49,8 @@ mod eager;
 mod endpoint;
 #[cfg(not(loom))]
 mod engine;
+#[cfg(not(loom))]
+mod far;
 #[doc(hidden)]
 #[cfg(not(loom))]
 pub mod matching;
@@ -53,6 +60,8 @@ mod messenger;
 mod outgoing;
 #[cfg(not(loom))]
 mod pool;
+#[cfg(not(loom))]
+mod ports;
 #[cfg(not(loom))]
 mod reach;
 #[cfg(not(loom))]
@@ -80,6 +89,10 @@ mod words;
 pub(crate) use endpoint::Endpoint;
 #[cfg(not(loom))]
 pub(crate) use matching::Pattern;
+#[cfg(not(loom))]
+pub(crate) use ports::Endpoints;
+#[cfg(not(loom))]
+pub(crate) use reach::{read_private, reads_private};
 #[cfg(not(loom))]
 pub(crate) use receive::Taken;
 #[cfg(not(loom))]

@@ -75,6 +75,16 @@ impl Outgoing {
         Ok(wire.try_send_numbered(to, label, payload, head)? == Numbered::Sent)
     }
 
+    /// Something else waits for room, or does not any more.
+    pub fn more(&self) {
+        self.count.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// See [`Outgoing::more`].
+    pub fn less(&self) {
+        self.count.fetch_sub(1, Ordering::AcqRel);
+    }
+
     /// Whether numbered messages to `to` wait.
     pub fn has_queue(&self, to: Slot) -> bool {
         !self.is_empty() && lock(&self.numbered).contains_key(&to)
@@ -114,6 +124,7 @@ impl Outgoing {
             }
         }
         drop(notes);
+        messenger.push_far(wire);
         let mut queues = lock(&self.numbered);
         queues.retain(|to, queue| match self.flush_queue(messenger, wire, *to, queue) {
             Ok(empty) => !empty,
@@ -140,7 +151,7 @@ impl Outgoing {
     ) -> Result<bool> {
         while let Some(first) = queue.front_mut() {
             if let Waiting::Data { label, head, record } = first
-                && wire.node.rank_slot(to).pressure.load(Ordering::Relaxed) != 0
+                && messenger.is_pressed(wire, to)
             {
                 // When it was queued there was room for its data; now there is none.
                 let (label, head, record) = (*label, *head, *record);

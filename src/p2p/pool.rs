@@ -89,7 +89,7 @@ impl PoolBlock {
     /// # Errors
     /// [`Error::OutOfMemory`], [`Error::Exhausted`].
     pub fn create(node: &Node, class: Class, mut buffers: u32) -> Result<PoolBlock> {
-        let all: Vec<Slot> = (0..node.size()).map(|slot| Slot(slot as u16)).collect();
+        let all: Vec<Slot> = node.locals().collect();
         loop {
             let front = front(node.size(), buffers);
             let len = front + u64::from(buffers) * stride(class);

@@ -93,6 +93,9 @@ impl Reaches {
 
     /// Whether it is known that `peer` is not reached at all.
     pub fn is_out_of_reach(&self, node: &Node, peer: Slot) -> bool {
+        if !node.is_local(peer) {
+            return false;
+        }
         let ready = node.rank_slot(peer).copying.ready.load(Ordering::Acquire) != 0;
         ready && self.of(node, peer) == Reach::Never
     }
@@ -187,7 +190,7 @@ pub(super) unsafe fn copy(
     len: usize,
     way: Direction,
 ) -> Result<()> {
-    const DURING: &str = "the copy of a large message";
+    const DURING: &str = "a copy of large data";
     let mut done = 0;
     while done < len {
         if node.is_dead(peer) {
@@ -235,6 +238,33 @@ pub(super) unsafe fn copy(
         return Err(node.died(peer, DURING));
     }
     Ok(())
+}
+
+/// Whether the kernel copies from the private memory of all of these. Finds out what is not known
+/// yet; false for those who have not said how.
+///
+/// # Errors
+/// Settings that are none.
+pub(crate) fn reads_private(node: &Node, peers: &[Slot]) -> Result<bool> {
+    let reaches = node.attachment(|| Reaches::open(node))?;
+    Ok(peers.iter().all(|peer| matches!(reaches.of(node, *peer), Reach::Kernel(_))))
+}
+
+/// Copies what a peer has at an address of its own, by the kernel; what it has there by then, if it
+/// has gone on.
+///
+/// # Errors
+/// The end of the peer; [`Error::Os`], also where there is nothing any more.
+pub(crate) fn read_private(node: &Node, peer: Slot, at: u64, into: &mut [u8]) -> Result<()> {
+    let reaches = node.attachment(|| Reaches::open(node))?;
+    let reach = match reaches.of(node, peer) {
+        Reach::Kernel(pid) => Reach::Kernel(pid),
+        // It was another one when this was asked before.
+        Reach::Mapped | Reach::Never => Reach::Never,
+    };
+    // SAFETY: `into` is the caller's; the kernel looks what there is in the peer's address space, and
+    // bytes may be any.
+    unsafe { copy(node, peer, reach, into.as_mut_ptr(), at, into.len(), Direction::In) }
 }
 
 /// Whether `len` bytes at `address` lie in the node's memory, which everybody has mapped at the

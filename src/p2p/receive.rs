@@ -28,8 +28,12 @@ impl Taken {
     }
 }
 
-/// Of so many polls of a wait, one is made before the receive is posted.
-const SOON: u32 = 64;
+/// From so many bytes on a receiver that sleeps is woken to copy from shared memory itself, rather than
+/// have its sender ask the kernel for a copy that takes half as long again.
+const WORTH_WAKING: usize = 512 << 10;
+
+/// Looks before the receive is posted, at most.
+const SOON: u32 = 128;
 
 impl Endpoint {
     /// Posts a receive; its key if it waits. Not `present`: the caller may not be there when the
@@ -103,7 +107,7 @@ impl Endpoint {
             }
             if turns == 0 {
                 // Other sources' messages would wait meanwhile.
-                turns = pattern.source.map_or(0, |_| self.node.pace().spins / SOON);
+                turns = pattern.source.map_or(0, |_| self.node.pace().spins.min(SOON));
             }
             turns = turns.saturating_sub(1);
             if turns == 0 {
@@ -160,7 +164,7 @@ impl Endpoint {
         let wanted = Wanted { record: Some(record), source: pattern.source };
         let done = || record.is_done();
         let waited = messenger.wait_until(wire, deadline, during, wanted, done, check);
-        waited.map_err(|error| missing(error, pattern.source))
+        waited.map_err(|error| missing(&self.node, error, pattern.source))
     }
 
     /// Waits for a receive that goes on, if it is large as one that its source knows to be waited for
@@ -176,13 +180,16 @@ impl Endpoint {
     ) -> Result<()> {
         let advert = |key| self.messenger.engine().matching.posted_mut(key)?.advert;
         let large = record.place.len() > self.messenger.limits.eager;
-        let key = key.filter(|_| large && self.node.pace().is_awake());
+        let woken = record.place.len() >= WORTH_WAKING;
+        let key = key.filter(|_| woken || large && self.node.pace().is_awake());
         let Some(word) = key.and_then(advert) else {
             return self.await_received(pattern, record, deadline, during, check);
         };
         claim::attend(&self.node, word);
         let check = || {
-            claim::leave(&self.node, word);
+            if !woken {
+                claim::leave(&self.node, word);
+            }
             check()
         };
         let waited = self.await_received(pattern, record, deadline, during, check);
@@ -224,7 +231,9 @@ impl Endpoint {
         let waited = messenger.wait_until(wire, deadline, during, wanted, done, check);
         std::mem::forget(guard);
         match waited {
-            Err(error) if self.give_up_receive(record, None) => Err(missing(error, Some(source))),
+            Err(error) if self.give_up_receive(record, None) => {
+                Err(missing(&self.node, error, Some(source)))
+            }
             _ => record.take().unwrap_or_else(|| Ok(Arrived::default())),
         }
     }
@@ -326,7 +335,8 @@ impl Endpoint {
         Ok(self.taken(pattern))
     }
 
-    fn taken(&self, pattern: &Pattern) -> Option<Taken> {
+    /// The same without progress.
+    pub fn taken(&self, pattern: &Pattern) -> Option<Taken> {
         let mut engine = self.messenger.engine();
         let (envelope, message) = engine.take(pattern)?;
         self.messenger.relieve(self.wire(), &engine);
@@ -373,7 +383,7 @@ impl Endpoint {
             check()
         };
         let waited = self.await_any(deadline, during, find, check);
-        waited.map_err(|error| missing(error, pattern.source))
+        waited.map_err(|error| missing(&self.node, error, pattern.source))
     }
 }
 
@@ -458,6 +468,7 @@ impl Messenger {
         let ends_here = |it: &Waiting| !matches!(it, Waiting::Data { .. } | Waiting::Pooled { .. });
         self.outgoing.recall(peer, ends_here);
         self.bury_pools(wire, peer);
+        self.bury_far(peer);
         let some = !ended.is_empty();
         ended.into_iter().for_each(|record| record.finish(died()));
         if some {

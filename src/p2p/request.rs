@@ -71,6 +71,7 @@ impl<B: Send + 'static> Going<B> {
 
     /// Makes progress; whether it is over.
     pub fn test(&self) -> Result<bool> {
+        self.endpoint.admit("test")?;
         self.endpoint.asked_for(&self.watch);
         if !self.is_over() {
             self.endpoint.progress()?;
@@ -114,10 +115,11 @@ impl<B: Send + 'static> Going<B> {
         during: &'static str,
         check: impl FnMut() -> Result<()>,
     ) -> Result<()> {
+        self.endpoint.admit(during)?;
         let record = &self.owned.record;
         let _waiting = self.endpoint.waiting(&self.watch);
         match self.what {
-            What::Send(to) => self.endpoint.await_sent(record, to, deadline),
+            What::Send(to) => self.endpoint.await_sent(record, to, deadline, check),
             What::Receive(pattern, key) => {
                 self.endpoint.await_attended(&pattern, key, record, deadline, during, check)
             }
@@ -216,7 +218,7 @@ impl Borrowed {
         let waiting = endpoint.waiting(&self.watch);
         let (waited, given_up) = match self.what {
             What::Send(to) => {
-                let waited = endpoint.await_sent(&self.record, to, deadline);
+                let waited = endpoint.await_sent(&self.record, to, deadline, || Ok(()));
                 let given_up = waited.is_err() && endpoint.give_up_send(&self.record, to);
                 (waited, given_up)
             }

@@ -16,10 +16,10 @@ use super::messenger::{Messenger, Wanted};
 use super::outgoing::{Waiting, pack, with_data};
 use super::record::{Arrived, Place, Record, RecordRef};
 use super::wire::{self, Rts, Words};
-use crate::base::sync::Ordering;
-use crate::base::{Deadline, Error, Rank, Result, Slot};
+use crate::base::{Deadline, Error, Result, Slot};
 use crate::link::core::Wire;
 use crate::link::vc::Numbered;
+use crate::shm::node::Node;
 use crate::shm::ring::{Headed, Label};
 use std::any::Any;
 use std::sync::Arc;
@@ -68,8 +68,13 @@ impl Endpoint {
     /// Whether a message's data may travel with it.
     #[inline(always)]
     fn is_small(&self, to: Slot, len: usize) -> bool {
-        len <= self.messenger.limits.eager
-            && self.node.rank_slot(to).pressure.load(Ordering::Relaxed) == 0
+        if len > self.messenger.limits.eager {
+            return false;
+        }
+        if !self.node.is_local(to) {
+            self.messenger.look_before_far_sends(self.wire());
+        }
+        !self.messenger.is_pressed(self.wire(), to)
     }
 
     /// Sends bytes that lie together. See [`Team::send`](crate::coll::Team::send).
@@ -173,7 +178,7 @@ impl Endpoint {
             }
             Begun::Over => Ok(()),
         };
-        let waited = sent.and_then(|()| self.await_sent(&record, letter.to, deadline));
+        let waited = sent.and_then(|()| self.await_sent(&record, letter.to, deadline, || Ok(())));
         if let Err(error) = waited
             && self.give_up_send(&record, letter.to)
         {
@@ -195,14 +200,20 @@ impl Endpoint {
         wire.wait_for_room(to, deadline, DURING, attempt, progress)
     }
 
-    /// Waits for the end of a send.
-    pub(super) fn await_sent(&self, record: &Record, to: Slot, deadline: Deadline) -> Result<()> {
+    /// Waits for the end of a send. `check` is asked before each sleep.
+    pub(super) fn await_sent(
+        &self,
+        record: &Record,
+        to: Slot,
+        deadline: Deadline,
+        mut check: impl FnMut() -> Result<()>,
+    ) -> Result<()> {
         let wire = self.wire();
-        let check = || self.messenger.mourn(wire, to);
+        let check = || self.messenger.mourn(wire, to).and_then(|()| check());
         let wanted = Wanted { record: Some(record), source: Some(to) };
         let done = || record.is_done();
         let waited = self.messenger.wait_until(wire, deadline, DURING, wanted, done, check);
-        waited.map_err(|error| missing(error, Some(to)))
+        waited.map_err(|error| missing(&self.node, error, Some(to)))
     }
 
     /// Takes the first step of a message that does not simply go: what is to be sent now.
@@ -238,10 +249,7 @@ impl Endpoint {
         }
         let large = len > messenger.limits.eager;
         let mut missed = false;
-        if large
-            && mode == Mode::Standard
-            && self.node.rank_slot(to).pressure.load(Ordering::Relaxed) == 0
-        {
+        if large && mode == Mode::Standard && !messenger.is_pressed(self.wire(), to) {
             match messenger.try_pool(wire, to, &handle.get().place) {
                 Fill::Filled(filled) => {
                     let words = filled.words(head, len);
@@ -254,8 +262,10 @@ impl Endpoint {
         if large {
             messenger.note_rendezvous(wire, to, len);
         }
-        sending.claim = address.filter(|_| borrowed).and_then(|_| messenger.claims.take(wire.node));
-        let rts = Rts { missed, ..messenger.rts(sending, borrowed) };
+        let local = self.node.is_local(to);
+        let claimed = address.filter(|_| borrowed && local);
+        sending.claim = claimed.and_then(|_| messenger.claims.take(wire.node));
+        let rts = Rts { missed, ..messenger.rts(sending, borrowed || !local) };
         Ok(Begun::Words { label: letter.label(wire::RTS)?, words: rts.words(head) })
     }
 
@@ -376,7 +386,8 @@ impl Messenger {
         head: u64,
     ) -> Result<Waiting> {
         let flat = record.get().place.address().is_some();
-        let claim = if flat { self.claims.take(wire.node) } else { None };
+        let shared = flat && wire.node.is_local(to);
+        let claim = if shared { self.claims.take(wire.node) } else { None };
         let rts = self.rts(Sending { record, to, claim, granted: 0, pushed: 0, busy: 0 }, true);
         let label = Label::new(wire::RTS, label.imm())?;
         Ok(Waiting::Words { label, words: rts.words(head), logged: true })
@@ -418,10 +429,10 @@ impl Drop for GivenUp<'_> {
 }
 
 /// Names who is waited for.
-pub(super) fn missing(error: Error, slot: Option<Slot>) -> Error {
+pub(super) fn missing(node: &Node, error: Error, slot: Option<Slot>) -> Error {
     match (error, slot) {
         (Error::TimedOut { during, waited, .. }, Some(slot)) => {
-            Error::TimedOut { during, waited, missing: vec![Rank(slot.0.into())] }
+            Error::TimedOut { during, waited, missing: vec![node.rank_of(slot)] }
         }
         (other, _) => other,
     }

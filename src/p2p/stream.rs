@@ -13,6 +13,7 @@
 
 use super::counters::count;
 use super::engine::Stream;
+use super::far::NO_BUFFER;
 use super::messenger::Messenger;
 use super::record::Arrived;
 use super::transfer::{Due, taken_back};
@@ -144,6 +145,9 @@ impl Messenger {
         buffer: u64,
         size: u64,
     ) {
+        if buffer == NO_BUFFER && !wire.node.is_local(from) {
+            return self.granted_far(from, number, stream, size);
+        }
         if buffer_at(wire.node, buffer, size.min(u64::from(u32::MAX)) as usize).is_none() {
             return self.damage(from, "the place of a buffer");
         }

@@ -64,9 +64,38 @@ pub(super) struct Switching {
     polls: AtomicU32,
 }
 
+/// Bytes that the pools of all endpoints of a process may still take together.
+#[derive(Debug)]
+pub(super) struct Budget(AtomicU64);
+
+/// Share of that which the pools of an endpoint that is not the process's may have, whose places in
+/// the node's memory are as large.
+const SHARE: u64 = 8;
+
+impl Budget {
+    /// What the settings say.
+    pub fn open() -> Result<Budget> {
+        settings::EAGER_BYTES.bytes().map(|bytes| Budget(AtomicU64::new(bytes)))
+    }
+
+    /// Takes room for up to `count` buffers of `each` bytes: for how many.
+    fn take(&self, count: u32, each: u64) -> u32 {
+        let fit = |left: u64| u64::from(count).min(left / each.max(1));
+        let less = |left: u64| Some(left - fit(left) * each);
+        match self.0.fetch_update(Ordering::AcqRel, Ordering::Acquire, less) {
+            Ok(left) | Err(left) => fit(left) as u32,
+        }
+    }
+
+    fn give_back(&self, count: u32, each: u64) {
+        self.0.fetch_add(u64::from(count) * each, Ordering::AcqRel);
+    }
+}
+
 /// Pools in which this process receives.
 pub(super) struct Mine {
     pub pools: Pools,
+    budget: Arc<Budget>,
     blocks: Vec<PoolBlock>,
     counters: Counters,
 }
@@ -125,7 +154,9 @@ impl Mine {
     /// Makes up to `count` buffers; how many.
     fn make(&mut self, node: &Node, class: Class, count: u32) -> u32 {
         let began = Instant::now();
-        let made = self.block(class).map_or(0, |block| block.make(node, count));
+        let granted = self.budget.take(count, class.threshold());
+        let made = self.block(class).map_or(0, |block| block.make(node, granted));
+        self.budget.give_back(granted.saturating_sub(made), class.threshold());
         self.pools.made(class, made);
         let took = began.elapsed().as_nanos() as u64;
         self.counters.note_buffers(made, 0, took, &self.pools);
@@ -134,18 +165,18 @@ impl Mine {
 }
 
 impl Switching {
-    /// By the settings.
+    /// By the settings; of the process's endpoint, or of one that it `shares` its memory with.
     ///
     /// # Errors
     /// Settings that are none.
-    pub fn open(eager_limit: usize) -> Result<Switching> {
+    pub fn open(eager_limit: usize, budget: Arc<Budget>, shares: bool) -> Result<Switching> {
         let number = |setting: settings::Setting| {
             setting.number().map(|n| u32::try_from(n).unwrap_or(u32::MAX))
         };
         let age = settings::EAGER_AGE.seconds()?.unwrap_or_default();
         let limits = Limits {
             pools: number(settings::EAGER_POOLS)? as usize,
-            bytes: settings::EAGER_BYTES.bytes()?,
+            bytes: settings::EAGER_BYTES.bytes()? / if shares { SHARE } else { 1 },
             buffers: number(settings::EAGER_BUFFERS)?,
             age: u64::try_from(age.as_nanos()).unwrap_or(u64::MAX),
         };
@@ -163,8 +194,12 @@ impl Switching {
                 return Err(Error::invalid(settings::EAGER.name, why));
             }
         };
-        let mine =
-            Mine { pools: Pools::new(limits), blocks: Vec::new(), counters: Counters::default() };
+        let mine = Mine {
+            pools: Pools::new(limits),
+            budget,
+            blocks: Vec::new(),
+            counters: Counters::default(),
+        };
         Ok(Switching {
             rule,
             limits,
@@ -328,7 +363,7 @@ impl Messenger {
         // Who can copy alone leaves the other all its time: a copy into a pool could only cost more.
         let helped = matches!(switching.rule, Rule::Adaptive { everywhere: false })
             && !self.reaches.is_out_of_reach(wire.node, to);
-        if to == me || helped {
+        if to == me || helped || !wire.node.is_local(to) {
             return;
         }
         let peer = switching.peer(to, me);
@@ -519,6 +554,7 @@ impl Messenger {
             let began = Instant::now();
             let freed = mine.block(class).map_or(0, |block| block.unmake(node, surplus));
             mine.pools.freed(class, freed, now);
+            mine.budget.give_back(freed, class.threshold());
             let took = began.elapsed().as_nanos() as u64;
             let Mine { pools, counters, .. } = &mut *mine;
             counters.note_buffers(0, freed, took, pools);

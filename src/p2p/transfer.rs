@@ -18,8 +18,7 @@ use super::messenger::Messenger;
 use super::reach::{self, Direction, Reach};
 use super::record::{Arrived, RecordRef};
 use super::wire::Rts;
-use crate::base::sync::Ordering;
-use crate::base::{Error, Rank, Result, Slot};
+use crate::base::{Error, Result, Slot};
 use crate::link::core::Wire;
 use crate::shm::node::Node;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -50,12 +49,12 @@ pub(super) enum Due {
 /// What one side gets whose peer gave the message up. If somebody has died, most likely because of
 /// that: then the error names the dead.
 pub(super) fn given_up(node: &Node, peer: Slot, during: &'static str) -> Error {
-    if node.header().deaths.load(Ordering::Relaxed) > 0
-        && let Some(dead) = (0..node.size() as u16).map(Slot).find(|slot| node.has_died(*slot))
+    if node.deaths() > 0
+        && let Some(dead) = node.locals().find(|slot| node.has_died(*slot))
     {
         return node.died(dead, during);
     }
-    Error::PeerFailed { rank: Rank(peer.0.into()), during }
+    Error::PeerFailed { rank: node.rank_of(peer), during }
 }
 
 /// What a receive gets whose message its sender took back.
@@ -107,9 +106,13 @@ impl Messenger {
 
     fn pull(&self, wire: Wire<'_>, record: RecordRef, from: Slot, arrived: Arrived, rts: Rts) {
         let reach = match rts.readable {
-            true if reach::is_shared(wire.node, rts.address, rts.length) => Reach::Mapped,
-            true => self.reaches.of(wire.node, from),
-            false => Reach::Never,
+            true if reach::is_shared(wire.node, rts.address, rts.length)
+                && wire.node.is_local(from) =>
+            {
+                Reach::Mapped
+            }
+            true if wire.node.is_local(from) => self.reaches.of(wire.node, from),
+            _ => Reach::Never,
         };
         let stream = |record| {
             let stream = Stream {
@@ -122,7 +125,11 @@ impl Messenger {
                 buffers: Vec::new(),
                 busy: 0,
             };
-            self.ask(wire, stream);
+            if wire.node.is_local(from) {
+                self.ask(wire, stream);
+            } else {
+                self.ask_far(wire, stream);
+            }
         };
         if reach == Reach::Never {
             return stream(record);

@@ -14,6 +14,8 @@
 //! ABORT           0                    stream
 //! ADVERT          context    any tag?  tag | capacity | address | advert and reach | taken
 //! SWITCH          0                    packet | pool
+//! PIECE           0                    stream | position | data
+//! PRESSURE        0                    whether the sender holds too much
 //!
 //! head   63      32 31      0
 //!        | rank    | tag    |     rank: the sender's, in the team that the context stands for
@@ -37,6 +39,8 @@ pub(super) const ABORT: u8 = KINDS + 7;
 pub(super) const ADVERT: u8 = KINDS + 8;
 pub(super) const POOL: u8 = KINDS + 9;
 pub(super) const SWITCH: u8 = KINDS + 10;
+pub(super) const PIECE: u8 = KINDS + 11;
+pub(super) const PRESSURE: u8 = KINDS + 12;
 
 /// Most data in one message that carries them itself.
 pub(super) const MOST_EAGER: usize = MAX_MESSAGE - 16;

@@ -15,8 +15,12 @@
 //!   answers       2 B x n     of each member as an origin: is it done with this one's part (see
 //!                             `shm::pair`)
 //!   Stripe        64 B x 32   locks of accumulates, one per stretch of the part in turn
+//! Copied        16 B x m    of a window on several nodes whose parts may differ: size and unit of
+//!                           every member's part, on each node once
 //! ```
-//! Sets, posts and answers are rounded up to a line. Everything is indexed by rank in the window's team.
+//! Sets, posts and answers are rounded up to a line. Everything is indexed by rank in the window's
+//! team; of a team on several nodes each node has a block for its own members, indexed by their
+//! numbers among those, and the synchronisation of the window is its packets' business.
 
 pub(crate) use super::directory::Entry;
 use crate::base::sync::{AtomicU32, AtomicU64, Ordering};
@@ -52,7 +56,9 @@ pub(crate) struct WindowHeader {
     _pad0: AtomicU32,
     /// Where those wait who wait for `everywhere` to become empty.
     vacated: WaitCell,
-    _pad1: [AtomicU64; 3],
+    /// The number of a window on several nodes; 0 of others.
+    pub(super) number: AtomicU64,
+    _pad1: [AtomicU64; 2],
     /// How elements are updated at present (see `accumulate`). Read by every accumulate, seldom
     /// written.
     pub accumulate: Bias,
@@ -105,6 +111,13 @@ impl PartInfo {
         self.unit.store(entry.unit, Ordering::Relaxed);
         self.reach.store(entry.reach, Ordering::Release);
     }
+}
+
+/// What is known on a node about a part, of a window whose members are on several.
+#[repr(C)]
+pub(super) struct Copied {
+    bytes: AtomicU64,
+    unit: AtomicU64,
 }
 
 /// What is shared about the active messages on one member's part.
@@ -162,6 +175,7 @@ const _: () = {
     assert!(size_of::<ActiveLine>() == 64);
     assert!(offset_of!(ActiveLine, cause) == 16);
     assert!(size_of::<Stripe>() == 64);
+    assert!(size_of::<Copied>() == 16);
 };
 
 /// Where the parts' records lie in a block for a team of some size: every window keeps it, so it is
@@ -191,7 +205,13 @@ impl Plan {
 
     /// Bytes of the block of a team of `size`, behind its roll.
     pub(super) fn bytes(&self, size: u32) -> u64 {
-        round_up(u64::from(self.parts) + u64::from(self.part) * u64::from(size), PAGE)
+        self.bytes_with(size, 0)
+    }
+
+    /// The same with `copied` sizes of parts.
+    pub(super) fn bytes_with(&self, size: u32, copied: u32) -> u64 {
+        let copies = u64::from(copied) * size_of::<Copied>() as u64;
+        round_up(u64::from(self.parts) + u64::from(self.part) * u64::from(size) + copies, PAGE)
     }
 
     /// Where a member's record lies.
@@ -225,10 +245,12 @@ pub(crate) struct WindowBlock {
     pub(super) base: NonNull<u8>,
     pub(super) plan: Plan,
     pub team: Team,
-    /// This member and its slot, and how many there are: here, because the team has them several
-    /// loads away.
+    /// This member and its slot, and how many there are, on this node: here, because the team has
+    /// them several loads away.
     pub(super) me: u32,
     pub(super) slot: Slot,
+    /// Some members are on other nodes: ranks are not the numbers of members here.
+    pub(super) spans: bool,
     pub(super) size: u32,
     /// The window's range within every stride, and its bytes.
     pub heap: u64,
@@ -256,7 +278,47 @@ impl WindowBlock {
         unsafe { Bits::new(self.base.add(size_of::<WindowHeader>()).cast(), words(self.size)) }
     }
 
-    /// A record in a member's part; ranks beyond the team fold onto rank 0.
+    /// The number here of a rank of the team. That of one on another node, who has none, is that of
+    /// this member: nobody has any business there.
+    #[inline]
+    fn index(&self, rank: u32) -> u32 {
+        if self.spans { self.team.local_of(Rank(rank)).unwrap_or(self.me) } else { rank }
+    }
+
+    /// Whether a member's records are in this block.
+    fn is_here(&self, rank: u32) -> bool {
+        !self.spans || self.team.local_of(Rank(rank)).is_some()
+    }
+
+    /// What the node's copy says of a part of a window on several nodes, if it has one.
+    pub fn copied(&self, rank: u32) -> Entry {
+        let reach = REACH_PRIVATE;
+        if rank >= self.team.size() {
+            return Entry { reach, ..Entry::default() };
+        }
+        let copied = self.copy_of(rank);
+        let bytes = copied.bytes.load(Ordering::Relaxed);
+        let unit = copied.unit.load(Ordering::Relaxed) as u32;
+        Entry { offset: 0, bytes, unit, reach }
+    }
+
+    /// Fills in the copy: the first member on the node, while the window is made.
+    pub fn copy(&self, rank: u32, bytes: u64, unit: u64) {
+        if rank < self.team.size() {
+            let copied = self.copy_of(rank);
+            copied.bytes.store(bytes, Ordering::Relaxed);
+            copied.unit.store(unit, Ordering::Release);
+        }
+    }
+
+    fn copy_of(&self, rank: u32) -> &Copied {
+        let at = self.plan.record(self.size) + rank as usize * size_of::<Copied>();
+        // SAFETY: only windows that have a copy come here, and `kind::life` checked the block with
+        // as many of them as the team has members; the records before them end at multiples of 64.
+        unsafe { self.base.add(at).cast().as_ref() }
+    }
+
+    /// A record in a member's part; numbers beyond the block fold onto 0.
     ///
     /// # Safety
     /// A `T` lies at `at` of every part of the plan.
@@ -271,14 +333,14 @@ impl WindowBlock {
     /// Where a member's part lies, as its owner wrote it.
     #[inline]
     pub fn entry(&self, rank: u32) -> Entry {
-        self.info(rank).entry()
+        if self.spans { self.copied(rank) } else { self.info(rank).entry() }
     }
 
     /// A member's record.
     #[inline]
     pub fn info(&self, rank: u32) -> &PartInfo {
         // SAFETY: as the layout says.
-        unsafe { self.record(rank, 0) }
+        unsafe { self.record(self.index(rank), 0) }
     }
 
     /// The passive-target lock of a member's part.
@@ -292,7 +354,7 @@ impl WindowBlock {
     #[inline]
     pub fn part(&self, rank: u32) -> &PartLine {
         // SAFETY: as the layout says.
-        unsafe { self.record(rank, AM) }
+        unsafe { self.record(self.index(rank), AM) }
     }
 
     /// Bytes from a record in one member's part to the same one in the next member's.
@@ -304,7 +366,7 @@ impl WindowBlock {
     #[inline]
     pub fn active(&self, rank: u32) -> &ActiveLine {
         // SAFETY: as the layout says.
-        unsafe { self.record(rank, ACTIVE) }
+        unsafe { self.record(self.index(rank), ACTIVE) }
     }
 
     /// Who holds the lock of a member's part shared.
@@ -319,7 +381,7 @@ impl WindowBlock {
 
     /// Notes how many fence epochs by packets this member has ended, before it drops the window.
     pub fn leave_fences(&self, number: u64) {
-        self.info(self.me).fences.store(number, Ordering::Release);
+        self.info(self.team.rank().0).fences.store(number, Ordering::Release);
     }
 
     /// How many a member had ended that has dropped the window.
@@ -329,6 +391,9 @@ impl WindowBlock {
 
     /// Whose death was the cause when a member last gave up or lost an epoch.
     pub fn cause_of(&self, member: u32) -> Option<Slot> {
+        if !self.is_here(member) {
+            return None;
+        }
         let cause = self.active(member).cause.load(Ordering::Relaxed);
         let node = self.team.node();
         let slot = node.checked_slot(u64::from(cause.checked_sub(1)?)).ok()?;
@@ -354,7 +419,7 @@ impl WindowBlock {
     #[inline]
     pub fn stripe(&self, rank: u32, index: usize) -> &Stripe {
         let joined = self.header().home.load(Ordering::Relaxed) != 0;
-        let rank = if joined { 0 } else { rank };
+        let rank = if joined { 0 } else { self.index(rank) };
         // SAFETY: as the layout says, of each of so many.
         unsafe { self.record(rank, self.plan.stripes() + index % STRIPES * size_of::<Stripe>()) }
     }

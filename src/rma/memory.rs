@@ -289,7 +289,7 @@ impl<T: Datum> Memory<T> {
     /// The rank, in the whole job, that shared memory belongs to; 0 for other memory.
     fn owner(&self) -> Rank {
         match &*self.region.store {
-            Store::Shared { node, .. } => Rank(node.slot().0.into()),
+            Store::Shared { node, .. } => node.rank_of(node.slot()),
             _ => Rank(0),
         }
     }

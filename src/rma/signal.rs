@@ -17,7 +17,6 @@ use crate::base::sync::{Ordering, fence};
 use crate::base::{Error, Rank, Result, reentry};
 use crate::layout::{Datum, Op};
 use crate::rma::accumulate::Element;
-use crate::shm::segment::STATE_LEFT;
 use std::sync::Arc;
 
 /// What a signal does to its word.
@@ -167,13 +166,13 @@ impl<T: Element + PartialOrd> Window<T> {
     fn somebody_is_there(&self, during: &'static str) -> Result<()> {
         let (team, node) = (self.team(), self.node());
         let others = || team.ranks().filter(|rank| *rank != team.rank());
-        let has_left = |slot| node.rank_slot(slot).state.load(Ordering::Acquire) == STATE_LEFT;
+        let has_left = |slot| node.has_left(slot);
         let there = others().filter_map(|r| team.slot_of(r).ok()).filter(|slot| !has_left(*slot));
         node.check(there.clone(), during)?;
         match (others().next(), there.clone().next()) {
             (Some(rank), None) => {
                 let slot = team.slot_of(rank)?;
-                Err(Error::RankLeft { rank: Rank(slot.0.into()), during })
+                Err(Error::RankLeft { rank: node.rank_of(slot), during })
             }
             _ => Ok(()),
         }

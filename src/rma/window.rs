@@ -28,6 +28,9 @@ use std::marker::PhantomData;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
+/// Not 0.
+static SOME: AtomicU32 = AtomicU32::new(1);
+
 /// Memory of every member of a team that all of them can access one-sidedly.
 ///
 /// Usable from many threads. Dropping it is not collective: the memory goes when the last member
@@ -50,7 +53,7 @@ pub struct Window<T> {
     near: Near,
     /// What active messages look at first.
     turns: Turns,
-    /// Count of the deaths in the job.
+    /// Count of the deaths in the job, if all of it is on this node.
     deaths: NonNull<AtomicU32>,
     _elements: PhantomData<T>,
 }
@@ -81,7 +84,9 @@ impl<T: Datum> Window<T> {
     pub(super) fn new(core: Core) -> Window<T> {
         let team = &core.block.team;
         let node = team.node();
-        let (slot, step) = progression(team).unwrap_or_default();
+        // Where parts are away nothing is computed.
+        let found = if core.remote().is_none() { progression(team) } else { None };
+        let (slot, step) = found.unwrap_or_default();
         // In the mapping: `kind::life` checked that every part lies inside its stride.
         let start = node.areas().heap(Slot(0)).0 + core.block.heap;
         let first = node.mapping().base().as_ptr().wrapping_add(start as usize);
@@ -102,7 +107,11 @@ impl<T: Datum> Window<T> {
             placed: if placed { team.size() } else { 0 },
             near: core.domain.near(),
             turns: Turns::new(&core.block),
-            deaths: NonNull::from(&node.header().deaths),
+            deaths: match team.spans_nodes() {
+                false => NonNull::from(&node.header().deaths),
+                // Deaths on other nodes are counted elsewhere: look there.
+                true => NonNull::from(&SOME),
+            },
             core: Arc::new(core),
             _elements: PhantomData,
         }
@@ -363,7 +372,7 @@ impl<T: Datum> Window<T> {
     /// Whether nobody in the job has died, as far as is known: one load.
     #[inline(always)]
     pub(crate) fn all_live(&self) -> bool {
-        // SAFETY: a word of the header of the node's mapping, which `core` keeps alive.
+        // SAFETY: a word of the header of the node's mapping, which `core` keeps alive, or a static.
         unsafe { self.deaths.as_ref() }.load(Ordering::Relaxed) == 0
     }
 

@@ -91,8 +91,8 @@ impl Node {
         let before = deaths();
         match take() {
             Err(error @ (Error::OutOfMemory { .. } | Error::Exhausted { .. })) if len <= most => {
-                (0..self.size() as u16).for_each(|slot| {
-                    self.probe(Slot(slot));
+                self.locals().for_each(|slot| {
+                    self.probe(slot);
                 });
                 let freed = self.await_freeing(which)?;
                 if freed || deaths() != before { take() } else { Err(error) }
@@ -134,7 +134,7 @@ impl Node {
                 (Which::Symmetric, Some(home), _) => in_stride(entry, home),
                 (_, None, Some(slots)) => slots.iter().for_each(|slot| in_stride(entry, *slot)),
                 (_, None, None) => {
-                    (0..self.size() as u16).for_each(|slot| in_stride(entry, Slot(slot)));
+                    self.locals().for_each(|slot| in_stride(entry, slot));
                 }
             }
         }

@@ -1,4 +1,4 @@
-//! Whether the threads of a process that wait at the same time have a core each.
+//! Whether those who wait, and those whom they wait for, have a core each.
 //!
 //! Ranks are known from the start, threads are not: a process whose share of the cores is one and
 //! that has two threads waiting awake keeps whoever is to answer from running, be it in this
@@ -9,7 +9,15 @@
 //!   wait: some polls at once --> enter --> polls with pauses or yields --> leave --> sleep
 //!                                  |
 //!        more inside than cores? crowded = MEMORY      else, if not 0: crowded -= 1
+//!
+//!   nothing for as long as one spins, and there it is when the core was given up:
+//!        who was waited for stood in line for this core: crowded = LONG_MEMORY
+//!
+//!   it was given up, and strangers ran for long: crowded = 0, and not again for as many waits
 //! ```
+//! The second happens to threads that no core is promised to, while the system has put two that talk
+//! to each other on one; it may take long to find another.
+//!
 //! While `crowded` is not 0 all waits of the process give up their core at once; those that spin
 //! already see it at their next pause. It is remembered for some waits, because threads that are
 //! many enough to be in each other's way are seldom all waiting when one of them looks.
@@ -18,6 +26,9 @@ use crate::base::sync::{AtomicU32, Ordering};
 
 /// Waits that find nobody in the way until it is taken for true.
 const MEMORY: u32 = 256;
+/// The same, after a wait that found another thread in the way on its core: to find that out
+/// again takes as long as some hundred messages.
+const LONG_MEMORY: u32 = 1024;
 
 /// See the [module](self).
 #[derive(Debug)]
@@ -28,6 +39,8 @@ pub(super) struct Crowd {
     inside: AtomicU32,
     /// Waits for which too many threads are remembered.
     crowded: AtomicU32,
+    /// Waits for which strangers are.
+    strangers: AtomicU32,
 }
 
 /// A thread that waits awake, until dropped.
@@ -36,12 +49,31 @@ pub(super) struct Awake<'a>(&'a Crowd);
 impl Crowd {
     /// Of a process that has `share` cores for itself.
     pub fn new(share: u32) -> Crowd {
-        Crowd { share, inside: AtomicU32::new(0), crowded: AtomicU32::new(0) }
+        let zero = || AtomicU32::new(0);
+        Crowd { share, inside: zero(), crowded: zero(), strangers: zero() }
     }
 
     /// Of a process that need not look: it gives up its cores anyway, or was told not to.
     pub fn ignored() -> Crowd {
         Crowd::new(u32::MAX)
+    }
+
+    /// A wait that had spun in vain ended as soon as the core was given up.
+    #[cold]
+    pub fn note_yielded(&self) {
+        if self.share != u32::MAX && self.strangers.load(Ordering::Relaxed) == 0 {
+            self.crowded.store(LONG_MEMORY, Ordering::Relaxed);
+        }
+    }
+
+    /// A wait has given up its core to others than those it waits for, for long: that is not to
+    /// happen more often than it must.
+    #[cold]
+    pub fn note_strangers(&self) {
+        if self.share != u32::MAX {
+            self.strangers.store(LONG_MEMORY, Ordering::Relaxed);
+            self.crowded.store(0, Ordering::Relaxed);
+        }
     }
 
     /// Whether more threads waited awake lately than there are cores for. One load.
@@ -65,6 +97,10 @@ impl Crowd {
             if left != 0 {
                 self.crowded.store(left - 1, Ordering::Relaxed);
             }
+        }
+        let strangers = self.strangers.load(Ordering::Relaxed);
+        if strangers != 0 {
+            self.strangers.store(strangers - 1, Ordering::Relaxed);
         }
         Some(Awake(self))
     }
@@ -97,8 +133,34 @@ mod tests {
     }
 
     #[test]
+    fn a_core_that_had_to_be_given_up_is_remembered_for_longer() {
+        let crowd = Crowd::new(1);
+        crowd.note_yielded();
+        for _ in 0..LONG_MEMORY {
+            assert!(crowd.is_crowded());
+            drop(crowd.enter());
+        }
+        assert!(!crowd.is_crowded());
+    }
+
+    #[test]
+    fn where_strangers_run_no_core_is_given_up_early() {
+        let crowd = Crowd::new(1);
+        crowd.note_yielded();
+        crowd.note_strangers();
+        for _ in 0..LONG_MEMORY {
+            crowd.note_yielded();
+            assert!(!crowd.is_crowded());
+            drop(crowd.enter());
+        }
+        crowd.note_yielded();
+        assert!(crowd.is_crowded(), "they are forgotten");
+    }
+
+    #[test]
     fn whoever_need_not_look_is_not_counted() {
         let crowd = Crowd::ignored();
+        crowd.note_yielded();
         let all: Vec<_> = (0..9).map(|_| crowd.enter()).collect();
         assert!(all.iter().all(Option::is_none));
         assert!(!crowd.is_crowded());

@@ -67,7 +67,7 @@ pub fn mark_dead(header: &NodeHeader, slot: &RankSlot, cause: u32) {
             Ok(_) => {
                 header.deaths.fetch_add(1, Ordering::AcqRel);
                 header.wiring.notify();
-                slot.doorbell.notify();
+                slot.port.doorbell.notify();
             }
             Err(now) => state = now,
         }

@@ -3,6 +3,8 @@
 
 #[cfg(not(loom))]
 pub(crate) mod alloc;
+#[cfg(not(loom))]
+pub(crate) mod beyond;
 pub(crate) mod bias;
 pub(crate) mod bits;
 #[cfg(not(loom))]
@@ -37,6 +39,8 @@ pub(crate) mod section;
 #[cfg(not(loom))]
 pub mod segment;
 pub(crate) mod seq;
+#[cfg(not(loom))]
+pub(crate) mod standing;
 #[cfg(not(loom))]
 mod sweep;
 #[cfg(not(loom))]

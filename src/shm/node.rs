@@ -1,24 +1,22 @@
-//! One process's attachment to its node's segment: how it reaches the memory, and whom it takes
-//! for alive. How it comes about is in `wiring`.
+//! One process's attachment to its node's segment: how it reaches the memory, and how it waits. How
+//! it comes about is in `wiring`, whom it takes for alive in `standing`.
 
+use super::beyond::Beyond;
 use super::crowd::Crowd;
 use super::forked::Presence;
-use super::liveness::{self, may_act};
 use super::lock::LocalNodes;
 use super::map::{self, Mapping, PAGE};
-use super::park::{Pace, WaitCell};
+use super::park::{Pace, WaitCell, Yielded};
 use super::region::SharedRef;
 use super::section::Words;
-use super::segment::{self, Areas, HUGE_PAGE, NodeHeader, RankSlot, STATE_DEAD, STATE_LEFT};
-use super::wiring::{Wiring, open_head, random};
+use super::segment::{self, Areas, HUGE_PAGE, NodeHeader, Port, Ports, RankSlot, STATE_LEFT};
+use super::wiring::{Wiring, random};
 use crate::base::sync::{AtomicBool, AtomicU32, Ordering};
-use crate::base::{Deadline, Error, Offset, Rank, Result, Slot, forked};
+use crate::base::{Deadline, Error, Offset, Rank, Result, Slot};
+use crate::topo::Placement;
 use rustix::fd::{AsFd, OwnedFd};
 use std::any::Any;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-
-/// Most peers asked about in one check.
-const PROBES: usize = 64;
 
 /// What the rooms above keep with an attachment: see [`Node::attachment`] (a handful of different
 /// types) and [`Node::help_while_waiting`].
@@ -59,6 +57,8 @@ pub struct Node {
     pub(super) fd: OwnedFd,
     pub(super) slot: Slot,
     pub(super) size: u32,
+    pub(super) placement: Placement,
+    pub(super) beyond: OnceLock<Arc<dyn Beyond>>,
     pub(super) header: SharedRef<NodeHeader>,
     pub(super) pace: Pace,
     pub(super) crowd: Crowd,
@@ -85,12 +85,21 @@ impl Node {
         Ok(fd)
     }
 
-    /// Joins the node as `slot`; returns once every rank has mapped the segment at the same
-    /// address. Fails naming the missing when the deadline passes, or the dead.
+    /// Joins a job of one node as `slot`; returns once every rank has mapped the segment at the
+    /// same address. Fails naming the missing when the deadline passes, or the dead.
     pub fn attach(fd: OwnedFd, slot: Slot, deadline: Deadline) -> Result<Arc<Node>> {
-        let (fd, head, areas, size) = open_head(fd)?;
-        let header: SharedRef<NodeHeader> = SharedRef::new(&head, Offset(0))?;
-        let mut wiring = Wiring { presence: None, fd, head, header, areas, size, slot };
+        Node::attach_placed(fd, None, slot, deadline)
+    }
+
+    /// As [`Node::attach`] for a node of the job that `placement` describes, seen from this node
+    /// (`None`: it has one node).
+    pub fn attach_placed(
+        fd: OwnedFd,
+        placement: Option<Placement>,
+        slot: Slot,
+        deadline: Deadline,
+    ) -> Result<Arc<Node>> {
+        let mut wiring = Wiring::open(fd, placement, slot)?;
         wiring.enter()?;
         let mapping = wiring.agree(deadline)?;
         wiring.into_node(Arc::new(mapping))
@@ -99,15 +108,23 @@ impl Node {
     /// Joins as `slot` through a mapping that this process already has: for ranks that are
     /// threads of one process.
     pub fn attach_mapped(fd: OwnedFd, slot: Slot, mapping: Arc<Mapping>) -> Result<Arc<Node>> {
-        let (fd, head, areas, size) = open_head(fd)?;
-        if mapping.length() != areas.length {
+        Node::attach_mapped_placed(fd, None, slot, mapping)
+    }
+
+    /// As [`Node::attach_mapped`] for a node of a job of several.
+    pub fn attach_mapped_placed(
+        fd: OwnedFd,
+        placement: Option<Placement>,
+        slot: Slot,
+        mapping: Arc<Mapping>,
+    ) -> Result<Arc<Node>> {
+        let mut wiring = Wiring::open(fd, placement, slot)?;
+        if mapping.length() != wiring.areas.length {
             return Err(Error::Incompatible {
                 what: "a mapping of the node's memory",
-                why: format!("{} bytes are mapped of {}", mapping.length(), areas.length),
+                why: format!("{} bytes are mapped of {}", mapping.length(), wiring.areas.length),
             });
         }
-        let header: SharedRef<NodeHeader> = SharedRef::new(&head, Offset(0))?;
-        let mut wiring = Wiring { presence: None, fd, head, header, areas, size, slot };
         wiring.enter()?;
         wiring.into_node(mapping)
     }
@@ -129,9 +146,35 @@ impl Node {
         self.turn_after
     }
 
-    /// Ranks in the job. On one node, rank and slot are the same number.
+    /// Processes of this node: their slots are the numbers below.
     pub fn size(&self) -> u32 {
         self.size
+    }
+
+    /// The slots of this node's processes.
+    pub fn locals(&self) -> impl Iterator<Item = Slot> + Clone + use<> {
+        (0..self.size as u16).map(Slot)
+    }
+
+    /// Which ranks of the job sit where, seen from this node.
+    pub fn placement(&self) -> &Placement {
+        &self.placement
+    }
+
+    /// Whether `slot` is a process of this node.
+    #[inline]
+    pub fn is_local(&self, slot: Slot) -> bool {
+        u32::from(slot.0) < self.size
+    }
+
+    /// The rank in the job of a process, for messages: a slot that nobody has gives its own number.
+    pub fn rank_of(&self, slot: Slot) -> Rank {
+        self.placement.rank_of(slot).unwrap_or(Rank(slot.0.into()))
+    }
+
+    /// Has `beyond` asked for the processes of other nodes from now on; the first one stays.
+    pub(crate) fn look_beyond(&self, beyond: Arc<dyn Beyond>) {
+        let _ = self.beyond.set(beyond);
     }
 
     /// Where the areas lie.
@@ -150,8 +193,9 @@ impl Node {
         &self.header
     }
 
-    /// A process's control block. Slots beyond the segment fold onto slot 0: callers validate
-    /// slots that peers wrote with [`Node::checked_slot`].
+    /// The control block of a process of this node. Other slots fold onto slot 0: callers validate
+    /// slots that peers wrote with [`Node::checked_slot`], and ask whether one [is
+    /// local](Node::is_local).
     #[inline]
     pub fn rank_slot(&self, slot: Slot) -> &RankSlot {
         let slot = if u32::from(slot.0) < self.areas.capacity { slot } else { Slot(0) };
@@ -161,7 +205,16 @@ impl Node {
         unsafe { self.map.base().add(at).cast::<RankSlot>().as_ref() }
     }
 
-    /// A slot number that a peer wrote, if there is such a slot in this job.
+    /// A process's port among those of one number; slots fold as in [`Node::rank_slot`].
+    #[inline(always)]
+    pub(crate) fn port(&self, ports: &Ports, slot: Slot) -> &Port {
+        let at = ports.control(slot).0 as usize;
+        // SAFETY: `Ports` come from the areas of a segment of this capacity, inside of the mapping,
+        // which lives as long as self; Port is a SharedLayout, aligned to its lines.
+        unsafe { self.map.base().add(at).cast::<Port>().as_ref() }
+    }
+
+    /// A slot number of this node's processes that one of them wrote, if there is such a slot.
     pub fn checked_slot(&self, raw: u64) -> Result<Slot> {
         if raw < u64::from(self.size) {
             return Ok(Slot(raw as u16));
@@ -198,87 +251,6 @@ impl Node {
         map::release(self.fd.as_fd(), offset.0, length);
     }
 
-    /// Whether a slot's process is known to be gone (dead or left). One load.
-    #[inline]
-    pub fn is_dead(&self, slot: Slot) -> bool {
-        is_gone(self.rank_slot(slot))
-    }
-
-    /// Whether a slot's process is known to have died, rather than left. One load.
-    pub fn has_died(&self, slot: Slot) -> bool {
-        self.rank_slot(slot).state.load(Ordering::Acquire) == STATE_DEAD
-    }
-
-    /// Asks the kernel whether a slot's process is gone, and records it if so. About 1 µs.
-    pub fn probe(&self, slot: Slot) -> bool {
-        let block = self.rank_slot(slot);
-        if may_act(block.state.load(Ordering::Acquire))
-            && slot != self.slot
-            && !liveness::held_by_other(self.fd.as_fd(), slot)
-        {
-            // It may have left in good order between the two looks; mark_dead leaves LEFT alone.
-            liveness::mark_dead(&self.header, block, 0);
-        }
-        self.is_dead(slot)
-    }
-
-    /// An error if one of `slots` is gone: known ones at once, then at most 64 are asked about
-    /// per call, a different 64 each time, so that a wait among thousands stays cheap.
-    pub fn check(
-        &self,
-        slots: impl Iterator<Item = Slot> + Clone,
-        during: &'static str,
-    ) -> Result<()> {
-        forked::refuse_forked(during)?;
-        self.help();
-        let mut count = 0;
-        let mut left = None;
-        for slot in slots.clone() {
-            count += 1;
-            match self.rank_slot(slot).state.load(Ordering::Acquire) {
-                STATE_DEAD => return Err(self.died(slot, during)),
-                STATE_LEFT => left = left.or(Some(slot)),
-                _ => {}
-            }
-        }
-        // Who died is the cause; who left may have left because of it.
-        if let Some(slot) = left {
-            return Err(self.died(slot, during));
-        }
-        let first = if count > PROBES {
-            self.probe_cursor.fetch_add(PROBES as u32, Ordering::Relaxed) as usize % count
-        } else {
-            0
-        };
-        for slot in slots.clone().chain(slots).skip(first).take(count.min(PROBES)) {
-            if self.probe(slot) {
-                return Err(self.died(slot, during));
-            }
-        }
-        Ok(())
-    }
-
-    /// The error that reports that `slot`'s process is gone. One that left after somebody died
-    /// most likely left because of that: then the error names the dead.
-    #[cold]
-    pub fn died(&self, slot: Slot, during: &'static str) -> Error {
-        if forked::is_forked() {
-            return forked::error(during);
-        }
-        let state = |slot: &Slot| self.rank_slot(*slot).state.load(Ordering::Acquire);
-        let slot = if state(&slot) == STATE_LEFT {
-            let mut all = (0..self.size as u16).map(Slot);
-            match all.find(|other| state(other) == STATE_DEAD) {
-                Some(dead) => dead,
-                None => return Error::RankLeft { rank: Rank(slot.0.into()), during },
-            }
-        } else {
-            slot
-        };
-        let cause = liveness::describe_end(self.rank_slot(slot));
-        Error::RankDied { rank: Rank(slot.0.into()), cause, during }
-    }
-
     /// What the rooms above keep once per attachment: the `T`, made by `make` at first use.
     ///
     /// It lives as long as the attachment, so it must not own one: a reference back is weak.
@@ -299,14 +271,23 @@ impl Node {
     /// Has `help` called in every wait of this process: before each of its sleeps, and while
     /// there is [`Node::pending`] work now and then in between. It may not block. Each room asks
     /// once, for the whole life of the attachment.
-    pub(crate) fn help_while_waiting(&self, help: impl Fn(&Node) + Send + Sync + 'static) {
+    ///
+    /// # Errors
+    /// [`Error::Misuse`] if more have asked than there are rooms: one asks again and again.
+    pub(crate) fn help_while_waiting(
+        &self,
+        help: impl Fn(&Node) + Send + Sync + 'static,
+    ) -> Result<()> {
         let mut help: Help = Box::new(help);
         for place in &self.attachments.help {
             match place.set(help) {
-                Ok(()) => return,
+                Ok(()) => return Ok(()),
                 Err(back) => help = back,
             }
         }
+        let why = "more is to be done in waits than there is place for; this is a fault of the \
+                   library";
+        Err(Error::Misuse { what: "a wait", why: why.into() })
     }
 
     /// Does what the rooms above want done while this process waits.
@@ -380,8 +361,18 @@ impl Node {
         }
         let awake = self.crowd.enter();
         let crowd = &self.crowd;
-        if let Some(value) = pace.poll_awake(|| !crowd.is_crowded(), &mut poll) {
+        if let Some(value) = pace.poll_with_pauses(|| !crowd.is_crowded(), &mut poll) {
             return Ok(value);
+        }
+        match pace.poll_with_yields(&mut poll) {
+            Yielded::Come(value, at_once) => {
+                if at_once {
+                    crowd.note_yielded();
+                }
+                return Ok(value);
+            }
+            Yielded::Strangers => crowd.note_strangers(),
+            Yielded::Nothing => {}
         }
         drop(awake);
         cell.sleep_until(beside, pace, deadline, during, poll, check)
@@ -406,13 +397,15 @@ impl Node {
     /// teams and its windows: until then it can still reach what others would take for free.
     pub fn leave(&self) {
         self.leaving.store(true, Ordering::Release);
+        if let Some(beyond) = self.beyond.get() {
+            beyond.leave();
+        }
     }
-}
 
-/// See [`Node::is_dead`].
-#[inline]
-pub(crate) fn is_gone(slot: &RankSlot) -> bool {
-    matches!(slot.state.load(Ordering::Acquire), STATE_DEAD | STATE_LEFT)
+    /// Whether it is to leave.
+    pub(crate) fn is_leaving(&self) -> bool {
+        self.leaving.load(Ordering::Acquire)
+    }
 }
 
 impl Drop for Node {
@@ -420,7 +413,7 @@ impl Drop for Node {
         if self.leaving.load(Ordering::Acquire) {
             let block = self.rank_slot(self.slot);
             block.state.store(STATE_LEFT, Ordering::Release);
-            block.doorbell.notify();
+            block.port.doorbell.notify();
             self.header.wiring.notify();
         }
     }
@@ -486,7 +479,7 @@ mod tests {
         let b = Node::attach_mapped(fd.try_clone().unwrap(), Slot(1), map).unwrap();
         assert!(!a.probe(Slot(1)));
         drop(b);
-        liveness::eventually("the death is seen", || a.probe(Slot(1)));
+        crate::shm::liveness::eventually("the death is seen", || a.probe(Slot(1)));
         assert!(a.probe(Slot(1)));
         assert_eq!(a.header().deaths.load(Ordering::Relaxed), 1);
         let err = a.check(std::iter::once(Slot(1)), "a test").unwrap_err();

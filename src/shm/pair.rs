@@ -23,7 +23,9 @@
 //! **One start for each post.** The n-th post belongs to the n-th start that was not taken back for
 //! want of a post; both succeed or both fail. A post that an origin has forgone has a number that
 //! the origin has used: when it comes, the origin does not take it, and the target sees at once
-//! that it is answered. So nothing that is left of an epoch that was given up counts for a later one.
+//! that it is answered. So nothing that is left of an epoch that was given up counts for a later one. A target
+//! that leaves a post out, because it knows that the start has failed, has its next one answered so:
+//! to both sides that looks like a late post, and only the program knows which it is.
 //!
 //! Each word has one writer, and each side goes on only when the other has done its part: a target
 //! posts again only when its last post has been answered, or the origin is dead. So the numbers

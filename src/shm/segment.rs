@@ -7,6 +7,7 @@
 //!              inboxes   one inbox per process, written by many (see `ring::inbox`)
 //!              services  two more inboxes per process, for packets of one-sided operations
 //!              lanes     LANES lanes per process, each written by one peer, on demand
+//!              ports     for each process PORTS times: a Port, its inbox, its lanes; on demand
 //!              commons   blocks that belong to teams
 //!              heap      `capacity` equal strides of symmetric memory
 //! ```
@@ -24,7 +25,7 @@ use crate::base::sync::{AtomicU16, AtomicU32, AtomicU64, Ordering};
 use crate::base::{Error, Offset, Result, Slot};
 
 /// Identifies a segment of this layout. Changes whenever a shared structure changes.
-pub const VERSION: u64 = 0x4869_7468_6572_0003;
+pub const VERSION: u64 = 0x4869_7468_6572_0004;
 
 /// Most processes a node's segment can hold.
 pub const MAX_CAPACITY: u32 = 4096;
@@ -38,8 +39,10 @@ pub const INBOX_BYTES: u64 = 128 << 10;
 pub const SERVICES: usize = 2;
 /// Bytes of one lane.
 pub const LANE_BYTES: u64 = 16 << 10;
-/// Lanes per receiving process.
+/// Lanes per receiving process, and per port.
 pub const LANES: usize = 64;
+/// Further ports per process: endpoints that threads have for themselves.
+pub const PORTS: usize = 63;
 /// Fixed part of the commons; each slot adds [`COMMONS_PER_SLOT`].
 pub const COMMONS_BASE: u64 = 1 << 30;
 /// Share of the commons that each slot adds.
@@ -112,6 +115,27 @@ pub struct Copying {
     _pad: [AtomicU64; 2],
 }
 
+/// What those that send to a process by one of its ports read and write: whom to wake, whether it
+/// has room, who has its lanes. Each process has one in its control block, and further ones for
+/// endpoints of its own.
+#[repr(C, align(64))]
+pub struct Port {
+    /// Rung by whoever puts a message where this port's messages are looked for.
+    pub doorbell: WaitCell,
+    /// Set by a peer that found all lanes into this port taken.
+    pub lanes_wanted: AtomicU32,
+    /// Non-zero while so many messages are held that nobody has asked for that large ones and small
+    /// ones alike shall only be announced.
+    pub pressure: AtomicU32,
+    _pad: [AtomicU32; 12],
+    /// Who may write to each lane into this port: slot plus one, 0 for nobody. Changed from 0
+    /// by whoever takes the lane, to 0 by this process.
+    pub lane_owners: [AtomicU16; LANES],
+    /// Non-zero while a thread of this process writes to the lane that the word stands for, see
+    /// `ring::lane`. Written by this process only.
+    pub sending: [AtomicU32; LANES],
+}
+
 /// One process's control block.
 #[repr(C, align(64))]
 pub struct RankSlot {
@@ -125,24 +149,12 @@ pub struct RankSlot {
     pub core: AtomicU32,
     /// Vote in the address agreement: round << 1 | mapped.
     pub vote: AtomicU64,
-    /// Non-zero while this process holds so many messages that nobody has asked for that large ones
-    /// and small ones alike shall only be announced to it.
-    pub pressure: AtomicU32,
-    _pad0: AtomicU32,
-    _pad1: [AtomicU64; 4],
-    /// Rung by whoever puts a message where this process looks for messages.
-    pub doorbell: WaitCell,
-    /// Set by a peer that found all lanes into this process taken.
-    pub lanes_wanted: AtomicU32,
     /// How many of `sections` have ever belonged to a thread: the first ones.
     pub sections_used: AtomicU32,
-    _pad2: [AtomicU32; 12],
-    /// Who may write to each lane into this process: slot plus one, 0 for nobody. Changed from 0
-    /// by whoever takes the lane, to 0 by this process.
-    pub lane_owners: [AtomicU16; LANES],
-    /// Non-zero while a thread of this process writes to the lane that the word stands for, see
-    /// `ring::lane`. Written by this process only.
-    pub sending: [AtomicU32; LANES],
+    _pad0: AtomicU32,
+    _pad1: [AtomicU64; 4],
+    /// Where it looks for messages.
+    pub port: Port,
     /// Rung by whoever puts a packet into one of this process's service inboxes.
     pub service: WaitCell,
     /// How peers may copy from and to this process's private memory.
@@ -160,6 +172,8 @@ pub struct RankSlot {
 unsafe impl SharedLayout for NodeHeader {}
 // SAFETY: repr(C), atomics only.
 unsafe impl SharedLayout for RankSlot {}
+// SAFETY: repr(C), atomics only.
+unsafe impl SharedLayout for Port {}
 
 const _: () = {
     use std::mem::offset_of;
@@ -167,9 +181,10 @@ const _: () = {
     assert!(offset_of!(NodeHeader, length) == 8);
     assert!(offset_of!(NodeHeader, base) == 56);
     assert!(offset_of!(NodeHeader, deaths) == 128);
-    assert!(offset_of!(RankSlot, pressure) == 24 && offset_of!(RankSlot, doorbell) == 64);
-    assert!(offset_of!(RankSlot, lane_owners) == 128);
-    assert!(offset_of!(RankSlot, sending) == 256);
+    assert!(offset_of!(RankSlot, sections_used) == 24 && offset_of!(RankSlot, port) == 64);
+    assert!(offset_of!(Port, lanes_wanted) == 8 && offset_of!(Port, pressure) == 12);
+    assert!(offset_of!(Port, lane_owners) == 64 && offset_of!(Port, sending) == 192);
+    assert!(size_of::<Port>() == 448);
     assert!(offset_of!(RankSlot, service) == 512 && offset_of!(RankSlot, copying) == 520);
     assert!(size_of::<Copying>() == 56 && offset_of!(Copying, ready) == 32);
     assert!(offset_of!(RankSlot, lock_nodes) == 576);
@@ -191,6 +206,7 @@ pub struct Areas {
     inboxes: u64,
     services: u64,
     lanes: u64,
+    ports: u64,
     commons: u64,
     heap: u64,
     /// Length of the file.
@@ -200,6 +216,8 @@ pub struct Areas {
 impl Areas {
     const SLOT_BYTES: u64 = round_up(size_of::<RankSlot>() as u64, PAGE);
     const EXTENTS_BYTES: u64 = round_up(size_of::<ExtentTable>() as u64, PAGE);
+    /// A further port, its inbox, its lanes.
+    const PORT_BYTES: u64 = PAGE + INBOX_BYTES + LANES as u64 * LANE_BYTES;
 
     /// Layout for `capacity` processes with about `heap_size` bytes of symmetric address space
     /// each (rounded to 2 MiB, lowered if the sum would exceed [`MAX_HEAP_SPAN`]).
@@ -218,7 +236,8 @@ impl Areas {
         let inboxes = slots + cap * Self::SLOT_BYTES;
         let services = inboxes + cap * INBOX_BYTES;
         let lanes = services + cap * SERVICES as u64 * INBOX_BYTES;
-        let commons = lanes + cap * LANES as u64 * LANE_BYTES;
+        let ports = lanes + cap * LANES as u64 * LANE_BYTES;
+        let commons = ports + cap * PORTS as u64 * Self::PORT_BYTES;
         let commons_end = commons + COMMONS_BASE + cap * COMMONS_PER_SLOT;
         let heap = round_up(commons_end, HUGE_PAGE);
         let length = heap + cap * stride;
@@ -230,6 +249,7 @@ impl Areas {
             inboxes,
             services,
             lanes,
+            ports,
             commons,
             heap,
             length,
@@ -264,6 +284,33 @@ impl Areas {
         Offset(self.lanes + index * LANE_BYTES)
     }
 
+    /// Where what belongs to the ports of a number lies, in every process: 0 for the one that each
+    /// has from the start, then [`PORTS`] more.
+    pub fn ports(&self, number: usize) -> Option<Ports> {
+        if number == 0 {
+            return Some(Ports {
+                control: self.slots + std::mem::offset_of!(RankSlot, port) as u64,
+                control_step: Self::SLOT_BYTES,
+                inboxes: self.inboxes,
+                inbox_step: INBOX_BYTES,
+                lanes: self.lanes,
+                lanes_step: LANES as u64 * LANE_BYTES,
+                capacity: self.capacity,
+            });
+        }
+        let first = self.ports + (number as u64 - 1) * Self::PORT_BYTES;
+        let step = PORTS as u64 * Self::PORT_BYTES;
+        (number <= PORTS).then_some(Ports {
+            control: first,
+            control_step: step,
+            inboxes: first + PAGE,
+            inbox_step: step,
+            lanes: first + PAGE + INBOX_BYTES,
+            lanes_step: step,
+            capacity: self.capacity,
+        })
+    }
+
     /// Offset and length of the commons.
     pub fn commons(&self) -> (Offset, u64) {
         (Offset(self.commons), COMMONS_BASE + u64::from(self.capacity) * COMMONS_PER_SLOT)
@@ -279,6 +326,38 @@ impl Areas {
     /// Slots are read by everybody before their owners arrive, so they cannot wait for them.
     pub fn head_bytes(&self) -> u64 {
         self.inboxes
+    }
+}
+
+/// Where the ports of one number lie. Of all processes alike, so that finding one takes a
+/// multiplication.
+#[derive(Clone, Copy, Debug)]
+pub struct Ports {
+    control: u64,
+    control_step: u64,
+    inboxes: u64,
+    inbox_step: u64,
+    lanes: u64,
+    lanes_step: u64,
+    capacity: u32,
+}
+
+impl Ports {
+    /// Offset of a process's [`Port`]. Slots beyond the segment fold onto slot 0.
+    #[inline(always)]
+    pub fn control(&self, slot: Slot) -> Offset {
+        let index = if u32::from(slot.0) < self.capacity { slot.index() as u64 } else { 0 };
+        Offset(self.control + index * self.control_step)
+    }
+
+    /// Offset of its inbox.
+    pub fn inbox(&self, slot: Slot) -> Offset {
+        Offset(self.inboxes + slot.index() as u64 * self.inbox_step)
+    }
+
+    /// Offset of one of its lanes.
+    pub fn lane(&self, slot: Slot, lane: usize) -> Offset {
+        Offset(self.lanes + slot.index() as u64 * self.lanes_step + lane as u64 * LANE_BYTES)
     }
 }
 
@@ -329,7 +408,19 @@ mod tests {
             assert!(a.slot(last).0 + Areas::SLOT_BYTES <= a.inbox(Slot(0)).0);
             assert!(a.inbox(last).0 + INBOX_BYTES <= a.service(Slot(0), 0).0);
             assert!(a.service(last, SERVICES - 1).0 + INBOX_BYTES <= a.lane(Slot(0), 0).0);
-            assert!(a.lane(last, LANES - 1).0 + LANE_BYTES <= a.commons().0.0);
+            let port = |number| a.ports(number).unwrap();
+            assert!(a.lane(last, LANES - 1).0 + LANE_BYTES <= port(1).control(Slot(0)).0);
+            for (slot, number, next) in [(Slot(0), 1, 2), (last, PORTS - 1, PORTS)] {
+                let [this, next] = [number, next].map(port);
+                assert!(this.control(slot).0 + PAGE <= this.inbox(slot).0);
+                assert!(this.inbox(slot).0 + INBOX_BYTES <= this.lane(slot, 0).0);
+                assert!(this.lane(slot, LANES - 1).0 + LANE_BYTES <= next.control(slot).0);
+            }
+            assert!(port(PORTS).lane(last, LANES - 1).0 + LANE_BYTES <= a.commons().0.0);
+            assert!(a.ports(PORTS + 1).is_none());
+            assert_eq!(port(0).inbox(last), a.inbox(last));
+            assert_eq!(port(0).lane(last, 3), a.lane(last, 3));
+            assert_eq!(port(0).control(last).0, a.slot(last).0 + 64);
             assert!(a.commons().0.0 + a.commons().1 <= a.heap(Slot(0)).0);
             assert_eq!(a.heap(last).0 + a.stride, a.length);
             assert_eq!(a.heap(Slot(0)).0 % HUGE_PAGE, 0);

@@ -25,8 +25,9 @@ use super::segment::{
 };
 use crate::base::sync::{self, AtomicBool, AtomicU32, Ordering};
 use crate::base::{Deadline, Error, Offset, Rank, Result, Slot, settings};
+use crate::topo::Placement;
 use rustix::fd::{AsFd, OwnedFd};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// Addresses tried before giving up.
 const ROUNDS: u32 = 32;
@@ -74,12 +75,32 @@ pub(super) struct Wiring {
     pub header: SharedRef<NodeHeader>,
     pub areas: Areas,
     pub size: u32,
+    pub placement: Placement,
     pub slot: Slot,
     /// Once this process has entered.
     pub presence: Option<Presence>,
 }
 
 impl Wiring {
+    /// Opens the file of the node for `slot`, in a job of one node or as `placement` says.
+    pub fn open(fd: OwnedFd, placement: Option<Placement>, slot: Slot) -> Result<Wiring> {
+        let (fd, head, areas, size) = open_head(fd)?;
+        let header: SharedRef<NodeHeader> = SharedRef::new(&head, Offset(0))?;
+        let placement = placement.map_or_else(|| Placement::one_node(size), Ok)?;
+        if placement.locals() != size {
+            return Err(Error::Incompatible {
+                what: "the node's shared memory",
+                why: format!("it is for {size} ranks, not for {}", placement.locals()),
+            });
+        }
+        Ok(Wiring { presence: None, fd, head, header, areas, size, placement, slot })
+    }
+
+    /// The rank in the job of a process of this node.
+    fn rank(&self, slot: Slot) -> Rank {
+        self.placement.rank_of(slot).unwrap_or(Rank(slot.0.into()))
+    }
+
     fn block(&self, slot: Slot) -> Result<SharedRef<RankSlot>> {
         SharedRef::new(&self.head, self.areas.slot(slot))
     }
@@ -103,7 +124,7 @@ impl Wiring {
         if entered.is_err() {
             return Err(Error::Misuse {
                 what: "joining the node",
-                why: format!("rank {} has been part of this job before", self.slot),
+                why: format!("rank {} has been part of this job before", self.rank(self.slot)),
             });
         }
         block.pid.store(std::process::id(), Ordering::Relaxed);
@@ -204,7 +225,7 @@ impl Wiring {
                 }
                 if matches!(block.state.load(Ordering::Acquire), STATE_DEAD | STATE_LEFT) {
                     return Err(Error::RankDied {
-                        rank: Rank(slot.0.into()),
+                        rank: self.rank(slot),
                         cause: liveness::describe_end(&block),
                         during: "wiring the job up",
                     });
@@ -218,8 +239,7 @@ impl Wiring {
                 let absent = |s: &Slot| {
                     self.block(*s).is_ok_and(|b| b.state.load(Ordering::Acquire) == STATE_EMPTY)
                 };
-                let missing =
-                    self.slots().filter(absent).map(|s| Rank(s.0.into())).take(16).collect();
+                let missing = self.slots().filter(absent).map(|s| self.rank(s)).take(16).collect();
                 Error::TimedOut { during, waited, missing }
             }
             e => e,
@@ -239,6 +259,8 @@ impl Wiring {
             fd: self.fd,
             slot: self.slot,
             size: self.size,
+            placement: self.placement,
+            beyond: OnceLock::new(),
             header,
             pace,
             crowd,
@@ -258,7 +280,7 @@ impl Wiring {
 }
 
 impl Node {
-    /// Declares this process ready and waits until every rank is; then, if all of them could
+    /// Declares this process ready and waits until every rank of the node is; then, if all of them could
     /// register, switches this process to asymmetric fences.
     pub fn await_all(&self, deadline: Deadline) -> Result<()> {
         self.rank_slot(self.slot).state.store(STATE_READY, Ordering::Release);
@@ -281,7 +303,7 @@ impl Node {
                         let late = |s: &Slot| {
                             self.rank_slot(*s).state.load(Ordering::Acquire) < STATE_READY
                         };
-                        let missing = slots.clone().filter(late).map(|s| Rank(s.0.into()));
+                        let missing = slots.clone().filter(late).map(|s| self.rank_of(s));
                         Error::TimedOut { during, waited, missing: missing.take(16).collect() }
                     }
                     e => e,
@@ -304,7 +326,7 @@ fn choose_pace(size: u32, cpus: u32) -> Result<(Pace, Crowd)> {
         return Ok((Pace { spins, ..pace }, Crowd::ignored()));
     }
     Ok(match cpus.checked_div(size) {
-        Some(share @ 1..) => (Pace::DEDICATED, Crowd::new(share)),
+        Some(share @ 1..) => (Pace::DEDICATED.measured(), Crowd::new(share)),
         _ => (Pace::SHARED, Crowd::ignored()),
     })
 }

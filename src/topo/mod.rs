@@ -19,6 +19,7 @@ pub mod cpuset;
 pub mod distance;
 mod model;
 pub mod near;
+pub mod placement;
 mod quota;
 mod synthetic;
 mod sysfs;
@@ -27,6 +28,7 @@ pub use bind::{Bind, Bound, Plan};
 pub use cpuset::CpuSet;
 pub use distance::Distance;
 pub use model::{CacheGroup, CacheKind, Cpu, LastLevel, Level, NumaNode, Topology};
+pub use placement::Placement;
 
 use crate::base::{Result, settings};
 use std::path::Path;

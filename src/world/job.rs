@@ -1,21 +1,25 @@
 //! A job: the processes that communicate, seen from one of them.
 
-use crate::base::sync::Ordering;
-use crate::base::{Deadline, Error, Rank, Result, Slot, forked, settings};
+use crate::base::{Deadline, Error, Rank, Result, forked, settings};
 use crate::boot::{self, Bootstrap};
 use crate::coll::Team;
 use crate::link::Link;
-use crate::shm::forked::FORKED;
+use crate::link::core::Core;
+use crate::link::far::edge::{Directory, Edge};
+use crate::net::fault::{FaultDevice, Plan};
+use crate::net::provider::{Address, Device};
+use crate::net::sockets;
 use crate::shm::map::Mapping;
 use crate::shm::node::Node;
+use crate::topo::Placement;
 use rustix::fd::{AsFd, OwnedFd};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
 /// This process's part in a job. Usable from many threads.
 ///
 /// Dropping it, and the last of its teams and windows, leaves the job: peers that still wait for
-/// this rank, also in a collective that it has completed, get an error that says so.
+/// this rank get an error that says so; a collective that it has completed goes on without it.
 /// [`Job::finish`] waits for everybody first. A process that ends without either (killed, or
 /// unwinding from a panic) counts as dead.
 ///
@@ -26,6 +30,7 @@ use std::time::Duration;
 #[derive(Debug)]
 pub struct Job {
     team: Team,
+    node_team: Team,
     link: Link,
     limit: Option<Duration>,
 }
@@ -86,21 +91,72 @@ impl Builder {
         };
         let size = bootstrap.size();
         let rank = bootstrap.rank();
-        let make = || Node::create_memory(size, heap);
+        let placement = Placement::new(size, bootstrap.nodes(), 0)?.seen_from(rank);
+        let slot = placement
+            .slot_of(rank)
+            .ok_or_else(|| Error::invalid("rank", format!("rank {rank} in a job of {size}")))?;
+        let make = || Node::create_memory(placement.locals(), heap);
         let fd = bootstrap.node_memory(&make, deadline)?;
-        let slot = u16::try_from(rank.0).map_err(|_| {
-            Error::invalid("number of ranks on a node", format!("rank {rank} is too large"))
-        })?;
-        let node = Node::attach(fd, Slot(slot), deadline)?;
+        let node = Node::attach_placed(fd, Some(placement), slot, deadline)?;
+        if placement.nodes() > 1 {
+            connect(&node, bootstrap, deadline)?;
+        }
         Job::wire(node, deadline)
     }
 }
 
+/// Connects a process to those of other nodes.
+fn connect(node: &Arc<Node>, mut bootstrap: Box<dyn Bootstrap>, deadline: Deadline) -> Result<()> {
+    const KEY: &str = "net";
+    let cookie = bootstrap.job();
+    // The edge has a thread that waits.
+    let config = sockets::Config { thread: false, ..sockets::Config::from_settings(cookie)? };
+    let device = sockets::open(&config)?;
+    let device: Arc<dyn Device> = match Plan::from_settings(node.rank_of(node.slot()).0)? {
+        Some(plan) => FaultDevice::over(device, plan),
+        None => device,
+    };
+    let silence = settings::NET_TIMEOUT.seconds()?.unwrap_or(Duration::MAX);
+    let edge = Edge::open(node, device, cookie, silence, |address| {
+        bootstrap.put(KEY, address.as_bytes())?;
+        bootstrap.fence(deadline)?;
+        Ok(Box::new(Published { bootstrap: Mutex::new(bootstrap), key: KEY }))
+    })?;
+    node.look_beyond(edge.clone());
+    Core::of(node)?.reach_far(edge);
+    Ok(())
+}
+
+/// Addresses as the processes have published them where the job was wired up.
+struct Published {
+    bootstrap: Mutex<Box<dyn Bootstrap>>,
+    key: &'static str,
+}
+
+impl Directory for Published {
+    fn address(&self, rank: Rank) -> Result<Address> {
+        let mut bootstrap = self.bootstrap.lock().unwrap_or_else(PoisonError::into_inner);
+        let patience = Deadline::after(Duration::from_secs(10));
+        let bytes = bootstrap
+            .get(rank, self.key, patience)?
+            .ok_or_else(|| Error::boot(format!("rank {rank} has not said where it is reached")))?;
+        Address::from_bytes(&bytes)
+    }
+}
+
 impl Job {
-    /// Joins the job that this process was started for: by `hither run` or a
-    /// [`crate::world::Launcher`]; else a job of this one process.
+    /// Joins the job that this process was started for: by `hither run`, a
+    /// [`crate::world::Launcher`], or an MPI launcher that speaks PMI-1 (MPICH's `mpiexec`, Slurm's
+    /// `srun --mpi=pmi2`); else a job of this one process.
+    ///
+    /// A program that uses MPI itself wires hither up with [`crate::boot::FromAllgather`] instead.
     pub fn init() -> Result<Job> {
         Builder::default().init()
+    }
+
+    /// Whether a launcher has started this process as a rank of a job, which [`Job::init`] joins.
+    pub fn was_launched() -> bool {
+        boot::was_launched()
     }
 
     /// For other ways to join.
@@ -119,12 +175,25 @@ impl Job {
     /// A thread that panics counts as a dead rank for the others, and the panic goes on in the
     /// caller once all have ended.
     pub fn threads<R: Send>(ranks: u32, body: impl Fn(Job) -> R + Send + Sync) -> Result<Vec<R>> {
+        Job::threads_placed(Placement::one_node(ranks)?, |_| Ok(()), body)
+    }
+
+    /// As [`Job::threads`] on several nodes; `connect` is called for each rank before it begins.
+    pub(crate) fn threads_placed<R: Send>(
+        placement: Placement,
+        connect: impl Fn(&Arc<Node>) -> Result<()> + Send + Sync,
+        body: impl Fn(Job) -> R + Send + Sync,
+    ) -> Result<Vec<R>> {
         forked::refuse_forked("joining a job")?;
         let heap = settings::HEAP_SIZE.bytes()?;
         let limit = settings::WIRE_TIMEOUT.seconds()?;
-        let fd = Node::create_memory(ranks, heap)?;
-        let length = crate::shm::map::sealed_length(&fd)?;
-        let mapping = Arc::new(Mapping::anywhere(&fd, length)?);
+        let mut memories = Vec::new();
+        for node in 0..placement.nodes() {
+            let fd = Node::create_memory(placement.ranks_on(node).len() as u32, heap)?;
+            let length = crate::shm::map::sealed_length(&fd)?;
+            let mapping = Arc::new(Mapping::anywhere(&fd, length)?);
+            memories.push((fd, mapping));
+        }
         // Nobody begins before all threads are there: those that came would wait for the others.
         let all_there = RwLock::new(false);
         let run = |rank: u32| -> Result<R> {
@@ -132,7 +201,15 @@ impl Job {
                 return Err(Error::boot("not all ranks of the job could be started"));
             }
             let deadline = limit.map_or(Deadline::NEVER, Deadline::after);
-            let node = Node::attach_mapped(clone_fd(&fd)?, Slot(rank as u16), mapping.clone())?;
+            let here = placement.seen_from(Rank(rank));
+            let (Some(slot), Some((fd, mapping))) =
+                (here.slot_of(Rank(rank)), memories.get(here.node() as usize))
+            else {
+                return Err(Error::boot("a rank without a node; this is a fault of the library"));
+            };
+            let mapping = mapping.clone();
+            let node = Node::attach_mapped_placed(clone_fd(fd)?, Some(here), slot, mapping)?;
+            connect(&node)?;
             Ok(body(Job::wire(node, deadline)?))
         };
         std::thread::scope(|scope| {
@@ -146,7 +223,7 @@ impl Job {
                     hint: "see ulimit -u (threads) and ulimit -v (address space of their stacks)",
                 })
             };
-            let all = (0..ranks).map(start).collect::<Result<Vec<_>>>()?;
+            let all = (0..placement.ranks()).map(start).collect::<Result<Vec<_>>>()?;
             *gate = true;
             drop(gate);
             let ended: Vec<_> = all.into_iter().map(|thread| thread.join()).collect();
@@ -162,12 +239,16 @@ impl Job {
         Team::prepare_whole(&node)?;
         node.await_all(deadline)?;
         let limit = settings::WAIT_TIMEOUT.seconds()?;
-        let team = Team::whole(&node)?;
-        let team = limit.map_or(team.clone(), |limit| team.with_deadline(limit));
+        let limited = |team: Team| limit.map_or(team.clone(), |limit| team.with_deadline(limit));
+        let team = limited(Team::whole(&node)?);
+        let node_team = match node.placement().nodes() {
+            1 => team.clone(),
+            _ => limited(Team::of_node(&node)?),
+        };
         // What comes for teams must find who takes it, also while the program looks into the link.
         team.open_messages()?;
         let link = Link::new(node)?;
-        Ok(Job { team, link, limit })
+        Ok(Job { team, node_team, link, limit })
     }
 
     /// This process's rank.
@@ -185,10 +266,9 @@ impl Job {
         &self.team
     }
 
-    /// The team of the ranks on this node. In this version a job has one node, so it is the
-    /// whole job's team.
+    /// The team of the ranks on this node; the whole job's if it has one node.
     pub fn node_team(&self) -> &Team {
-        &self.team
+        &self.node_team
     }
 
     /// Time limit of waits, as set by `HITHER_WAIT_TIMEOUT`.
@@ -198,7 +278,7 @@ impl Job {
 
     /// Whether this rank knows of any death in the job.
     pub fn deaths(&self) -> u32 {
-        self.node().header().deaths.load(Ordering::Acquire) & !FORKED
+        self.node().deaths()
     }
 
     /// Short messages to single peers: what two-sided communication is built on.

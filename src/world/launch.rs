@@ -6,7 +6,7 @@ use crate::boot::launch::{self, Plan, Signals, Watcher};
 use crate::shm::node::Node;
 use crate::shm::observer::Observer;
 use crate::shm::wiring::random;
-use crate::topo::{self, Bind, Topology};
+use crate::topo::{self, Bind, Placement, Topology};
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
 use std::time::Duration;
@@ -35,6 +35,7 @@ pub struct Launcher {
     args: Vec<OsString>,
     env: Vec<(OsString, OsString)>,
     ranks: u32,
+    nodes: u32,
     bind: Bind,
     survive: bool,
     label: bool,
@@ -54,6 +55,7 @@ impl Launcher {
             args: Vec::new(),
             env: Vec::new(),
             ranks: 1,
+            nodes: 1,
             bind: Bind::Core,
             survive: false,
             label: false,
@@ -80,6 +82,14 @@ impl Launcher {
     /// Number of ranks, 1 to 4096.
     pub fn ranks(mut self, ranks: u32) -> Launcher {
         self.ranks = ranks;
+        self
+    }
+
+    /// Number of nodes that this machine is to be taken for, at most one for each rank. Ranks are
+    /// divided among them in blocks as equal as they can be. Ranks of different nodes share no
+    /// memory, as if they were on different machines, and communicate by the network.
+    pub fn nodes(mut self, nodes: u32) -> Launcher {
+        self.nodes = nodes;
         self
     }
 
@@ -149,10 +159,20 @@ impl Launcher {
             Some(heap) => heap,
             None => settings::HEAP_SIZE.bytes()?,
         };
-        let memory = Node::create_memory(self.ranks, heap)?;
-        let copy = memory.try_clone().map_err(|e| Error::os("duplicating a descriptor", e))?;
-        let observer = Observer::open(copy)?;
-        let cpus = self.seats(&observer)?;
+        let placement = Placement::new(self.ranks, self.nodes, 0)?;
+        let (mut memories, mut observers) = (Vec::new(), Vec::new());
+        for node in 0..self.nodes {
+            let memory = Node::create_memory(placement.ranks_on(node).len() as u32, heap)?;
+            let copy = memory.try_clone().map_err(|e| Error::os("duplicating a descriptor", e))?;
+            observers.push(Observer::open(copy)?);
+            memories.push(memory);
+        }
+        let recorder = Recorder { placement, observers };
+        let cpus = self.seats(&recorder)?;
+        let node_of = match self.nodes {
+            1 => Vec::new(),
+            _ => (0..self.ranks).filter_map(|rank| placement.node_of(Rank(rank))).collect(),
+        };
         let plan = Plan {
             program: self.program,
             args: self.args,
@@ -165,14 +185,15 @@ impl Launcher {
             timeout: self.timeout,
             grace: self.grace,
             job: random()?,
-            memory,
+            memories,
+            node_of,
             signals: self.signals,
         };
-        launch::start(plan, Box::new(Recorder { observer }))
+        launch::start(plan, Box::new(recorder))
     }
 
     /// The CPUs of each rank, recorded in the segment too; empty where ranks are not bound.
-    fn seats(&self, observer: &Observer) -> Result<Vec<Vec<usize>>> {
+    fn seats(&self, recorder: &Recorder) -> Result<Vec<Vec<usize>>> {
         if self.bind == Bind::None {
             return Ok(Vec::new());
         }
@@ -186,16 +207,29 @@ impl Launcher {
             let Some(cpus) = plan.cpus(rank) else { break };
             seats.push(cpus.iter().map(|cpu| cpu as usize).collect());
             if let Some(core) = plan.home_cpu(rank) {
-                observer.set_core(Slot(rank.0 as u16), core)?;
+                let (observer, slot) = recorder.place_of(rank)?;
+                observer.set_core(slot, core)?;
             }
         }
         Ok(seats)
     }
 }
 
-/// Writes down in the node's memory what happens to ranks.
+/// Writes down in the nodes' memory what happens to ranks.
 struct Recorder {
-    observer: Observer,
+    placement: Placement,
+    observers: Vec<Observer>,
+}
+
+impl Recorder {
+    /// Where a rank's end is written down: the memory of its node, and its slot there.
+    fn place_of(&self, rank: Rank) -> Result<(&Observer, Slot)> {
+        let node = self.placement.node_of(rank);
+        let observer = node.and_then(|node| self.observers.get(node as usize));
+        observer
+            .zip(self.placement.seen_from(rank).slot_of(rank))
+            .ok_or_else(|| Error::invalid("rank", format!("{rank} is not in the job")))
+    }
 }
 
 impl Watcher for Recorder {
@@ -203,11 +237,13 @@ impl Watcher for Recorder {
         // A rank that had left in good order stays so. One that ended with exit code 0 without
         // leaving is as dead to those that wait for it as any other. The slot exists: it was
         // made for this rank.
-        let _ = self.observer.mark_dead(Slot(rank as u16), exit.cause());
+        if let Ok((observer, slot)) = self.place_of(Rank(rank)) {
+            let _ = observer.mark_dead(slot, exit.cause());
+        }
     }
 
     fn ending(&mut self) {
-        self.observer.set_ending();
+        self.observers.iter().for_each(Observer::set_ending);
     }
 }
 
@@ -225,6 +261,8 @@ mod tests {
     fn zero_ranks_and_unknown_programs_are_refused() {
         assert!(Launcher::new("true").ranks(0).start().is_err());
         assert!(Launcher::new("true").ranks(1 << 20).start().is_err());
+        assert!(Launcher::new("true").ranks(2).nodes(0).start().is_err());
+        assert!(Launcher::new("true").ranks(2).nodes(3).start().is_err());
         let err = Launcher::new("/no/such/program").start().unwrap_err();
         assert!(err.to_string().contains("/no/such/program"), "{err}");
     }

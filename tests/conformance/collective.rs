@@ -74,6 +74,16 @@ fn serial<T: Numeric>(ranks: u32, op: Op, value: impl Fn(u32) -> T) -> T {
     (1..ranks).fold(value(0), |acc, rank| T::combine(op, acc, value(rank)))
 }
 
+/// A number for a byte. Between nodes what a node has comes together first, and rounding shows the
+/// order: there, powers of two, of which sums and products are exact.
+fn number(job: &Job, byte: u8, rounded: f64) -> f64 {
+    if !job.team().spans_nodes() {
+        return rounded;
+    }
+    let power = f64::from(1 << (byte % 4)) / 4.0;
+    if byte.is_multiple_of(3) { -power } else { power }
+}
+
 fn allreduce_of<T: Numeric>(job: &Job, value: impl Fn(u32, usize) -> T) -> Result<()> {
     let team = job.team();
     for op in Op::ALL {
@@ -99,22 +109,30 @@ fn allreduce(job: &Job) -> Result<()> {
     allreduce_of::<i16>(job, |rank, i| i16::from(pattern(rank, i)) * 100 - 9000)?;
     allreduce_of::<u32>(job, |rank, i| u32::from(pattern(rank, i)).wrapping_mul(0x9e37_79b9))?;
     allreduce_of::<i64>(job, |rank, i| i64::from(pattern(rank, i)) - 128)?;
-    allreduce_of::<f32>(job, |rank, i| f32::from(pattern(rank, i)) * 0.37 - 11.0)?;
-    allreduce_of::<f64>(job, |rank, i| f64::from(pattern(rank, i)) * 1e-3 + 1.0)
+    allreduce_of::<f32>(job, |rank, i| {
+        let byte = pattern(rank, i);
+        number(job, byte, (f32::from(byte) * 0.37 - 11.0).into()) as f32
+    })?;
+    allreduce_of::<f64>(job, |rank, i| {
+        let byte = pattern(rank, i);
+        number(job, byte, f64::from(byte) * 1e-3 + 1.0)
+    })
 }
 
 fn reduce(job: &Job) -> Result<()> {
     let team = job.team();
+    let value = |rank, i| {
+        let byte = pattern(rank, i);
+        number(job, byte, f64::from(byte) * 0.1)
+    };
     for root in team.ranks() {
         for len in [0, 1, 7, 2048, 2049, 5000] {
-            let mine: Vec<f64> =
-                (0..len).map(|i| f64::from(pattern(team.rank().0, i)) * 0.1).collect();
+            let mine: Vec<f64> = (0..len).map(|i| value(team.rank().0, i)).collect();
             let mut result = vec![-1.0; if team.rank() == root { len } else { 3 }];
             team.reduce(root, Op::Sum, &mine, &mut result)?;
             if team.rank() == root {
                 for (i, got) in result.iter().enumerate() {
-                    let want =
-                        serial(team.size(), Op::Sum, |rank| f64::from(pattern(rank, i)) * 0.1);
+                    let want = serial(team.size(), Op::Sum, |rank| value(rank, i));
                     assert_eq!(*got, want, "root {root}, {len} elements, element {i}");
                 }
             } else {

@@ -101,7 +101,8 @@ fn zero_sizes(job: &Job) -> Result<()> {
 
 fn all_zero(job: &Job) -> Result<()> {
     let one = Window::<u64>::builder(job.team()).different_sizes().allocate(0)?;
-    let two = Window::<u64>::builder(job.team()).allocate_shared(0)?;
+    let two = Window::<u64>::builder(job.team());
+    let two = if job.team().spans_nodes() { two.allocate(0)? } else { two.allocate_shared(0)? };
     for window in [one, two] {
         exercise(job, &window, |_| 0)?;
         window.free()?;
@@ -132,7 +133,9 @@ pub(super) fn is_last(job: &Job) -> bool {
 fn unannounced_sizes(job: &Job) -> Result<()> {
     let len = 10 + usize::from(is_last(job));
     only_last_differs(job, "allocate", Window::<u16>::builder(job.team()).allocate(len));
-    only_last_differs(job, "shared", Window::<u16>::builder(job.team()).allocate_shared(len));
+    if !job.team().spans_nodes() {
+        only_last_differs(job, "shared", Window::<u16>::builder(job.team()).allocate_shared(len));
+    }
     job.team().barrier()
 }
 
@@ -237,7 +240,9 @@ fn broken_same_size(job: &Job) -> Result<()> {
     let len = if is_last(job) { 9 } else { 8 };
     let build = || Window::<u8>::builder(job.team()).info(promise.clone());
     only_last_differs(job, "allocate", build().different_sizes().allocate(len));
-    only_last_differs(job, "shared", build().different_sizes().allocate_shared(len));
+    if !job.team().spans_nodes() {
+        only_last_differs(job, "shared", build().different_sizes().allocate_shared(len));
+    }
     only_last_differs(job, "create", build().create(Memory::private(vec![0; len])));
     build().different_sizes().allocate(8)?.free()
 }
@@ -298,9 +303,10 @@ fn attributes(job: &Job) -> Result<()> {
     let team = job.team();
     let memory = Memory::<u32>::shared(team, 6)?;
     let base = memory.as_ptr().addr();
+    let near = job.node_team();
     let windows = [
         (Flavour::Allocate, Window::<u32>::allocate(team, 6)?, 24, 4),
-        (Flavour::Shared, Window::builder(team).unit(8).allocate_shared(6)?, 24, 8),
+        (Flavour::Shared, Window::builder(near).unit(8).allocate_shared(6)?, 24, 8),
         (Flavour::Create, Window::builder(team).unit(12).create(memory)?, 24, 12),
         (Flavour::Dynamic, Window::builder(team).dynamic()?, 0, 1),
     ];
@@ -319,7 +325,32 @@ fn attributes(job: &Job) -> Result<()> {
     Ok(())
 }
 
+/// Whether the job is on several nodes: then shared windows are refused, but among the ranks of one.
+pub(super) fn lies_apart(job: &Job) -> Result<bool> {
+    if !job.team().spans_nodes() {
+        return Ok(false);
+    }
+    let refused = Window::<u64>::builder(job.team()).allocate_shared(4);
+    assert!(matches!(refused, Err(Error::Misuse { .. })), "{refused:?}");
+    let refused = job.team().endpoints(1);
+    assert!(matches!(refused, Err(Error::Misuse { .. })), "{refused:?}");
+    let near = job.node_team();
+    let (me, size) = (near.rank(), near.size());
+    let window = Window::<u64>::builder(near).allocate_shared(4)?;
+    window.local().write(0, &[u64::from(me.0); 4])?;
+    near.barrier()?;
+    let right = Rank((me.0 + 1) % size);
+    if direct(&window) {
+        assert_eq!(window.query(right)?.get(3)?, u64::from(right.0));
+    }
+    window.free()?;
+    Ok(true)
+}
+
 fn shared_contiguous(job: &Job) -> Result<()> {
+    if lies_apart(job)? {
+        return Ok(());
+    }
     let len_of = |rank: Rank| [5, 0, 1200, 3][rank.index() % 4];
     let window =
         Window::<u64>::builder(job.team()).different_sizes().allocate_shared(len_of(job.rank()))?;
@@ -347,6 +378,9 @@ fn shared_contiguous(job: &Job) -> Result<()> {
 }
 
 fn shared_apart(job: &Job) -> Result<()> {
+    if lies_apart(job)? {
+        return Ok(());
+    }
     let info = Info { alloc_shared_noncontig: true, ..Info::default() };
     let len_of = |rank: Rank| 100 + rank.index();
     let window = Window::<u64>::builder(job.team())
@@ -363,6 +397,9 @@ fn shared_apart(job: &Job) -> Result<()> {
 }
 
 fn shared_one_part(job: &Job) -> Result<()> {
+    if lies_apart(job)? {
+        return Ok(());
+    }
     let owner = Rank(job.size() / 2);
     let len = if job.rank() == owner { 777 } else { 0 };
     let window = Window::<u64>::builder(job.team()).different_sizes().allocate_shared(len)?;
@@ -384,7 +421,7 @@ fn query_misuse(job: &Job) -> Result<()> {
     let window = Window::<u64>::allocate(job.team(), 1)?;
     assert!(matches!(window.query(job.rank()), Err(Error::Misuse { .. })));
     assert!(matches!(window.query_all(), Err(Error::Misuse { .. })));
-    let shared = Window::<u64>::builder(job.team()).allocate_shared(1)?;
+    let shared = Window::<u64>::builder(job.node_team()).allocate_shared(1)?;
     assert!(shared.query(Rank(job.size())).is_err());
     shared.free()?;
     window.free()
@@ -400,7 +437,10 @@ fn on_split_teams(job: &Job) -> Result<()> {
     let windows = [
         Window::<u64>::allocate(&team, 10)?,
         Window::builder(&team).different_sizes().allocate(len_of(me))?,
-        Window::builder(&team).different_sizes().allocate_shared(len_of(me))?,
+        match Window::builder(&team).different_sizes() {
+            one if team.spans_nodes() => one.allocate(len_of(me))?,
+            one => one.allocate_shared(len_of(me))?,
+        },
         Window::builder(&team).create(Memory::shared(&team, len_of(me))?)?,
         Window::builder(&team).create(Memory::private(vec![0; len_of(me)]))?,
     ];

@@ -205,7 +205,7 @@ fn everything_back(job: &Job) -> Result<()> {
         let windows = [
             Window::allocate(team, 100 * round)?,
             sizes(Window::builder(team))?,
-            Window::builder(team).allocate_shared(1000)?,
+            Window::builder(job.node_team()).allocate_shared(1000)?,
             Window::builder(team).create(memory)?,
             Window::builder(team).create(Memory::private(vec![0; 7]))?,
             dynamic,
@@ -235,8 +235,8 @@ fn too_large(job: &Job) -> Result<()> {
     known(one.unwrap_err());
     // Each fits, all together do not.
     let part = (job.node().areas().stride / 8) as usize;
-    if job.size() > 1 {
-        let all = Window::<u64>::builder(team).allocate_shared(part);
+    if job.node_team().size() > 1 {
+        let all = Window::<u64>::builder(job.node_team()).allocate_shared(part);
         known(all.unwrap_err());
     }
     assert_back(job, before)

@@ -17,6 +17,8 @@ const PATIENCE: Duration = Duration::from_secs(100);
 /// Deadline of every wait within a case, in seconds: a hang becomes an error that names who is
 /// missing.
 const WAIT: &str = "60";
+/// Milliseconds from which on a case is among those that are named for the time they took.
+const LONG: u64 = 200;
 /// Failures after which a sweep is given up.
 const TOO_MANY: usize = 25;
 
@@ -38,8 +40,11 @@ impl Sweep<'_> {
         let label = format!("{} {} {}", self.form, self.ranks, self.way);
         let (mut passed, mut failed, mut generated) = (0, 0, 0);
         let mut first = 0;
+        let mut all: Vec<(u64, usize)> = Vec::new();
         while first < cases.len() && failed < TOO_MANY {
-            let (done, well) = self.go_on_from(first);
+            let (times, well) = self.go_on_from(first);
+            let done = times.iter().map(|(number, _)| number + 1).max().unwrap_or(first);
+            all.extend(times.into_iter().map(|(number, took)| (took, number)));
             for case in &cases[first..done.min(cases.len())] {
                 passed += 1;
                 // Thousands of lines would hide the few that matter.
@@ -66,12 +71,19 @@ impl Sweep<'_> {
         }
         let took = began.elapsed();
         println!("     {label}: {passed} passed ({generated} generated) in {took:.1?}");
+        all.sort_unstable_by(|one, other| other.cmp(one));
+        let long = all.iter().take_while(|(took, _)| *took >= LONG).take(5);
+        let long = long.map(|(took, number)| format!("{} {took} ms", cases[*number].name));
+        let long: Vec<String> = long.collect();
+        if !long.is_empty() {
+            println!("     {label}: the longest: {}", long.join(", "));
+        }
         (passed, failed)
     }
 
-    /// Runs the cases from `first` on until one fails; returns the first that is not done, and
-    /// whether everything ended well.
-    fn go_on_from(&self, first: usize) -> (usize, bool) {
+    /// Runs the cases from `first` on until one fails; returns those that are done, with the
+    /// milliseconds that they took, and whether everything ended well.
+    fn go_on_from(&self, first: usize) -> (Vec<(usize, u64)>, bool) {
         let (size, from) = (self.ranks.to_string(), first.to_string());
         let turn = self.turn.map_or_else(|| "all".to_owned(), |turn| turn.to_string());
         let args = [WORKER, self.way, self.form, &size, self.filter, &turn, &from];
@@ -79,6 +91,7 @@ impl Sweep<'_> {
             let launcher = ranks::launcher()
                 .args(args)
                 .ranks(self.ranks)
+                .nodes(super::nodes(self.way))
                 .env("HITHER_RMA_MEDIUM", medium(self.way))
                 .env("HITHER_PROGRESS", progress(self.way))
                 .env("HITHER_COLL", algorithms(self.way))
@@ -106,11 +119,15 @@ impl Sweep<'_> {
             (output.stdout, output.stderr, output.status.success())
         };
         let text = String::from_utf8_lossy(&text).into_owned();
-        let done = text.lines().filter_map(|line| line.strip_prefix("done ")?.parse().ok()).max();
+        let done = text.lines().filter_map(|line| {
+            let (number, took) = line.strip_prefix("done ")?.split_once(' ')?;
+            Some((number.parse().ok()?, took.parse().ok()?))
+        });
+        let done: Vec<(usize, u64)> = done.collect();
         if !well {
             eprint!("{}", String::from_utf8_lossy(&complaint));
         }
-        (done.map_or(first, |last: usize| last + 1), well)
+        (done, well)
     }
 }
 
@@ -123,8 +140,11 @@ fn progress(way: &str) -> &str {
     if way == "calls" { "calls" } else { "thread" }
 }
 
-/// The settings for messages.
+/// The settings for messages, and for what becomes of datagrams.
 fn settings(way: &str) -> &'static [(&'static str, &'static str)] {
+    if way == super::FAULTS {
+        return &[("HITHER_NET_FAULTS", super::HOW_MANY)];
+    }
     let found = super::talk::WAYS.iter().find(|(name, _)| *name == way);
     found.map_or(&[], |(_, settings)| settings)
 }
@@ -166,11 +186,12 @@ pub fn work(args: &[String]) {
 fn all(job: &Job, cases: &[Case], first: usize) -> Result<(), String> {
     for (number, case) in cases.iter().enumerate().skip(first) {
         let text = |error| format!("{}, rank {}: {error}", case.name, job.rank());
+        let began = Instant::now();
         (case.run)(job).map_err(text)?;
         job.team().barrier().map_err(text)?;
         DONE.fetch_add(1, Ordering::Relaxed);
         if job.rank().0 == 0 {
-            println!("done {number}");
+            println!("done {number} {}", began.elapsed().as_millis());
             let _ = std::io::stdout().flush();
         }
     }

@@ -11,6 +11,7 @@ use hither::{Any, Pending, Rank, Result, Team};
 pub const WORKS: &[Work] = &[
     Work { name: "talk", points: POINTS, mapped: true, run: small },
     Work { name: "talk-large", points: POINTS, mapped: true, run: large },
+    Work { name: "talk-endpoints", points: POINTS, mapped: true, run: endpoints },
     Work { name: "talk-any", points: &["after a send began"], mapped: true, run: any },
     Work { name: "talk-pools", points: POOL_POINTS, mapped: true, run: pools },
     Work {
@@ -77,6 +78,17 @@ fn small(team: &Team, rounds: u32) -> Result<()> {
 
 fn large(team: &Team, rounds: u32) -> Result<()> {
     talk(team, rounds, &[2000, 20_000, 300_000])
+}
+
+/// The same by an endpoint of its own, made again now and then.
+fn endpoints(team: &Team, rounds: u32) -> Result<()> {
+    for _ in 0..rounds.div_ceil(50) {
+        let all = team.endpoints(2)?;
+        let _only = all[1].funnel()?;
+        talk(&all[0], 25, &[0, 12, 1700, 20_000])?;
+        talk(&all[1], 25, &[100, 300_000])?;
+    }
+    team.barrier()
 }
 
 const POOL_POINTS: &[&str] =

@@ -76,6 +76,14 @@ const CASES: &[Case] = &[
         settings: &[("HITHER_RMA_MEDIUM", "auto")],
         killed: &[1],
     },
+    // Progress by calls, and the call waits for a lock of mapped memory. The deadline is longer than
+    // it takes if the wait looks after packets, and shorter than if its sleeps are of full length.
+    Case {
+        name: "who_waits_for_a_lock_answers",
+        ranks: 3,
+        settings: &[("HITHER_RMA_MEDIUM", "auto"), ("HITHER_WAIT_TIMEOUT", "20"), CALLS],
+        killed: &[],
+    },
     Case { name: "futures_let_windows_go", ranks: 2, settings: &[], killed: &[] },
     Case { name: "windows_come_and_go", ranks: 3, settings: &[], killed: &[] },
     Case { name: "settings_differ", ranks: 3, settings: &[], killed: &[] },

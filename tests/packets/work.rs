@@ -1,7 +1,7 @@
 //! What the ranks of the cases do.
 
 use super::messages;
-use hither::rma::{Assertions, Request};
+use hither::rma::{Assertions, Memory, Request};
 use hither::{Error, Job, LockKind, Op, Rank, Result, Window};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -27,6 +27,7 @@ pub fn rank(name: &str) {
         "groups_end_after_a_death" => messages::groups_end_after_a_death(&job),
         "fences_end_after_a_death" => messages::fences_end_after_a_death(&job),
         "a_shrunk_team_goes_on" => a_shrunk_team_goes_on(&job),
+        "who_waits_for_a_lock_answers" => who_waits_for_a_lock_answers(&job),
         "futures_let_windows_go" => futures_let_windows_go(&job),
         "windows_come_and_go" => windows_come_and_go(&job),
         "settings_differ" => settings_differ(&job),
@@ -77,6 +78,57 @@ fn flood_all_to_all(job: &Job) -> Result<()> {
     }
     assert_eq!(sum, u64::from(job.size()) * (0..ROUNDS).sum::<u64>());
     window.free()
+}
+
+/// Rank 1 holds a lock for which all others wait, each in its way, and wants answers of all of them.
+fn who_waits_for_a_lock_answers(job: &Job) -> Result<()> {
+    const EACH: u64 = 800;
+    let locked = Window::<u64>::allocate(job.team(), 1)?;
+    let asked = Window::<u64>::builder(job.team()).create(Memory::private([0]))?;
+    let (holder, part) = (Rank(1), Rank(0));
+    // What rank 1 holds, and what the others want.
+    let ways = [
+        (Some(LockKind::Exclusive), Some(LockKind::Exclusive)),
+        (Some(LockKind::Exclusive), Some(LockKind::Shared)),
+        (Some(LockKind::Exclusive), None),
+        (Some(LockKind::Shared), Some(LockKind::Exclusive)),
+        (None, Some(LockKind::Exclusive)),
+    ];
+    for (round, (held, wanted)) in (1u64..).zip(ways) {
+        let take = |kind: Option<LockKind>| -> Result<Box<dyn FnOnce() -> Result<()> + '_>> {
+            Ok(match kind {
+                Some(kind) => {
+                    let epoch = locked.lock(part, kind)?;
+                    Box::new(move || epoch.unlock())
+                }
+                None => {
+                    let epoch = locked.lock_all()?;
+                    Box::new(move || epoch.unlock_all())
+                }
+            })
+        };
+        if job.rank() != holder {
+            job.team().barrier()?;
+            take(wanted)?()?;
+        } else {
+            let unlock = take(held)?;
+            job.team().barrier()?;
+            let epoch = asked.lock_all()?;
+            for _ in 0..EACH {
+                for target in others(job) {
+                    epoch.fetch_and_op(target, 0, Op::Sum, 1)?;
+                }
+            }
+            for target in others(job) {
+                assert_eq!(epoch.fetch_and_op(target, 0, Op::NoOp, 0)?, round * EACH);
+            }
+            epoch.unlock_all()?;
+            unlock()?;
+        }
+        job.team().barrier()?;
+    }
+    asked.free()?;
+    locked.free()
 }
 
 /// Large puts and gets that cross each other.

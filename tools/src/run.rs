@@ -43,6 +43,9 @@ pub struct Args {
     /// Number of ranks
     #[arg(short = 'n', long = "ranks", value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub ranks: u32,
+    /// Number of nodes that this machine is to be taken for: ranks of different ones share no memory
+    #[arg(long, value_name = "NODES", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=2048))]
+    pub nodes: u32,
     /// Bind ranks to cores
     #[arg(long, value_enum, default_value = "core")]
     pub bind: Bind,
@@ -76,6 +79,7 @@ pub fn run(args: &Args) -> hither::Result<ExitCode> {
     let mut launcher = Launcher::new(program)
         .args(rest)
         .ranks(args.ranks)
+        .nodes(args.nodes)
         .bind(args.bind.into())
         .label(args.label)
         .survive(args.survive)

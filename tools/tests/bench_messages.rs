@@ -32,7 +32,8 @@ fn messages_have_limits_that_move_the_same_bytes() {
     let pairs: Vec<&Value> =
         rows.iter().filter(|row| text(row, "what").ends_with("each pair")).collect();
     assert!(pairs.len() == 3 && pairs.iter().all(|row| number(row, "ranks") == 4.0));
-    assert_eq!(count(&rows, |what| what.contains("thread(s)")), 6);
+    // By shared connections and by endpoints.
+    assert_eq!(count(&rows, |what| what.contains("thread(s)")), 12);
 }
 
 #[test]

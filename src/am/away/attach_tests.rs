@@ -3,7 +3,10 @@
 
 use super::ending_tests::Gate;
 use super::port::found;
+use super::settings::Settings;
 use super::tests::{count, counter, send, window};
+use crate::am::budget::Budget;
+use crate::am::room::Room;
 use crate::am::{Call, Placement};
 use crate::base::sync::{AtomicBool, Ordering};
 use crate::base::{Deadline, Rank};
@@ -247,4 +250,32 @@ fn mixed_windows_keep_buffers_beyond_flushes_and_give_them_back_at_the_end() {
         })
         .unwrap();
     }
+}
+
+/// A window keeps what its room takes of the total, and not all that it could have claimed.
+#[test]
+fn windows_keep_of_the_total_what_they_take() {
+    crate::Job::threads(2, |job| {
+        let budget = job.node().attachment(|| Ok(Budget::default())).unwrap();
+        let settings = Settings::read().unwrap();
+        assert_eq!(budget.claimed(), 0);
+        let mut windows = Vec::new();
+        let mut expected = 0;
+        for _ in 0..3 {
+            let window = window(job.team(), 8, Info::default());
+            window.register(1, count).unwrap();
+            windows.push(window);
+            let half = (settings.total - expected) / 2;
+            let takes = Room::of(settings.system, half, 2).bytes(2);
+            assert!(takes < half, "a test needs a total of which something is left");
+            expected += takes;
+            assert_eq!(budget.claimed(), expected);
+        }
+        job.team().barrier().unwrap();
+        for window in windows {
+            window.free().unwrap();
+        }
+        assert_eq!(budget.claimed(), 0);
+    })
+    .unwrap();
 }

@@ -2,9 +2,11 @@
 
 use super::tests::{count, counter, window};
 use crate::am::{Call, Placement};
+use crate::base::sync::{AtomicBool, AtomicU32, Ordering};
 use crate::base::{Error, Rank};
 use crate::layout::Op;
-use crate::rma::Info;
+use crate::rma::{Assertions, Info};
+use std::sync::Arc;
 
 /// Reads all, and writes the first element.
 fn first_of_all(call: Call<'_, u64, u64, u64>) {
@@ -133,4 +135,90 @@ fn copies_that_are_too_large_send_the_message_to_the_target() {
         window.free().unwrap();
     })
     .unwrap();
+}
+
+/// Who changes the part while a handler is at work on a copy of it, and how.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Meanwhile {
+    Nobody,
+    /// Another origin's message, run at the target or at that origin, alone or beside others.
+    Another(Placement, bool),
+    /// A message of the target's own.
+    Target(bool),
+}
+
+/// A handler runs on a copy, and meanwhile another message changes the same element: the copy is
+/// not stored, the handler runs again on a fresh one, and neither change is lost.
+#[test]
+fn a_copy_that_another_message_has_overtaken_is_not_stored() {
+    let ways = [
+        Meanwhile::Nobody,
+        Meanwhile::Another(Placement::Target, false),
+        Meanwhile::Another(Placement::Target, true),
+        Meanwhile::Another(Placement::Origin, false),
+        Meanwhile::Target(false),
+        Meanwhile::Target(true),
+    ];
+    for meanwhile in ways {
+        // Runs of the handler so far; whether the other message has run.
+        let (runs, over) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicBool::new(false)));
+        crate::Job::threads(3, |job| {
+            let window = window(job.team(), 8, Info::default());
+            let (counted, released) = (runs.clone(), over.clone());
+            let slowly = window
+                .register(1, move |call: Call<'_, u64, u64, u64>| {
+                    let was = call.persistent.get(0).unwrap();
+                    if call.input[0] == 1 {
+                        counted.fetch_add(1, Ordering::AcqRel);
+                        while meanwhile != Meanwhile::Nobody && !released.load(Ordering::Acquire) {
+                            std::thread::yield_now();
+                        }
+                    }
+                    call.persistent.set(0, was + call.input[0]).unwrap();
+                    call.output.fill(was);
+                })
+                .unwrap();
+            let concurrent =
+                matches!(meanwhile, Meanwhile::Another(_, true) | Meanwhile::Target(true));
+            let assertions = Assertions { concurrent_am: concurrent, ..Assertions::default() };
+            let other = match meanwhile {
+                Meanwhile::Nobody => None,
+                Meanwhile::Another(..) => Some(Rank(2)),
+                Meanwhile::Target(_) => Some(Rank(0)),
+            };
+            let mut output = [u64::MAX];
+            if job.rank() == Rank(1) {
+                let epoch = window.lock_all().unwrap();
+                let message = epoch.message(&slowly, Rank(0)).persistent(0..8).input(&[1]);
+                message.placement(Placement::Origin).output(&mut output).run().unwrap();
+                epoch.unlock_all().unwrap();
+                let overtaken = u32::from(other.is_some());
+                assert_eq!(output, [u64::from(overtaken) * 10], "{meanwhile:?}");
+                assert_eq!(runs.load(Ordering::Acquire), 1 + overtaken, "{meanwhile:?}");
+                assert_eq!(counter(&window, "am_run_at_origin"), 1, "{meanwhile:?}");
+            } else if Some(job.rank()) == other {
+                while runs.load(Ordering::Acquire) == 0 {
+                    std::thread::yield_now();
+                }
+                let epoch = window.lock_all_with(assertions).unwrap();
+                let placement = match meanwhile {
+                    Meanwhile::Another(placement, _) => placement,
+                    _ => Placement::Auto,
+                };
+                let message = epoch.message(&slowly, Rank(0)).persistent(0..8).input(&[10]);
+                message.placement(placement).output(&mut output).run().unwrap();
+                epoch.unlock_all().unwrap();
+                assert_eq!(output, [0], "{meanwhile:?}");
+                over.store(true, Ordering::Release);
+            }
+            job.team().barrier().unwrap();
+            if job.rank() == Rank(0) {
+                let all = if other.is_some() { 11 } else { 1 };
+                assert_eq!(window.local().get(0).unwrap(), all, "{meanwhile:?}");
+            }
+            job.team().barrier().unwrap();
+            window.free().unwrap();
+        })
+        .unwrap();
+    }
 }

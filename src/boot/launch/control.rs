@@ -94,7 +94,7 @@ impl Control {
             .map_err(|e| Error::os("epoll for the launcher", e))?;
         let guardian = Guardian::start(plan.ranks as usize + 1, &[])?;
         let control = Control {
-            server: Server::new(plan.job, plan.ranks),
+            server: Server::new(plan.job, plan.ranks, plan.memories.len() as u32),
             end_at: plan.timeout.and_then(|t| Instant::now().checked_add(t)),
             outcome: Outcome { survive: plan.survive, ..Outcome::default() },
             plan,
@@ -369,7 +369,9 @@ impl Control {
     fn send(&mut self, answers: Vec<Answer>) {
         for Answer { to, message, with_memory } in answers {
             let Some(control) = &self.ranks[to as usize].control else { continue };
-            let fd = with_memory.then_some(self.plan.memory.as_fd());
+            let node = self.plan.node_of.get(to as usize).copied().unwrap_or(0);
+            let memory = self.plan.memories.get(node as usize).filter(|_| with_memory);
+            let fd = memory.map(AsFd::as_fd);
             if !socket::send(control.as_fd(), &message, fd).unwrap_or(false)
                 && !matches!(message, Message::Died { .. })
             {

@@ -69,8 +69,10 @@ pub struct Plan {
     pub grace: Duration,
     /// Identity of the job.
     pub job: u64,
-    /// The node's memory, handed to every rank that joins.
-    pub memory: OwnedFd,
+    /// The memory of each node, handed to every rank of it that joins.
+    pub memories: Vec<OwnedFd>,
+    /// The node of each rank; empty if there is one.
+    pub node_of: Vec<u32>,
     /// The launcher's own signals, to be passed on.
     pub signals: Option<Signals>,
 }

@@ -14,12 +14,14 @@
 //! again. Either way its buffer is the caller's again.
 
 mod blocking;
+mod endpoints;
 mod matched;
 mod name;
 mod persistent;
 mod request;
 mod scope;
 
+pub use endpoints::Funneled;
 pub use matched::MatchedMessage;
 pub use name::{Any, Source, Status, Tag};
 pub use persistent::{Persistent, PersistentReceive, PersistentSend, finish_all, start_all};
@@ -34,7 +36,7 @@ use super::team::Member;
 use crate::base::sync::Ordering;
 use crate::base::{Error, Rank, Result, Slot, reentry};
 use crate::layout::{Datum, Kind};
-use crate::p2p::{Arrived, Endpoint, Letter, Pattern, element_code};
+use crate::p2p::{Arrived, Endpoint, Letter, Pattern, Place, Record, element_code};
 use std::sync::Arc;
 
 /// Members asked about in one check of a receive from any source.
@@ -57,6 +59,15 @@ pub(super) fn layout_code(layout: &crate::layout::Layout) -> u8 {
     layout.kind().map_or(0, kind_code)
 }
 
+/// A record about bytes that may be anything.
+///
+/// # Safety
+/// The bytes stay, and nobody touches them, until the record is done or given up.
+pub(super) unsafe fn bytes_record(at: *mut u8, len: usize) -> Record {
+    // SAFETY: the caller's.
+    Record::new(unsafe { Place::flat(at, len) }, 0, 1)
+}
+
 impl Member {
     /// What messages are sent and received by.
     #[inline]
@@ -76,11 +87,12 @@ impl Member {
     /// The check of a wait for any member.
     pub fn check_any(&self, during: &'static str) -> Result<()> {
         let node = &self.block.node;
-        let others = |rank: &u32| *rank != self.rank;
-        let slot = |rank: u32| self.block.member(rank).ok();
+        let size = self.members();
+        let others = |rank: &u32| *rank != self.me();
+        let slot = |rank: u32| self.slot(rank).ok();
         let first = self.asked.fetch_add(ASKED, Ordering::Relaxed);
-        for i in 0..self.block.size.min(ASKED) {
-            let rank = first.wrapping_add(i) % self.block.size;
+        for i in 0..size.min(ASKED) {
+            let rank = first.wrapping_add(i) % size;
             if others(&rank)
                 && let Some(slot) = slot(rank)
             {
@@ -88,7 +100,7 @@ impl Member {
             }
         }
         let gone = |slot: &Slot| node.is_dead(*slot);
-        let members = (0..self.block.size).filter(others).filter_map(slot);
+        let members = (0..size).filter(others).filter_map(slot);
         let gone: Vec<Slot> = members.filter(gone).collect();
         if gone.is_empty() {
             return Ok(());
@@ -100,7 +112,7 @@ impl Member {
                 return Ok(());
             }
         }
-        let alone = gone.len() as u32 + 1 == self.block.size;
+        let alone = gone.len() as u32 + 1 == size;
         let error = |slot: Slot| node.died(slot, during);
         let died = gone.iter().filter(|slot| node.has_died(**slot)).count() as u32;
         if died > self.deaths_reported.fetch_max(died, Ordering::Relaxed) || alone {
@@ -116,7 +128,7 @@ impl Team {
     #[inline]
     fn letter(&self, to: Rank, tag: u32, element: u8) -> Result<Letter> {
         let to = self.slot_of(to)?;
-        Ok(Letter { to, context: self.member.context, rank: self.member.rank, tag, element })
+        Ok(Letter { to, context: self.member.context, rank: self.member.me(), tag, element })
     }
 
     /// What a receive takes.
@@ -144,7 +156,9 @@ impl Team {
     #[inline]
     fn messages(&self, during: &'static str) -> Result<&Arc<Endpoint>> {
         reentry::refuse_inside(during)?;
-        self.member.endpoint()
+        let endpoint = self.member.endpoint()?;
+        endpoint.admit(during)?;
+        Ok(endpoint)
     }
 
     /// What the program is told of a message.

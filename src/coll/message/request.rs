@@ -12,7 +12,6 @@ use super::super::Team;
 use super::blocking::record;
 use super::code;
 use super::name::{Source, Status, Tag};
-use crate::base::sync::Ordering;
 use crate::base::{Error, Rank, Result, reentry};
 use crate::layout::Datum;
 use crate::p2p::{Going, Mode, Owned, Pattern, Place, Record};
@@ -266,7 +265,7 @@ macro_rules! pending {
             fn test(&mut self) -> Result<bool> {
                 reentry::refuse_inside("a request")?;
                 let over = self.going.test()?;
-                if !over && self.team.node().header().deaths.load(Ordering::Relaxed) > 0 {
+                if !over && self.team.node().death_mark() > 0 {
                     self.tend()?;
                 }
                 Ok(over || self.going.is_over())

@@ -1,5 +1,6 @@
 //! Where the suite runs, and what its tests share.
 
+use crate::base::sync::{AtomicBool, Ordering};
 use crate::net::fault::{FaultDevice, Plan};
 use crate::net::memory::Memory;
 use crate::net::provider::*;
@@ -7,7 +8,8 @@ use crate::net::sim::{Network, Parameters};
 use crate::net::sockets::{Config, find_address, open};
 use std::cell::RefCell;
 use std::collections::VecDeque;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 /// Devices that reach each other.
@@ -58,7 +60,7 @@ pub struct SocketLab(Config);
 impl SocketLab {
     pub fn new(address: &str) -> SocketLab {
         let address = find_address(address).unwrap();
-        SocketLab(Config { cookie: 77, address, datagram: 4096 })
+        SocketLab(Config { cookie: 77, address, datagram: 4096, thread: true })
     }
 
     pub fn boxed(address: &str) -> Option<Box<dyn Lab>> {
@@ -83,6 +85,63 @@ impl Lab for SocketLab {
     }
     fn stranger(&self) -> Arc<dyn Device> {
         open(&Config { cookie: 78, ..self.0.clone() }).unwrap()
+    }
+    fn is_virtual(&self) -> bool {
+        false
+    }
+}
+
+/// A thread that waits in a channel.
+type Waiter = (Arc<dyn Channel>, JoinHandle<()>);
+
+/// Sockets of devices without threads of their own: somebody waits in a channel of each.
+pub struct DrivenLab {
+    config: Config,
+    stop: Arc<AtomicBool>,
+    waiting: Mutex<Vec<Waiter>>,
+}
+
+impl DrivenLab {
+    pub fn boxed(address: &str) -> Option<Box<dyn Lab>> {
+        let SocketLab(config) = SocketLab::new(address);
+        let config = Config { thread: false, ..config };
+        Some(Box::new(DrivenLab {
+            config,
+            stop: Arc::new(AtomicBool::new(false)),
+            waiting: Mutex::default(),
+        }))
+    }
+
+    fn open(&self, config: &Config) -> Arc<dyn Device> {
+        let device = open(config).unwrap();
+        let (channel, stop) = (device.channel().unwrap(), self.stop.clone());
+        let waits = channel.clone();
+        let thread = std::thread::spawn(move || {
+            while !stop.load(Ordering::Acquire) {
+                waits.wait(Time::NEVER);
+            }
+        });
+        self.waiting.lock().unwrap().push((channel, thread));
+        device
+    }
+}
+
+impl Drop for DrivenLab {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Release);
+        for (channel, thread) in self.waiting.get_mut().unwrap().drain(..) {
+            channel.wake();
+            thread.join().unwrap();
+        }
+    }
+}
+
+impl Lab for DrivenLab {
+    fn device(&self) -> Arc<dyn Device> {
+        self.open(&self.config)
+    }
+    fn stranger(&self) -> Arc<dyn Device> {
+        self.open(&Config { cookie: 78, ..self.config.clone() })
     }
     fn is_virtual(&self) -> bool {
         false

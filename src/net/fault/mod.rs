@@ -7,9 +7,16 @@
 //! - A connected queue pair that is cut fails as one whose peer does not answer: the first operation
 //!   completes with `RetryExceeded`. The peer finds out as its own device would tell it.
 //!
+//! Copies take room in the queues as any datagram: where there is none, what was held is lost, and
+//! what a program sends may be refused earlier than its own datagrams alone would be, until it has
+//! looked at completions.
+//!
+//! A sleeper that is woken to send what is due earlier than it had thought returns as if called.
+//!
 //! The decisions depend on the seed and the order of posts only.
 
 mod device;
+mod plan;
 mod pool;
 mod queues;
 mod rc;

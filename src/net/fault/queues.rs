@@ -39,8 +39,8 @@ impl Channel for FaultChannel {
     fn wait(&self, until: Time) -> Woken {
         loop {
             self.state.pump(self.device.now());
-            let next = self.state.next();
-            let woken = self.inner.wait(until.min(next));
+            let (woken, next) =
+                self.state.asleep(&self.inner, |next| (self.inner.wait(until.min(next)), next));
             if woken != Woken::Elapsed || next >= until {
                 return woken;
             }

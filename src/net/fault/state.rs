@@ -4,14 +4,16 @@ use super::ud::FaultUd;
 use super::{Done, Plan};
 use crate::base::sync::{AtomicU64, Ordering};
 use crate::net::memory::Memory;
-use crate::net::provider::{Completion, Local, Status, Time};
+use crate::net::provider::{Channel, Completion, Local, Status, Time};
 use std::collections::{HashMap, HashSet};
-use std::sync::{Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 pub(super) struct State {
     inner: Mutex<Inner>,
     /// When the next held datagram is due.
     next: AtomicU64,
+    /// Threads that wait in channels, each until then or longer.
+    asleep: Mutex<Vec<Arc<dyn Channel>>>,
 }
 
 #[derive(Default)]
@@ -59,7 +61,7 @@ impl Inner {
 impl State {
     pub fn new(plan: Plan) -> State {
         let inner = Inner { plan, dice: plan.seed, ..Inner::default() };
-        State { inner: Mutex::new(inner), next: AtomicU64::new(u64::MAX) }
+        State { inner: Mutex::new(inner), next: AtomicU64::new(u64::MAX), asleep: Mutex::default() }
     }
 
     pub fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -104,8 +106,26 @@ impl State {
         Time(self.next.load(Ordering::Acquire))
     }
 
+    /// Something is due at a time; those who would sleep past it are woken.
     pub fn due(&self, at: Time) {
-        self.next.fetch_min(at.0, Ordering::AcqRel);
+        if at.0 < self.next.fetch_min(at.0, Ordering::AcqRel) {
+            let asleep = self.asleep.lock().unwrap_or_else(PoisonError::into_inner);
+            asleep.iter().for_each(|channel| channel.wake());
+        }
+    }
+
+    /// Runs `sleep`, a wait in a channel, until when the next is due: what is due earlier from now on
+    /// ends it.
+    pub fn asleep<R>(&self, channel: &Arc<dyn Channel>, sleep: impl FnOnce(Time) -> R) -> R {
+        let list = || self.asleep.lock().unwrap_or_else(PoisonError::into_inner);
+        list().push(channel.clone());
+        // Read behind the entry: what is due earlier is either seen here or finds the entry.
+        let slept = sleep(self.next());
+        let mut list = list();
+        if let Some(at) = list.iter().position(|one| Arc::ptr_eq(one, channel)) {
+            list.swap_remove(at);
+        }
+        slept
     }
 
     /// Sends what is due.

@@ -37,21 +37,24 @@ impl Drop for Owner {
 
 struct SocketDevice {
     owner: Arc<Owner>,
+    thread: bool,
     name: String,
     capabilities: Capabilities,
 }
 
-/// Opens the device: a listening TCP socket and a thread. Errors: not an address of this machine, no
+/// Opens the device: a listening TCP socket, and a thread if it is to have one. Errors: not an address of this machine, no
 /// descriptors, no threads.
 pub fn open(config: &Config) -> Result<Arc<dyn Device>> {
     forked::refuse_forked("opening a network device")?;
     at_most("HITHER_NET_DATAGRAM", config.datagram, LONGEST_DATAGRAM)?;
     let engine = Engine::new(interface::check(config.address)?, config.cookie)?;
-    let runs = engine.clone();
-    std::thread::Builder::new()
-        .name("hither-net".into())
-        .spawn(move || runs.run())
-        .map_err(|e| Error::os("starting the network's thread", e))?;
+    if config.thread {
+        let runs = engine.clone();
+        std::thread::Builder::new()
+            .name("hither-net".into())
+            .spawn(move || runs.run())
+            .map_err(|e| Error::os("starting the network's thread", e))?;
+    }
     // Two descriptors for a connected queue pair, and some for the program.
     let files = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
     let queue_pairs = files.unwrap_or(1 << 20).saturating_sub(64) / 2;
@@ -72,7 +75,7 @@ pub fn open(config: &Config) -> Result<Arc<dyn Device>> {
     };
     let name = format!("sockets, {}", engine.here);
     let owner = Arc::new(Owner { engine });
-    Ok(Arc::new(SocketDevice { owner, name, capabilities }))
+    Ok(Arc::new(SocketDevice { owner, thread: config.thread, name, capabilities }))
 }
 
 impl Device for SocketDevice {
@@ -93,7 +96,8 @@ impl Device for SocketDevice {
     }
 
     fn channel(&self) -> Result<Arc<dyn Channel>> {
-        let channel = Arc::new(SocketChannel::new()?);
+        let channel =
+            Arc::new(SocketChannel::new((!self.thread).then(|| self.owner.engine.clone()))?);
         let shared = &self.owner.engine.shared;
         if !shared.events.is_empty() {
             channel.ring();

@@ -1,5 +1,5 @@
-//! What waits for the sockets of a device: one epoll descriptor, one thread that sleeps on it, and
-//! whoever polls meanwhile.
+//! What waits for the sockets of a device: one epoll descriptor, one thread that sleeps on it (the
+//! device's own, or whoever waits in a channel), and whoever polls meanwhile.
 //!
 //! The thread sleeps until a socket has something or the next patience ends; `due` wakes it only for
 //! a patience that ends before all others. An idle device does nothing at all.
@@ -172,14 +172,23 @@ impl Engine {
     /// The thread's whole life.
     pub fn run(&self) {
         while !self.stop.load(Ordering::Acquire) {
-            let until = Time(self.next.load(Ordering::Acquire));
-            sleep(self.epoll.as_fd(), until);
-            let mut io = self.io.lock().unwrap_or_else(PoisonError::into_inner);
-            self.look(&mut io, true);
-            if now().0 >= self.next.load(Ordering::Acquire) {
-                self.next.store(u64::MAX, Ordering::Release);
-                self.tick(&mut io);
-            }
+            sleep(&[self.epoll.as_fd()], self.next_due());
+            self.work();
+        }
+    }
+
+    /// When a patience ends next.
+    pub fn next_due(&self) -> Time {
+        Time(self.next.load(Ordering::Acquire))
+    }
+
+    /// Does what has come and what is due: for whoever sleeps on the descriptor.
+    pub fn work(&self) {
+        let mut io = self.io.lock().unwrap_or_else(PoisonError::into_inner);
+        self.look(&mut io, true);
+        if now().0 >= self.next.load(Ordering::Acquire) {
+            self.next.store(u64::MAX, Ordering::Release);
+            self.tick(&mut io);
         }
     }
 

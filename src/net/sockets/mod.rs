@@ -13,7 +13,8 @@
 //! ```
 //!
 //! One-sided operations are carried out by the device's thread, which sleeps in `epoll` until
-//! something comes or some patience ends, and by whoever polls a completion queue that is empty.
+//! something comes or some patience ends, and by whoever polls a completion queue that is empty. A
+//! user with a thread that always waits can do without the device's ([`Config::thread`]).
 //!
 //! Costs. A datagram: one system call and one copy on each side, besides the kernel's. A connected
 //! operation: one system call to write it if the socket takes it (many operations share one where it
@@ -53,6 +54,9 @@ pub struct Config {
     pub address: IpAddr,
     /// Longest datagram.
     pub datagram: u32,
+    /// Whether the device has a thread of its own. Without one somebody has to wait in a channel of
+    /// it whenever nobody polls: each message then wakes one thread less.
+    pub thread: bool,
 }
 
 impl Config {
@@ -60,6 +64,6 @@ impl Config {
     pub fn from_settings(cookie: u64) -> Result<Config> {
         let address = find_address(&settings::NET_ADDRESS.text())?;
         let datagram = settings::NET_DATAGRAM.bytes()?.min(u32::MAX.into()) as u32;
-        Ok(Config { cookie, address, datagram })
+        Ok(Config { cookie, address, datagram, thread: true })
     }
 }

@@ -10,7 +10,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 fn config() -> Config {
-    Config { cookie: 0x1234_5678, address: IpAddr::V4(Ipv4Addr::LOCALHOST), datagram: 4096 }
+    Config {
+        cookie: 0x1234_5678,
+        address: IpAddr::V4(Ipv4Addr::LOCALHOST),
+        datagram: 4096,
+        thread: true,
+    }
 }
 
 fn wait(device: &Arc<dyn Device>, what: impl Fn(Counters) -> bool) {

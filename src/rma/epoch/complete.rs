@@ -4,9 +4,8 @@
 use super::super::core::Core;
 use super::super::remote::Remote;
 use super::state::{START, misuse};
-use crate::base::sync::{Ordering, full_fence};
+use crate::base::sync::full_fence;
 use crate::base::{Rank, Result, forked, reentry};
-use crate::shm::segment::STATE_DEAD;
 
 /// Operations of others are waited for: not inside a handler.
 fn may_wait(during: &'static str) -> Result<()> {
@@ -50,7 +49,7 @@ impl Core {
     /// at it. One load while nobody in the job has died.
     #[inline]
     pub(crate) fn check_alive(&self, target: Rank, during: &'static str) -> Result<()> {
-        if self.block.team.node().header().deaths.load(Ordering::Relaxed) == 0 {
+        if self.block.team.node().death_mark() == 0 {
             return Ok(());
         }
         self.look_for(target, during)
@@ -63,8 +62,7 @@ impl Core {
         let team = &self.block.team;
         let slot = team.slot_of(target)?;
         // One that left in good order has only stopped looking at its memory.
-        let state = team.node().rank_slot(slot).state.load(Ordering::Acquire);
-        if state == STATE_DEAD { Err(team.node().died(slot, during)) } else { Ok(()) }
+        if team.node().has_died(slot) { Err(team.node().died(slot, during)) } else { Ok(()) }
     }
 
     /// Flushes from a passive-target epoch. Out of line: what goes by a fence alone does not come

@@ -130,7 +130,7 @@ impl Core {
         if self.take_answers(what, exposure) {
             return true;
         }
-        let deaths = self.block.team.node().header().deaths.load(Ordering::Relaxed);
+        let deaths = self.block.team.node().death_mark();
         (self.epochs.looks_often() || deaths > 0) && self.take_absent(what, exposure)
     }
 
@@ -204,7 +204,8 @@ impl Core {
         match error {
             Error::TimedOut { during, waited, .. } => {
                 let slots = missing.filter_map(|member| self.block.slot_of(member.0));
-                let missing = slots.map(|slot| Rank(slot.0.into())).collect();
+                let node = self.block.team.node();
+                let missing = slots.map(|slot| node.rank_of(slot)).collect();
                 Error::TimedOut { during, waited, missing }
             }
             other => other,

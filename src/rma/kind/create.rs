@@ -3,7 +3,8 @@
 //! ```text
 //! terms      broadcast   what all must agree on, compared with the first member's
 //! sizes      allreduce   the largest part, whether units or media differ (irregular: allgather)
-//! block      broadcast   the first member allocates block and address range, the others join
+//! block      broadcast   the first member (on each node) allocates block and address range, the
+//!                        others join
 //! parts      agree       each member fills in its record and reserves its own memory
 //! ```
 
@@ -59,9 +60,11 @@ pub(super) struct Wish<'t> {
 
 /// What the members have told each other.
 struct Sizes {
+    /// Size, unit, and whether it is private, of every member's part, if they may differ.
+    all: Vec<[u64; 3]>,
     /// Bytes of the largest part.
     largest: u64,
-    /// All parts together.
+    /// The parts on this node together.
     total: u64,
     /// Of the parts of the members before this one.
     before: u64,
@@ -77,10 +80,11 @@ impl Wish<'_> {
         let (team, during) = (self.team, self.during);
         // Whatever else is wrong here: what is compared must not differ because of it.
         let medium = Medium::from_settings();
-        if let Ok(Medium::Packets) = medium {
+        // What synchronises the members of several nodes is packets.
+        if matches!(medium, Ok(Medium::Packets)) || team.spans_nodes() {
             self.info.medium = Medium::Packets;
         }
-        let valid = valid.and(medium.map(drop));
+        let valid = valid.and(medium.map(drop)).and_then(|()| self.refuse_shared());
         self.agree_on_terms(valid)?;
         let sizes = self.exchange_sizes()?;
         let block = Arc::new(self.make_block(&sizes)?);
@@ -94,6 +98,7 @@ impl Wish<'_> {
         } else {
             // All records are there once all have agreed.
             let own = team.agree(during, own)?;
+            // Of a window on several nodes it is of the node's copy, which says the same everywhere.
             let directory = Directory::create(team, |rank| block.entry(rank));
             directory.and_then(|d| self.finish(&block, &sizes, own, Parts::Table(Box::new(d))))
         };
@@ -132,6 +137,16 @@ impl Wish<'_> {
             remote,
             memory,
         }))
+    }
+
+    /// An error for a window that is to lie in one piece and cannot.
+    fn refuse_shared(&self) -> Result<()> {
+        if self.flavour != Flavour::Shared || !self.team.spans_nodes() {
+            return Ok(());
+        }
+        let why = "the team has members on several nodes, which share no memory; use a team of one \
+                   node, such as Job::node_team";
+        Err(Error::Misuse { what: self.during, why: why.into() })
     }
 
     /// Compares what must be the same everywhere with what the first member has, so that a
@@ -181,31 +196,38 @@ impl Wish<'_> {
     }
 
     fn exchange_sizes(&self) -> Result<Sizes> {
-        let (team, size) = (self.team, u64::from(self.team.size()));
+        let (team, size) = (self.team, u64::from(self.team.locals()));
         if !self.different_sizes {
             // Nobody brings memory along.
             // The largest of the units and of their complements: equal if all units are.
             let unit = u64::from(self.unit);
             let mut span = [unit, !unit];
             team.allreduce(Op::Max, &mut span)?;
-            return Ok(Sizes {
-                largest: self.bytes,
-                total: self.bytes.saturating_mul(size),
-                before: self.bytes.saturating_mul(team.rank().0.into()),
-                alike: span[0] == !span[1],
-                private: false,
-            });
+            let alike = span[0] == !span[1];
+            // A node's copy has them all.
+            if alike || !team.spans_nodes() {
+                return Ok(Sizes {
+                    all: Vec::new(),
+                    largest: self.bytes,
+                    total: self.bytes.saturating_mul(size),
+                    before: self.bytes.saturating_mul(team.rank().0.into()),
+                    alike,
+                    private: false,
+                });
+            }
         }
         // Transient, while the call lasts: what everybody has.
         let mut all = vec![[0u64; 3]; team.size() as usize];
         team.allgather(&[[self.bytes, self.unit.into(), self.is_private().into()]], &mut all)?;
         let sum = |rows: &[[u64; 3]]| rows.iter().fold(0u64, |sum, row| sum.saturating_add(row[0]));
+        let here = team.local_ranks().map(|rank| all.get(rank.index()).map_or(0, |row| row[0]));
         Ok(Sizes {
             largest: all.iter().map(|row| row[0]).max().unwrap_or(0),
-            total: sum(&all),
+            total: here.fold(0, u64::saturating_add),
             before: sum(&all[..team.rank().index()]),
             alike: all.iter().all(|row| *row == all[0]),
             private: all.iter().any(|row| row[2] != 0),
+            all,
         })
     }
 
@@ -218,14 +240,15 @@ impl Wish<'_> {
 
     fn make_block(&self, sizes: &Sizes) -> Result<WindowBlock> {
         let (team, during) = (self.team, self.during);
-        let leader = team.rank() == Rank(0);
+        let leader = team.local_rank() == 0;
+        let copied = team.spans_nodes() && !sizes.all.is_empty();
         let (bytes, total, home) = match self.source {
             Source::Apart => (sizes.largest, sizes.total, None),
             Source::Joined => (sizes.total, sizes.total, Some(team.slot_of(Rank(0))?)),
             Source::Brought(_) | Source::Nothing => (0, 0, None),
         };
         let stride = team.node().areas().stride;
-        let range = Range { bytes, home, total, flavour: self.flavour };
+        let range = Range { bytes, home, total, copied, flavour: self.flavour };
         let made = match leader {
             _ if bytes > stride => Err(too_large("a window", bytes, stride)),
             true => WindowBlock::create(team, range).map(Some),
@@ -233,14 +256,37 @@ impl Wish<'_> {
         };
         // Dropped with an error, the block goes: nobody else has joined it.
         let made = team.agree(during, made)?;
-        let mut ticket = [made.as_ref().map_or(0, WindowBlock::ticket)];
-        team.broadcast(Rank(0), &mut ticket)?;
+        let ticket = self.exchange_tickets(made.as_ref(), sizes)?;
         let joined = match made {
             Some(block) => Ok(block),
-            None => WindowBlock::join(team, ticket[0], bytes),
+            None => WindowBlock::join(team, ticket, bytes, copied),
         };
         // Nobody goes on before all have joined: from here on whoever is missing is dead.
         team.agree(during, joined)
+    }
+
+    /// What the members on this node must know to join the block that their first one has made.
+    /// That of the team's first member gives a window on several nodes its number.
+    fn exchange_tickets(&self, made: Option<&WindowBlock>, sizes: &Sizes) -> Result<u64> {
+        let team = self.team;
+        let mine = made.map_or(0, WindowBlock::ticket);
+        if !team.spans_nodes() {
+            let mut ticket = [mine];
+            team.broadcast(Rank(0), &mut ticket)?;
+            return Ok(ticket[0]);
+        }
+        let node = team.node().placement().node();
+        let mut number = [numbered(node, mine)];
+        team.broadcast(Rank(0), &mut number)?;
+        if let Some(block) = made {
+            block.set_number(number[0]);
+            for (rank, row) in (0u32..).zip(&sizes.all) {
+                block.copy(rank, row[0], row[1]);
+            }
+        }
+        let mut words = [mine, 0, 0, 0, 0, 0, 0];
+        team.share_on_node(&mut words)?;
+        Ok(words[0])
     }
 
     /// Reserves this member's part, first touched by its owner, and fills in its record.
@@ -287,6 +333,13 @@ impl Wish<'_> {
         }
         Ok(first)
     }
+}
+
+/// The number in the job of a window: what its first member's node calls it, and that node, counted
+/// from 1. Windows on one node have smaller ones, without a node.
+fn numbered(node: u32, ticket: u64) -> u64 {
+    const BITS: u32 = 47;
+    (u64::from(node) + 1) << BITS | ticket & ((1 << BITS) - 1)
 }
 
 fn kind_text(raw: u64) -> String {

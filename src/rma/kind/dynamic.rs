@@ -123,6 +123,9 @@ impl Core {
         let team = &self.block.team;
         let slot = team.slot_of(target)?;
         let node = team.node();
+        if !node.is_local(slot) {
+            return place_elsewhere(what, target, start, span);
+        }
         let info = self.block.info(target.0);
         let from = start.checked_add_signed(span.lower);
         let to = start.checked_add_signed(span.upper);
@@ -145,7 +148,7 @@ impl Core {
                     return Err(Error::TimedOut {
                         during: what,
                         waited: deadline.waited(),
-                        missing: vec![Rank(slot.0.into())],
+                        missing: vec![node.rank_of(slot)],
                     });
                 }
             }
@@ -168,6 +171,24 @@ impl Core {
         locate(node.mapping(), Offset(offset), bytes as u64, 1)?;
         Ok(Place::Here(base.as_ptr().with_addr(start)))
     }
+}
+
+/// Where a range is whose table is in another node's memory: its owner says whether it is attached,
+/// where the operation is carried out.
+fn place_elsewhere(
+    what: &'static str,
+    target: Rank,
+    start: usize,
+    span: Span,
+) -> Result<Place<u8>> {
+    let ends = start.checked_add_signed(span.lower).zip(start.checked_add_signed(span.upper));
+    if ends.is_none() {
+        return Err(not_attached(what, target, start as u64, 0));
+    }
+    if !start.is_multiple_of(span.align) {
+        return Err(misaligned(what, start, 1, span.align));
+    }
+    Ok(Place::Away(start as u64))
 }
 
 /// What this process has attached to a dynamic window.

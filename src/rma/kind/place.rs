@@ -83,6 +83,7 @@ impl Core {
             return Ok(Part { first, bytes, unit });
         }
         match self.parts {
+            Parts::Uniform { bytes, unit } if self.packets => Ok(Part { first: None, bytes, unit }),
             Parts::Uniform { bytes, unit } => {
                 let slot = self.block.team.slot_of(target)?;
                 let at = self.block.team.node().areas().heap(slot).0 + self.block.heap;

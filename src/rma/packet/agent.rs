@@ -37,13 +37,20 @@ pub(super) struct Agent {
 impl Agent {
     /// The agent of the process, made at first use: its inboxes are reserved then.
     pub fn of(node: &Node) -> Result<Arc<Agent>> {
-        let agent = node.attachment(|| Agent::new(node))?;
-        if !agent.threaded {
-            // Whoever waits here for something else is waited for by those whose operations come.
+        let mut fresh = false;
+        let agent = node.attachment(|| {
+            fresh = true;
+            Agent::new(node)
+        })?;
+        let spans = node.placement().nodes() > 1;
+        if fresh && (!agent.threaded || spans) {
+            // Whoever waits here for something else is waited for by those whose operations come,
+            // and, on other nodes, by those who ask whether it has dropped its last window.
             let helper = Arc::downgrade(&agent);
             node.help_while_waiting(move |node| {
                 if let Some(agent) = helper.upgrade()
                     && let Some(mut state) = agent.try_enter()
+                    && (!agent.threaded || state.world.sites.is_empty())
                 {
                     // Damage stays, and is reported by the next call.
                     let found = state.look(node).unwrap_or(true);
@@ -52,7 +59,7 @@ impl Agent {
                         doorbell(node, node.slot()).notify();
                     }
                 }
-            });
+            })?;
         }
         Ok(agent)
     }
@@ -169,7 +176,11 @@ impl Agent {
         let mut state = self.enter_regardless();
         let here = &mut *state;
         if let Some(site) = here.world.sites.get(&id) {
-            site.block.leave_fences(here.engine.fences(id));
+            let fences = here.engine.fences(id);
+            site.block.leave_fences(fences);
+            if site.team.spans_nodes() {
+                here.world.depart(id, fences);
+            }
         }
         here.engine.remove_window(&mut Around { node, world: &mut here.world }, id);
         let site = state.world.sites.remove(&id);

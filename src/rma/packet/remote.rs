@@ -67,6 +67,8 @@ pub(crate) fn open(
         halves: Default::default(),
         buried: Default::default(),
         dropped: Default::default(),
+        left: Default::default(),
+        asked: 0,
     };
     agent.add(&node, id, site)?;
     let (block, foreign) = (block.clone(), OnceLock::new());

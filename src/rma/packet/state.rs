@@ -4,14 +4,13 @@
 use super::fault;
 use super::outgoing::Out;
 use super::wire::{self, Packet};
-use super::world::{Around, World};
-use crate::base::sync::Ordering;
+use super::world::{Around, NOBODY, World};
 use crate::base::{Deadline, Error, Rank, Result, Slot};
 use crate::link::service::{Channel, Inlet, Outlet};
 use crate::rma::runtime::{Engine, Handled, Limits, Message, Sent, WindowId};
 use crate::shm::node::Node;
 use crate::shm::segment::INBOX_BYTES;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Most messages taken from an inbox in one look.
 const BATCH: usize = 256;
@@ -22,6 +21,9 @@ const MOST_IN_INBOX: u64 = INBOX_BYTES / 64;
 /// How long after a member has dropped a window it counts as missing there, if nobody waits for it
 /// in particular: who does notices at once.
 const PATIENCE: Duration = Duration::from_secs(3);
+
+/// Between two rounds of questions to the members of windows, at least.
+const PROBE_EVERY: Duration = Duration::from_millis(10);
 
 /// See the [module](self).
 #[derive(Debug)]
@@ -39,6 +41,8 @@ pub(super) struct State {
     /// Members are to be looked at even if nobody has died.
     pub suspicious: bool,
     deaths: u32,
+    /// When members were asked last.
+    probed: Option<Instant>,
     pub broken: Option<String>,
 }
 
@@ -56,6 +60,7 @@ impl State {
             untold: Vec::new(),
             suspicious: false,
             deaths: 0,
+            probed: None,
             broken: None,
         })
     }
@@ -76,8 +81,14 @@ impl State {
         self.requests.received() + self.replies.received()
     }
 
-    /// Asks about senders that have not finished, and some members of every window.
+    /// Asks about senders that have not finished, and some members of every window; unless it has
+    /// just done so. What is asked of other nodes wakes those who wait there: if they asked in turn
+    /// each time, that would not end.
     pub fn probe(&mut self, node: &Node) {
+        if self.probed.is_some_and(|at| at.elapsed() < PROBE_EVERY) {
+            return;
+        }
+        self.probed = Some(Instant::now());
         self.requests.probe_unfinished(node);
         self.replies.probe_unfinished(node);
         for site in self.world.sites.values() {
@@ -87,6 +98,7 @@ impl State {
             // Records who is gone; [`State::bury`] looks who it is.
             let _ = node.check(members, "a one-sided operation");
         }
+        self.world.ask_around(node);
     }
 
     /// Takes what has arrived, a bounded number of messages, and lets the engine go on. Returns
@@ -134,7 +146,7 @@ impl State {
         let wants = self.engine.progress(&mut Around { node, world: &mut self.world });
         let wants = self.pump(node).unwrap_or(wants);
         self.retry = wants || self.stuck.is_some() || !self.untold.is_empty();
-        let deaths = node.header().deaths.load(Ordering::Acquire);
+        let deaths = node.death_mark();
         if (deaths != self.deaths || self.suspicious) && self.bury(node)? {
             found = true;
         }
@@ -214,7 +226,7 @@ impl State {
     /// Returns whether there were any.
     pub fn bury(&mut self, node: &Node) -> Result<bool> {
         // Who is found gone now had sent everything before: it is in the inboxes.
-        let deaths = node.header().deaths.load(Ordering::Acquire);
+        let deaths = node.death_mark();
         self.suspicious = false;
         let mut gone = Vec::new();
         let mut left = false;
@@ -226,7 +238,7 @@ impl State {
                     .team
                     .slot_of(rank)
                     .is_ok_and(|slot| node.is_dead(slot) || distrust.has(slot));
-                if site.buried.contains(&rank.0) || !(is_dead || site.block.has_gone(rank.0)) {
+                if site.buried.contains(&rank.0) || !(is_dead || site.has_gone(rank.0)) {
                     continue;
                 }
                 // One that lives may have done its part, while what the others still wait for is
@@ -235,7 +247,7 @@ impl State {
                 if is_dead || site.dropped.entry(rank.0).or_insert_with(limit).passed() {
                     gone.push((*id, rank.0));
                 } else {
-                    left |= self.engine.misses(*id, rank.0, site.block.left_fences(rank.0));
+                    left |= self.engine.misses(*id, rank.0, site.left_fences(rank.0));
                 }
             }
         }
@@ -250,8 +262,7 @@ impl State {
                 gone.extend(
                     dropped
                         .filter_map(|&rank| {
-                            let missed =
-                                self.engine.misses(*id, rank, site.block.left_fences(rank));
+                            let missed = self.engine.misses(*id, rank, site.left_fences(rank));
                             (missed && !gone.contains(&(*id, rank))).then_some((*id, rank))
                         })
                         .collect::<Vec<_>>(),
@@ -345,9 +356,15 @@ fn handle(
     {
         return Err(Nonsense::Refused);
     }
-    let Some(site) = around.world.sites.get(&packet.window) else {
+    let Some(site) = around.world.sites.get_mut(&packet.window) else {
         return Ok(refuse(around, from, &packet));
     };
+    if let Message::Gone { fences } = packet.message
+        && let Some(rank) = site.rank_at(from)
+    {
+        site.left.insert(rank.0, fences);
+        return Ok(Handled::Done);
+    }
     let rank = match packet.from {
         // A process that does not have the window any more does not know its rank in it.
         NOBODY => site.rank_at(from),
@@ -359,6 +376,9 @@ fn handle(
         let why = format!("it came as of rank {} of a window, which is another", packet.from);
         return Err(Nonsense::Packet(why));
     };
+    if packet.message == Message::Ask {
+        return Ok(Handled::Done);
+    }
     match engine.handle(&mut around, packet.window, rank.0, &packet.message) {
         Handled::Nonsense => {
             Err(Nonsense::Packet("it is of a barrier or reduction that is not due".into()))
@@ -366,9 +386,6 @@ fn handle(
         handled => Ok(handled),
     }
 }
-
-/// Sender's rank in answers of a process that does not have the window.
-const NOBODY: u32 = u32::MAX;
 
 /// Answers a request for a window that this process does not have any more.
 fn refuse(around: Around<'_>, from: Slot, packet: &Packet<'_>) -> Handled {
@@ -381,7 +398,11 @@ fn refuse(around: Around<'_>, from: Slot, packet: &Packet<'_>) -> Handled {
             Message::Answer { seq, acked: riders.ack, request: None, result }
         }
         // What the lock is for will be refused.
-        Message::Lock { .. } => Message::Granted { recovered: None },
+        Message::Lock { .. } => Message::Granted { recovered: None, clock: 0 },
+        Message::Ask => {
+            around.world.say_gone(around.node, from, packet.window);
+            return Handled::Done;
+        }
         // Late, and of no use to anybody.
         _ => return Handled::Done,
     };

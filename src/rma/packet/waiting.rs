@@ -181,7 +181,7 @@ impl Packets {
     /// Members, numbered as in the job.
     pub fn in_job(&self, members: Vec<u32>) -> Vec<Rank> {
         let slots = members.into_iter().filter_map(|rank| self.team.slot_of(Rank(rank)).ok());
-        slots.map(|slot| Rank(slot.0.into())).collect()
+        slots.map(|slot| self.node.rank_of(slot)).collect()
     }
 
     /// Names the only one that can have been missing.

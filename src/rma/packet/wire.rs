@@ -3,8 +3,8 @@
 //! ```text
 //!  0 version u8 | flags u8 | riders, fault code or number u16 | sender's rank u32
 //!  8 window u64
-//! 16 seq, instance or dead rank u64
-//! 24 request u64, or the complement of an instance
+//! 16 seq, instance, dead rank, number of fences or age of a lock-all epoch u64
+//! 24 request or clock u64, or the complement of an instance
 //! 32 tail: an operation's or a note's body, an answer's data or the details of its fault, counts
 //! ```
 //! The message's kind travels in the label of the ring's message. Little-endian. Whoever reads
@@ -16,7 +16,7 @@ use crate::rma::runtime::{Fault, LockKind, Message, RequestId, Riders, WindowId}
 /// Bytes before the tail.
 pub(super) const HEADER: usize = 32;
 /// Changes whenever the meaning of a byte changes.
-const VERSION: u8 = 2;
+const VERSION: u8 = 3;
 
 const OPERATION: u8 = 1;
 const CONTROL: u8 = 2;
@@ -29,6 +29,8 @@ const REDUCE: u8 = 8;
 const POST: u8 = 9;
 const NOTE: u8 = 10;
 const GAVE_UP: u8 = 11;
+const ASK: u8 = 12;
+const GONE: u8 = 13;
 
 /// There is a request.
 const REQUEST: u8 = 1;
@@ -92,8 +94,8 @@ impl Packet<'_> {
                 (CONTROL, Head { code: riders.to_bits(), seq: *seq, ..Head::default() }, &[])
             }
             Message::Lock { kind, all } => {
-                let flags = lock_bits(*kind) | if *all { SOME } else { 0 };
-                (LOCK, Head { flags, ..Head::default() }, &[])
+                let flags = lock_bits(*kind) | if all.is_some() { SOME } else { 0 };
+                (LOCK, Head { flags, seq: all.unwrap_or(0), ..Head::default() }, &[])
             }
             Message::Answer { seq, acked, request, result } => {
                 let mut head = Head { seq: *seq, ..Head::default() }.request(*request);
@@ -111,10 +113,10 @@ impl Packet<'_> {
                 };
                 (ANSWER, head, tail)
             }
-            Message::Granted { recovered } => {
+            Message::Granted { recovered, clock } => {
                 let flags = if recovered.is_some() { SOME } else { 0 };
                 let seq = recovered.unwrap_or(0).into();
-                (GRANTED, Head { flags, seq, ..Head::default() }, &[])
+                (GRANTED, Head { flags, seq, request: *clock, ..Head::default() }, &[])
             }
             Message::Discarded { from } => (DISCARDED, Head { seq: *from, ..Head::default() }, &[]),
             Message::Barrier { instance, round: number } => {
@@ -131,6 +133,8 @@ impl Packet<'_> {
                 (REDUCE, head, counts)
             }
             Message::Note { body } => (NOTE, Head::default(), body),
+            Message::Ask => (ASK, Head::default(), &[]),
+            Message::Gone { fences } => (GONE, Head { seq: *fences, ..Head::default() }, &[]),
             Message::Post { number } => {
                 (POST, Head { code: (*number).into(), ..Head::default() }, &[])
             }
@@ -195,7 +199,7 @@ pub(super) fn decode(kind: u8, bytes: &[u8]) -> Result<Packet<'_>> {
     let (allowed, has_code, has_seq, has_tail) = match kind {
         OPERATION => (REQUEST | LOCK_MASK, true, true, true),
         CONTROL => (0, true, true, false),
-        LOCK => (LOCK_MASK | SOME, false, false, false),
+        LOCK => (LOCK_MASK | SOME, false, flags & SOME != 0, false),
         ANSWER => (REQUEST | ACKED | FAULT, flags & FAULT != 0, true, true),
         GRANTED => (SOME, false, flags & SOME != 0, false),
         DISCARDED => (0, false, true, false),
@@ -204,15 +208,21 @@ pub(super) fn decode(kind: u8, bytes: &[u8]) -> Result<Packet<'_>> {
         NOTE => (0, false, false, true),
         POST => (0, true, false, false),
         GAVE_UP => (0, true, true, false),
+        ASK => (0, false, false, false),
+        GONE => (0, false, true, false),
         _ => return Err(unexpected()),
     };
-    // What is wrong in one of these is waited for by everybody.
-    let counts = matches!(kind, BARRIER | REDUCE);
+    let no_request = match kind {
+        // What is wrong in one of these is waited for by everybody.
+        BARRIER | REDUCE => !seq,
+        GRANTED => id,
+        _ => 0,
+    };
     if flags & !allowed != 0
         || !has_code && code != 0
         || !has_seq && seq != 0
         || !has_tail && !tail.is_empty()
-        || request.is_none() && id != if counts { !seq } else { 0 }
+        || request.is_none() && id != no_request
     {
         return Err(unexpected());
     }
@@ -221,7 +231,10 @@ pub(super) fn decode(kind: u8, bytes: &[u8]) -> Result<Packet<'_>> {
             Message::Operation { seq, request, lock: lock()?, riders: riders()?, body: tail }
         }
         CONTROL => Message::Control { seq, riders: riders()? },
-        LOCK => Message::Lock { kind: lock()?.ok_or_else(unexpected)?, all: flags & SOME != 0 },
+        LOCK => Message::Lock {
+            kind: lock()?.ok_or_else(unexpected)?,
+            all: (flags & SOME != 0).then_some(seq),
+        },
         ANSWER => {
             let result = if flags & FAULT == 0 {
                 Ok(tail)
@@ -233,10 +246,10 @@ pub(super) fn decode(kind: u8, bytes: &[u8]) -> Result<Packet<'_>> {
             };
             Message::Answer { seq, acked: flags & ACKED != 0, request, result }
         }
-        GRANTED if flags & SOME != 0 => {
-            Message::Granted { recovered: Some(seq.try_into().map_err(|_| unexpected())?) }
+        GRANTED => {
+            let lost = (flags & SOME != 0).then(|| seq.try_into());
+            Message::Granted { recovered: lost.transpose().map_err(|_| unexpected())?, clock: id }
         }
-        GRANTED => Message::Granted { recovered: None },
         DISCARDED => Message::Discarded { from: seq },
         BARRIER => match *tail {
             [round] => Message::Barrier { instance: seq, round },
@@ -248,6 +261,8 @@ pub(super) fn decode(kind: u8, bytes: &[u8]) -> Result<Packet<'_>> {
             counts: tail,
         },
         NOTE => Message::Note { body: tail },
+        ASK => Message::Ask,
+        GONE => Message::Gone { fences: seq },
         POST => Message::Post { number: code.try_into().map_err(|_| unexpected())? },
         _ => Message::GaveUp {
             number: code.try_into().map_err(|_| unexpected())?,
@@ -278,14 +293,15 @@ mod tests {
             operation(None, Some(LockKind::Shared)),
             operation(Some(RequestId(0)), Some(LockKind::Exclusive)),
             Message::Control { seq: 77, riders },
-            Message::Lock { kind: LockKind::Shared, all: true },
-            Message::Lock { kind: LockKind::Exclusive, all: false },
+            Message::Lock { kind: LockKind::Shared, all: Some(0) },
+            Message::Lock { kind: LockKind::Shared, all: Some(u64::MAX) },
+            Message::Lock { kind: LockKind::Exclusive, all: None },
             Message::Answer { seq: 1, acked: true, request: None, result: Ok(&[]) },
             Message::Answer { seq: 1, acked: false, request, result: Ok(b"data") },
             Message::Answer { seq: 1, acked: false, request, result: Err(fault) },
-            Message::Granted { recovered: None },
-            Message::Granted { recovered: Some(0) },
-            Message::Granted { recovered: Some(u32::MAX) },
+            Message::Granted { recovered: None, clock: 0 },
+            Message::Granted { recovered: Some(0), clock: 1 << 50 },
+            Message::Granted { recovered: Some(u32::MAX), clock: u64::MAX },
             Message::Discarded { from: 0 },
             Message::Discarded { from: u64::MAX },
             Message::Barrier { instance: 1 << 40, round: 255 },
@@ -295,6 +311,9 @@ mod tests {
             Message::Post { number: 0 },
             Message::Post { number: 255 },
             Message::GaveUp { number: 7, died: u32::MAX },
+            Message::Ask,
+            Message::Gone { fences: 0 },
+            Message::Gone { fences: u64::MAX },
         ]
     }
 

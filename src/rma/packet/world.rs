@@ -15,7 +15,7 @@ use crate::rma::remote::OwnPart;
 use crate::rma::runtime::{Class, Fault, Host, Message, Numbered, Sent, Trouble, WindowId};
 use crate::shm::node::Node;
 use std::any::Any;
-use std::collections::{HashMap, HashSet};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::task::{Poll, Waker};
 use std::time::Duration;
@@ -25,6 +25,14 @@ use std::time::Duration;
 pub(super) const PATIENCE: Duration = Duration::from_micros(100);
 /// Till it tries again.
 const PAUSE: Duration = Duration::from_micros(300);
+
+/// Windows that this process remembers to have dropped. Whoever waits for it in one that is longer
+/// gone has its deadline.
+const DEPARTED: usize = 1024;
+/// Members of a window that are asked at a time.
+const ASKED: u32 = 16;
+/// Sender's rank in answers of a process that does not have the window.
+pub(super) const NOBODY: u32 = u32::MAX;
 
 /// An operation that found elements locked, by somebody who does not run at present, or died.
 #[derive(Debug)]
@@ -57,9 +65,34 @@ pub(super) struct Site {
     pub buried: HashSet<u32>,
     /// Members that have dropped the window, and until when they are borne with.
     pub dropped: HashMap<u32, Deadline>,
+    /// Members on other nodes that have said that they dropped it, and the fence epochs they had
+    /// ended.
+    pub left: HashMap<u32, u64>,
+    /// Whom of the members on other nodes to ask next.
+    pub asked: u32,
 }
 
 impl Site {
+    /// Whether a member is known to have dropped the window.
+    pub fn has_gone(&self, rank: u32) -> bool {
+        self.left.contains_key(&rank) || self.block.has_gone(rank)
+    }
+
+    /// How many fence epochs one that has dropped it had ended.
+    pub fn left_fences(&self, rank: u32) -> u64 {
+        self.left.get(&rank).copied().unwrap_or_else(|| self.block.left_fences(rank))
+    }
+
+    /// The next member on another node to be asked, if it is not known to be gone.
+    fn next_to_ask(&mut self) -> Option<Slot> {
+        let rank = Rank(self.asked % self.team.size());
+        self.asked = rank.0 + 1;
+        let slot = self.team.slot_of(rank).ok()?;
+        let node = self.team.node();
+        let known = self.has_gone(rank.0) || node.is_local(slot) || node.is_dead(slot);
+        (!known).then_some(slot)
+    }
+
     /// The rank of a member.
     pub fn rank_at(&self, slot: Slot) -> Option<Rank> {
         self.team.ranks().find(|rank| self.team.slot_of(*rank).is_ok_and(|at| at == slot))
@@ -98,6 +131,8 @@ pub(super) struct World {
     gatherings: Numbered<u64, Gathering>,
     next: u64,
     packet: Vec<u8>,
+    /// Windows on several nodes that were dropped lately, and the fence epochs ended on them.
+    departed: VecDeque<(WindowId, u64)>,
     /// Futures to wake once the lock is released.
     pub wake: Vec<Waker>,
     /// Something has happened besides what arrived that other calls may wait for.
@@ -120,10 +155,41 @@ impl World {
             gatherings: Numbered::default(),
             next: 0,
             packet: Vec::new(),
+            departed: VecDeque::new(),
             wake: Vec::new(),
             rung: false,
             spent: Vec::new(),
             damage: None,
+        }
+    }
+
+    /// Remembers for a while how far this process was on a window that it drops.
+    pub fn depart(&mut self, window: WindowId, fences: u64) {
+        if self.departed.len() == DEPARTED {
+            self.departed.pop_front();
+        }
+        self.departed.push_back((window, fences));
+    }
+
+    /// Answers whoever asks about a window that this process does not have any more; one that it
+    /// does not know may be one that it will have. If there is no room, it is asked again.
+    pub fn say_gone(&mut self, node: &Node, to: Slot, window: WindowId) {
+        let known = self.departed.iter().find(|(id, _)| *id == window);
+        let Some(&(_, fences)) = known else { return };
+        self.put(node, to, Packet { window, from: NOBODY, message: Message::Gone { fences } });
+    }
+
+    /// Asks some members of every window on several nodes whether they still have it: who waits for
+    /// them cannot look.
+    pub fn ask_around(&mut self, node: &Node) {
+        let mut asked = Vec::new();
+        for (&window, site) in self.sites.iter_mut().filter(|(_, s)| s.team.spans_nodes()) {
+            let from = site.team.rank().0;
+            let some = (0..site.team.size().min(ASKED)).filter_map(|_| site.next_to_ask());
+            asked.extend(some.map(|to| (to, Packet { window, from, message: Message::Ask })));
+        }
+        for (to, packet) in asked {
+            self.put(node, to, packet);
         }
     }
 
@@ -176,9 +242,9 @@ impl World {
         Ok(ticket)
     }
 
-    /// Whether a ticket is out.
+    /// Whether something is still to come for a ticket.
     pub fn gathers(&self) -> bool {
-        !self.gatherings.is_empty()
+        self.gatherings.values().any(|one| one.missing > 0 && one.trouble.is_none())
     }
 
     /// A token for a piece of a ticket's bytes.

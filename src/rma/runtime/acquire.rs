@@ -120,7 +120,7 @@ impl Window {
         while let Some(&ask) = self.asking.get(at) {
             let riders = Riders { unlock: true, ..Riders::default() };
             let message = match (ask.sent, ask.granted, ask.given_up) {
-                (false, _, false) => Message::Lock { kind: ask.kind, all: false },
+                (false, _, false) => Message::Lock { kind: ask.kind, all: None },
                 (true, true, true) => Message::Control { seq: 0, riders },
                 (false, _, true) => {
                     self.stop_asking(shared, at);

@@ -4,9 +4,10 @@
 //! ```text
 //!   line:   object  object  object | crowd: served in turn of ranks, from the last one served on
 //! ```
-//! While there is a crowd, who comes joins it. So whoever is in it is overtaken by each other
-//! member once at most, and nobody has to ask again (paper 001 §3.4.2 has them ask again, which
-//! lets others in between without a bound). What they send ahead of the grant is not kept.
+//! While there is a crowd, who comes joins it, for the next round (see `line`). So whoever is in it
+//! is overtaken by each other member once at most, and nobody has to ask again (paper 001 §3.4.2 has
+//! them ask again, which lets others in between without a bound). What they send ahead of the grant
+//! is not kept.
 
 use super::LockKind;
 use super::ranks::Ranks;
@@ -16,8 +17,11 @@ use super::ranks::Ranks;
 pub(super) struct Crowd {
     shared: Ranks,
     exclusive: Ranks,
-    /// Of lock-all epochs; in `shared` as well.
-    all: Ranks,
+    /// Those of both that are of the present round.
+    present: Ranks,
+    /// Of lock-all epochs.
+    ahead: Ranks,
+    behind: Ranks,
     /// Who is served next, or the first after.
     turn: u32,
     /// Granted, and to be told.
@@ -33,7 +37,9 @@ impl Crowd {
         Crowd {
             shared: none.clone(),
             exclusive: none.clone(),
-            all: none.clone(),
+            present: none.clone(),
+            ahead: none.clone(),
+            behind: none.clone(),
             turn: 0,
             untold: none.clone(),
             dropping: none,
@@ -41,32 +47,49 @@ impl Crowd {
     }
 
     pub fn is_empty(&self) -> bool {
-        self.shared.is_empty() && self.exclusive.is_empty()
+        self.sets().iter().all(|set| set.is_empty())
     }
 
     pub fn contains(&self, rank: u32) -> bool {
-        self.shared.contains(rank) || self.exclusive.contains(rank)
+        self.sets().iter().any(|set| set.contains(rank))
     }
 
-    pub fn join(&mut self, rank: u32, kind: LockKind, all: bool) {
-        match kind {
-            LockKind::Shared => self.shared.insert(rank),
-            LockKind::Exclusive => self.exclusive.insert(rank),
+    fn sets(&self) -> [&Ranks; 4] {
+        [&self.shared, &self.exclusive, &self.ahead, &self.behind]
+    }
+
+    /// `ahead`: of one of a lock-all epoch, whether it goes ahead of the present round.
+    pub fn join(&mut self, rank: u32, kind: LockKind, ahead: Option<bool>) {
+        match (ahead, kind) {
+            (Some(true), _) => self.ahead.insert(rank),
+            (Some(false), _) => self.behind.insert(rank),
+            (None, LockKind::Shared) => self.shared.insert(rank),
+            (None, LockKind::Exclusive) => self.exclusive.insert(rank),
         };
-        if all {
-            self.all.insert(rank);
-        }
         self.dropping.insert(rank);
     }
 
-    /// Whose turn it is.
+    /// Whether somebody is of the present round.
+    pub fn in_round(&self) -> bool {
+        !self.present.is_empty()
+    }
+
+    /// Those who are here now are the present round; those of lock-all epochs go ahead of it.
+    pub fn begin_round(&mut self) {
+        for rank in self.shared.iter().chain(self.exclusive.iter()) {
+            self.present.insert(rank);
+        }
+        for rank in self.behind.iter() {
+            self.ahead.insert(rank);
+        }
+        self.behind.clear();
+    }
+
+    /// Whose turn it is in the present round.
     pub fn next(&self) -> Option<(u32, LockKind)> {
-        let first = |from: u32| {
-            let shared = self.shared.first(from).map(|rank| (rank, LockKind::Shared));
-            let exclusive = self.exclusive.first(from).map(|rank| (rank, LockKind::Exclusive));
-            [shared, exclusive].into_iter().flatten().min_by_key(|(rank, _)| *rank)
-        };
-        first(self.turn).or_else(|| first(0))
+        let rank = self.present.first(self.turn).or_else(|| self.present.first(0))?;
+        let exclusive = self.exclusive.contains(rank);
+        Some((rank, if exclusive { LockKind::Exclusive } else { LockKind::Shared }))
     }
 
     /// `rank` is granted what it wants.
@@ -76,18 +99,20 @@ impl Crowd {
         self.turn = rank + 1;
     }
 
-    /// The first one of a lock-all epoch, which need not wait for its turn; granted.
-    pub fn grant_all(&mut self) -> Option<u32> {
-        let rank = self.all.first(0)?;
+    /// The first one that goes ahead; granted.
+    pub fn grant_ahead(&mut self) -> Option<u32> {
+        let rank = self.ahead.first(0)?;
         self.leave(rank);
         self.untold.insert(rank);
         Some(rank)
     }
 
     fn leave(&mut self, rank: u32) {
-        self.shared.remove(rank);
-        self.exclusive.remove(rank);
-        self.all.remove(rank);
+        for set in [&mut self.shared, &mut self.exclusive, &mut self.present] {
+            set.remove(rank);
+        }
+        self.ahead.remove(rank);
+        self.behind.remove(rank);
     }
 
     /// `rank` is dead.
@@ -102,27 +127,36 @@ impl Crowd {
 mod tests {
     use super::*;
 
+    fn serve(crowd: &mut Crowd) -> u32 {
+        if !crowd.in_round() {
+            crowd.begin_round();
+        }
+        let (rank, _) = crowd.next().unwrap();
+        crowd.grant(rank);
+        rank
+    }
+
     #[test]
     fn ranks_are_served_in_turn() {
         let mut crowd = Crowd::new(8);
         for rank in [5, 2, 7] {
-            crowd.join(rank, LockKind::Exclusive, false);
+            crowd.join(rank, LockKind::Exclusive, None);
         }
-        let serve = |crowd: &mut Crowd| {
-            let (rank, _) = crowd.next().unwrap();
-            crowd.grant(rank);
-            rank
-        };
         assert_eq!(serve(&mut crowd), 2);
         // Who comes again is behind those who were there.
-        crowd.join(2, LockKind::Shared, true);
-        assert_eq!((serve(&mut crowd), serve(&mut crowd)), (5, 7));
-        assert_eq!(crowd.next(), Some((2, LockKind::Shared)));
-        crowd.join(3, LockKind::Exclusive, false);
-        assert_eq!(crowd.grant_all(), Some(2));
+        crowd.join(6, LockKind::Shared, None);
+        crowd.join(2, LockKind::Shared, Some(false));
+        assert_eq!((serve(&mut crowd), crowd.grant_ahead()), (5, None));
+        assert_eq!(crowd.next(), Some((7, LockKind::Exclusive)));
+        crowd.join(3, LockKind::Exclusive, Some(true));
+        assert_eq!((crowd.grant_ahead(), crowd.grant_ahead()), (Some(3), None));
+        assert_eq!(serve(&mut crowd), 7);
+        crowd.begin_round();
+        assert_eq!(crowd.grant_ahead(), Some(2));
         assert!(!crowd.contains(2) && crowd.untold.contains(2));
-        crowd.bury(3);
-        assert!(crowd.is_empty() && crowd.next().is_none() && crowd.grant_all().is_none());
+        assert_eq!(crowd.next(), Some((6, LockKind::Shared)));
+        crowd.bury(6);
+        assert!(crowd.is_empty() && crowd.next().is_none() && !crowd.in_round());
     }
 
     #[test]
@@ -131,17 +165,16 @@ mod tests {
         for waits in 0..6 {
             let mut crowd = Crowd::new(6);
             for rank in 0..6 {
-                crowd.join(rank, LockKind::Exclusive, false);
+                crowd.join(rank, LockKind::Exclusive, None);
             }
             let mut overtaken = [0; 6];
             loop {
-                let (rank, _) = crowd.next().unwrap();
-                crowd.grant(rank);
+                let rank = serve(&mut crowd);
                 if rank == waits {
                     break;
                 }
                 overtaken[rank as usize] += 1;
-                crowd.join(rank, LockKind::Exclusive, false);
+                crowd.join(rank, LockKind::Exclusive, None);
             }
             assert!(overtaken.iter().all(|times| *times <= 1), "{overtaken:?}");
         }

@@ -20,6 +20,8 @@ use std::task::Poll;
 #[derive(Debug)]
 pub(super) struct LockAll {
     no_check: bool,
+    /// This rank's clock when it was opened (see `line`).
+    age: u64,
     /// Asked for their lock without a target object; with those that own one, as long as not
     /// everybody has granted.
     asked: Ranks,
@@ -36,9 +38,10 @@ pub(super) struct LockAll {
 }
 
 impl LockAll {
-    pub fn new(size: u32, no_check: bool) -> LockAll {
+    pub fn new(size: u32, no_check: bool, age: u64) -> LockAll {
         LockAll {
             no_check,
+            age,
             asked: Ranks::new(size),
             granted: Ranks::new(size),
             wide: false,
@@ -70,6 +73,11 @@ impl LockAll {
     /// Whether it waits for the lock of `rank` without a target object.
     pub fn asks(&self, rank: u32) -> bool {
         self.asked.contains(rank) && !self.granted.contains(rank)
+    }
+
+    /// What its lock queries say of it.
+    pub fn age(&self) -> u64 {
+        self.age
     }
 
     /// Whether it takes any lock.
@@ -129,7 +137,7 @@ impl Window {
             }
             let skip = all.asked.contains(rank) || self.table.target(&shared.pools, rank).is_some();
             if !skip {
-                let message = Message::Lock { kind: LockKind::Shared, all: true };
+                let message = Message::Lock { kind: LockKind::Shared, all: Some(all.age) };
                 if shared.send(host, self.id, rank, &message) != Sent::Yes {
                     self.again = true;
                     return;
@@ -218,7 +226,7 @@ impl Window {
             }
         }
         if self.all.is_none() {
-            self.all = Some(LockAll::new(self.size, no_check));
+            self.all = Some(LockAll::new(self.size, no_check, self.queries.clock()));
             if !no_check {
                 if shared.locks == 0 {
                     shared.open = Some((self.id, Open::All));

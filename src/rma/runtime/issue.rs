@@ -13,6 +13,7 @@
 //! leave in the order in which they were given; a discarded one leaves again before any later
 //! one.
 
+use super::everyone::LockAll;
 use super::host::{Host, Sent};
 use super::limits::Issuing;
 use super::message::{Message, RequestId, Riders};
@@ -141,7 +142,7 @@ impl Window {
 
     fn ask<H: Host>(&mut self, shared: &mut Shared, host: &mut H, id: Id) -> Step {
         let TargetObject { rank, kind, .. } = shared.pools.targets[id];
-        let all = self.all.is_some();
+        let all = self.all.as_ref().map(LockAll::age);
         let sent = shared.send(host, self.id, rank, &Message::Lock { kind, all });
         if sent == Sent::Yes {
             shared.pools.targets[id].lock = LockState::Asked;

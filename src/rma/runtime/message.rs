@@ -8,6 +8,7 @@
 //!          <-- Reply --  Post                         absorbed at once
 //!   GaveUp                    -- Reply -->            absorbed at once
 //!   Note                      -- Reply -->            passed on, absorbed at once
+//!   Ask, Gone                 -- Reply -->            the transport's: never seen by an engine
 //! ```
 //!
 //! Two classes, so that the protocol cannot block itself: to handle a *request*, an answer must
@@ -114,10 +115,9 @@ pub enum Message<'a> {
     Lock {
         /// Which lock.
         kind: LockKind,
-        /// One of a lock-all epoch: it does not wait behind queries that wait for shared locks
-        /// to be released. Such an epoch takes its locks one by one and keeps them; two of them
-        /// could otherwise wait for each other by way of the exclusive queries in between.
-        all: bool,
+        /// One of a lock-all epoch, and that epoch's age: the origin's clock when it was opened
+        /// (see `line`: whom it may overtake).
+        all: Option<u64>,
     },
     /// What became of an operation.
     Answer {
@@ -134,6 +134,8 @@ pub enum Message<'a> {
     Granted {
         /// A holder of the exclusive lock that died with it since the last grant.
         recovered: Option<u32>,
+        /// The target's clock: lock-all epochs that the origin opens from now on are no older.
+        clock: u64,
     },
     /// What was sent ahead of the grant is discarded, from this operation on: the target had no
     /// room to keep it. The origin stands in line, and sends it again when it has been granted.
@@ -175,6 +177,13 @@ pub enum Message<'a> {
     Note {
         /// In the form that the performer gave it.
         body: &'a [u8],
+    },
+    /// Whether the receiver still has the window: asked between nodes, where nobody can look.
+    Ask,
+    /// It has dropped it.
+    Gone {
+        /// Fence epochs that it had ended before.
+        fences: u64,
     },
 }
 

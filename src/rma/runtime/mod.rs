@@ -17,6 +17,7 @@ mod host;
 mod issue;
 mod keys;
 mod limits;
+mod line;
 mod message;
 mod passive;
 mod pools;

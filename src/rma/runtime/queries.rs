@@ -1,9 +1,9 @@
 //! Locks at their target: who holds this rank's lock of a window, and who waits for it (paper
 //! 001 §3.4.2).
 //!
-//! A query that cannot be granted at once takes an *origin object* and waits in order of arrival;
-//! shared ones at the head are granted together. None overtakes, but those of lock-all epochs. With
-//! the origin objects used up, it waits behind these all the same (see `crowd`).
+//! A query that cannot be granted at once takes an *origin object* and stands in line (see `line`:
+//! who is next, and whom lock-all epochs may overtake). With the origin objects used up, it stands
+//! in line all the same, without one (see `crowd`).
 //!
 //! ```text
 //!   a speculative operation arrives       (figure 3.7)
@@ -16,8 +16,8 @@
 //!
 //! Holders are known one by one, in one bit each: it tells what a rank that died has held.
 
-use super::crowd::Crowd;
 use super::host::Host;
+use super::line::{Line, Next};
 use super::message::{Fault, Message, RequestId, Riders};
 use super::pools::{Id, List, NONE, OperationObject};
 use super::ranks::Ranks;
@@ -31,9 +31,7 @@ use std::task::Poll;
 pub(super) struct OriginObject {
     pub origin: u32,
     pub chain: Id,
-    kind: LockKind,
-    /// One of a lock-all epoch.
-    all: bool,
+    pub kind: LockKind,
     /// It expects no word of the grant, or has got it.
     told: bool,
     /// Its speculative operations are discarded.
@@ -41,15 +39,48 @@ pub(super) struct OriginObject {
     operations: List,
 }
 
+/// Who holds a lock.
+#[derive(Debug)]
+struct Holders {
+    exclusive: Option<u32>,
+    shared: Ranks,
+}
+
+impl Holders {
+    fn free_for(&self, kind: LockKind) -> bool {
+        self.exclusive.is_none() && (kind == LockKind::Shared || self.shared.is_empty())
+    }
+
+    fn contain(&self, rank: u32) -> bool {
+        self.exclusive == Some(rank) || self.shared.contains(rank)
+    }
+
+    fn add(&mut self, rank: u32, kind: LockKind) {
+        match kind {
+            LockKind::Shared => {
+                self.shared.insert(rank);
+            }
+            LockKind::Exclusive => self.exclusive = Some(rank),
+        }
+    }
+
+    /// Takes one out; nothing happens if it is none: it asserted that it need not be, or came with
+    /// its own lock.
+    fn remove(&mut self, rank: u32) {
+        if self.exclusive == Some(rank) {
+            self.exclusive = None;
+        } else {
+            self.shared.remove(rank);
+        }
+    }
+}
+
 /// The lock of one window at this rank.
 #[derive(Debug)]
 pub(super) struct Queries {
-    exclusive: Option<u32>,
-    shared: Ranks,
-    /// Not granted, in order of arrival.
-    waiting: List,
-    /// Not granted, behind those.
-    crowd: Crowd,
+    holders: Holders,
+    /// Not granted.
+    line: Line,
     /// Granted; to be told, and their operations to be performed.
     granted: List,
     /// The last holder of the exclusive lock that died with it, until the grant of an exclusive
@@ -60,29 +91,10 @@ pub(super) struct Queries {
 impl Queries {
     pub fn new(size: u32) -> Queries {
         Queries {
-            exclusive: None,
-            shared: Ranks::new(size),
-            waiting: List::EMPTY,
-            crowd: Crowd::new(size),
+            holders: Holders { exclusive: None, shared: Ranks::new(size) },
+            line: Line::new(size),
             granted: List::EMPTY,
             recovered: None,
-        }
-    }
-
-    fn free_for(&self, kind: LockKind) -> bool {
-        self.exclusive.is_none() && (kind == LockKind::Shared || self.shared.is_empty())
-    }
-
-    fn holds(&self, origin: u32) -> bool {
-        self.exclusive == Some(origin) || self.shared.contains(origin)
-    }
-
-    fn hold(&mut self, origin: u32, kind: LockKind) {
-        match kind {
-            LockKind::Shared => {
-                self.shared.insert(origin);
-            }
-            LockKind::Exclusive => self.exclusive = Some(origin),
         }
     }
 
@@ -95,14 +107,34 @@ impl Queries {
         }
     }
 
+    /// What a grant tells.
+    fn granted(&mut self, kind: LockKind) -> Owed {
+        Owed::Granted { recovered: self.lost_before(kind), clock: self.clock() }
+    }
+
+    /// This rank's clock (see `line`).
+    pub fn clock(&self) -> u64 {
+        self.line.clock()
+    }
+
+    /// The clock of another rank.
+    pub fn heard(&mut self, clock: u64) {
+        self.line.heard(clock);
+    }
+
     /// Something here waits for nothing but the transport.
     pub fn busy(&self) -> bool {
-        !self.granted.is_empty() || !self.crowd.untold.is_empty()
+        !self.granted.is_empty() || !self.line.crowd.untold.is_empty()
+    }
+
+    #[cfg(test)]
+    pub fn in_crowd(&self, rank: u32) -> bool {
+        self.line.crowd.contains(rank)
     }
 
     #[cfg(test)]
     pub fn holders(&self) -> (Option<u32>, Vec<u32>) {
-        (self.exclusive, self.shared.iter().collect())
+        (self.holders.exclusive, self.holders.shared.iter().collect())
     }
 }
 
@@ -137,9 +169,7 @@ impl Window {
             Message::Operation { seq, request, lock, riders, body } => {
                 let incoming = Incoming { seq, request, riders, body: Some(body) };
                 match lock {
-                    Some(kind) => {
-                        self.lock_query(shared, host, from, (kind, false), Some(incoming))
-                    }
+                    Some(kind) => self.lock_query(shared, host, from, (kind, None), Some(incoming)),
                     None => self.operation(shared, host, from, incoming),
                 }
             }
@@ -162,22 +192,21 @@ impl Window {
         shared: &mut Shared,
         host: &mut H,
         from: u32,
-        (kind, all): (LockKind, bool),
+        (kind, all): (LockKind, Option<u64>),
         single: Option<Incoming<'_>>,
     ) -> Handled {
-        let queries = &self.queries;
+        let queries = &mut self.queries;
         let queued = self.table.origin(&shared.pools, from).is_some();
-        if queries.holds(from) || queued || queries.crowd.contains(from) {
+        if queries.holders.contain(from) || queued || queries.line.crowd.contains(from) {
             return stray(shared);
         }
-        let first = queries.waiting.is_empty() && queries.crowd.is_empty();
-        if (all || first) && queries.free_for(kind) {
+        if queries.line.goes_ahead(all) && queries.holders.free_for(kind) {
             if let Some(incoming) = single {
                 return self.perform(shared, host, from, incoming);
             }
-            self.queries.hold(from, kind);
-            let recovered = self.queries.lost_before(kind);
-            shared.reply(host, self.id, from, Owed::Granted { recovered });
+            self.queries.holders.add(from, kind);
+            let granted = self.queries.granted(kind);
+            shared.reply(host, self.id, from, granted);
             return Handled::Done;
         }
         self.queue(shared, host, from, (kind, all), single);
@@ -189,12 +218,13 @@ impl Window {
         shared: &mut Shared,
         host: &mut H,
         origin: u32,
-        (kind, all): (LockKind, bool),
+        (kind, all): (LockKind, Option<u64>),
         single: Option<Incoming<'_>>,
     ) {
+        let line = &mut self.queries.line;
         let discarded = single.as_ref().map(|incoming| incoming.seq);
-        if !self.queries.crowd.is_empty() || shared.pools.origins.full() {
-            self.queries.crowd.join(origin, kind, all);
+        if !line.crowd.is_empty() || shared.pools.origins.full() {
+            line.join_crowd(&mut shared.pools.origins, origin, kind, all);
             shared.counters.queries_crowded += 1;
             let from = discarded.unwrap_or(1);
             return shared.reply(host, self.id, origin, Owed::Discarded { from });
@@ -207,9 +237,9 @@ impl Window {
         // One whose operation is not kept is told of the grant, like one that sent none.
         let told = kept.is_some();
         let dropping = discarded.is_some() && !told;
-        let object = OriginObject { origin, chain: NONE, kind, all, told, dropping, operations };
+        let object = OriginObject { origin, chain: NONE, kind, told, dropping, operations };
         if let Some(id) = self.table.add_origin(&mut shared.pools, object) {
-            self.queries.waiting.push(&mut shared.pools.origins, id);
+            line.join(&mut shared.pools.origins, id, all);
         }
         let used = shared.pools.origins.used() as u64;
         shared.counters.most_origins = shared.counters.most_origins.max(used);
@@ -228,23 +258,23 @@ impl Window {
     ) -> Handled {
         let object = self.table.origin(&shared.pools, from);
         if !incoming.riders.speculative {
-            if object.is_some() || self.queries.crowd.contains(from) {
+            if object.is_some() || self.queries.line.crowd.contains(from) {
                 return stray(shared);
             }
             // The origin knows of its grant: what it sends now is what had been discarded.
-            self.queries.crowd.dropping.remove(from);
+            self.queries.line.crowd.dropping.remove(from);
             return self.perform(shared, host, from, incoming);
         }
         let Some(id) = object else {
             let queries = &self.queries;
-            if queries.holds(from) && !queries.crowd.dropping.contains(from) {
+            if queries.holders.contain(from) && !queries.line.crowd.dropping.contains(from) {
                 return self.perform(shared, host, from, incoming);
             }
             shared.counters.operations_discarded += 1;
             return Handled::Done;
         };
         let seq = incoming.seq;
-        if !shared.pools.origins[id].dropping && !self.queries.holds(from) {
+        if !shared.pools.origins[id].dropping && !self.queries.holders.contain(from) {
             if let Some(kept) = hold(shared, incoming) {
                 let pools = &mut shared.pools;
                 pools.origins[id].operations.push(&mut pools.operations, kept);
@@ -312,37 +342,16 @@ impl Window {
 
     /// Gives the lock of `origin` to those who wait.
     fn release(&mut self, shared: &mut Shared, origin: u32) {
-        let queries = &mut self.queries;
-        if queries.exclusive == Some(origin) {
-            queries.exclusive = None;
-        } else {
-            // Not held: the origin asserted that it need not be, or came with its own lock.
-            queries.shared.remove(origin);
-        }
-        while let Some(id) = queries.waiting.front() {
-            let OriginObject { origin, kind, .. } = shared.pools.origins[id];
-            if !queries.free_for(kind) {
-                break;
-            }
-            queries.waiting.pop(&mut shared.pools.origins);
-            queries.hold(origin, kind);
-            queries.granted.push(&mut shared.pools.origins, id);
-        }
-        while let Some((origin, kind)) = queries.crowd.next() {
-            if !queries.waiting.is_empty() || !queries.free_for(kind) {
-                break;
-            }
-            queries.crowd.grant(origin);
-            queries.hold(origin, kind);
-        }
-        if queries.exclusive.is_none() {
-            while let Some(origin) = queries.crowd.grant_all() {
-                queries.hold(origin, LockKind::Shared);
-            }
-            let mut over = queries.waiting.split(&mut shared.pools.origins, |object| object.all);
-            while let Some(id) = over.pop(&mut shared.pools.origins) {
-                queries.hold(shared.pools.origins[id].origin, LockKind::Shared);
-                queries.granted.push(&mut shared.pools.origins, id);
+        let Queries { holders, line, granted, .. } = &mut self.queries;
+        holders.remove(origin);
+        let pool = &mut shared.pools.origins;
+        while let Some(next) = line.next(pool, |kind| holders.free_for(kind)) {
+            match next {
+                Next::Object(id) => {
+                    holders.add(pool[id].origin, pool[id].kind);
+                    granted.push(pool, id);
+                }
+                Next::Crowd(origin, kind) => holders.add(origin, kind),
             }
         }
     }
@@ -358,15 +367,15 @@ impl Window {
             let (origin, kind) = (object.origin, object.kind);
             if !object.told {
                 object.told = true;
-                let recovered = self.queries.lost_before(kind);
-                shared.reply(host, self.id, origin, Owed::Granted { recovered });
+                let granted = self.queries.granted(kind);
+                shared.reply(host, self.id, origin, granted);
                 continue;
             }
             let Some(kept) = object.operations.front() else {
                 self.queries.granted.pop(&mut shared.pools.origins);
                 // Whose operations were discarded is remembered until they are sent again.
                 if shared.pools.origins[id].dropping {
-                    self.queries.crowd.dropping.insert(origin);
+                    self.queries.line.crowd.dropping.insert(origin);
                 }
                 self.drop_origin(shared, id);
                 continue;
@@ -375,15 +384,15 @@ impl Window {
                 return false;
             }
         }
-        while let Some(origin) = self.queries.crowd.untold.first(0) {
+        while let Some(origin) = self.queries.line.crowd.untold.first(0) {
             if !shared.clear(host) {
                 return false;
             }
-            self.queries.crowd.untold.remove(origin);
-            let exclusive = self.queries.exclusive == Some(origin);
+            self.queries.line.crowd.untold.remove(origin);
+            let exclusive = self.queries.holders.exclusive == Some(origin);
             let kind = if exclusive { LockKind::Exclusive } else { LockKind::Shared };
-            let recovered = self.queries.lost_before(kind);
-            shared.reply(host, self.id, origin, Owed::Granted { recovered });
+            let granted = self.queries.granted(kind);
+            shared.reply(host, self.id, origin, granted);
         }
         true
     }
@@ -424,12 +433,12 @@ impl Window {
     pub fn bury_origin(&mut self, shared: &mut Shared, origin: u32) {
         if let Some(id) = self.table.origin(&shared.pools, origin) {
             let pool = &mut shared.pools.origins;
-            self.queries.waiting.split(pool, |object| object.origin == origin);
+            self.queries.line.leave(pool, id);
             self.queries.granted.split(pool, |object| object.origin == origin);
             self.drop_origin(shared, id);
         }
-        self.queries.crowd.bury(origin);
-        if self.queries.exclusive == Some(origin) {
+        self.queries.line.crowd.bury(origin);
+        if self.queries.holders.exclusive == Some(origin) {
             self.queries.recovered = Some(origin);
         }
         self.release(shared, origin);
@@ -443,7 +452,8 @@ impl Window {
         for id in everyone {
             self.drop_origin(shared, id);
         }
-        (self.queries.waiting, self.queries.granted) = (List::EMPTY, List::EMPTY);
+        self.queries.line.clear();
+        self.queries.granted = List::EMPTY;
     }
 }
 

@@ -28,11 +28,9 @@
 //! would be a wait that others of the process run into: who asks for the next one has to wait for
 //! it, so that locks are taken in the program's order. So only one acquisition at a time is left
 //! open like that, and it begins only while the process has no other lock epoch: as long as it
-//! waits, the process holds no lock (but those of the same lock-all epoch, which overtake: see
-//! [`Message::Lock`]). All others are complete when their calls return (`acquire`), need no object
-//! meanwhile, and wait for nothing but themselves.
-//!
-//! [`Message::Lock`]: super::Message::Lock
+//! waits, the process holds no lock (but those of the same lock-all epoch, for which nobody waits
+//! that it waits for: see `line`). All others are complete when their calls return (`acquire`),
+//! need no object meanwhile, and wait for nothing but themselves.
 
 use super::limits::Limits;
 use super::table::TargetObject;

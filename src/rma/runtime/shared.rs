@@ -12,7 +12,7 @@ use super::reserve::Waiting;
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Owed {
     Answer { seq: u64, acked: bool, request: Option<RequestId>, result: Result<(), Fault> },
-    Granted { recovered: Option<u32> },
+    Granted { recovered: Option<u32>, clock: u64 },
     Discarded { from: u64 },
 }
 
@@ -89,7 +89,7 @@ impl Shared {
             Owed::Answer { seq, acked, request, result } => {
                 Message::Answer { seq, acked, request, result: result.map(|()| &answer[..]) }
             }
-            Owed::Granted { recovered } => Message::Granted { recovered },
+            Owed::Granted { recovered, clock } => Message::Granted { recovered, clock },
             Owed::Discarded { from } => Message::Discarded { from },
         };
         let sent = self.send(host, window, to, &message);

@@ -260,7 +260,10 @@ impl Window {
             Message::Answer { seq, acked, request, result } => {
                 self.answer(shared, host, from, (seq, acked, request), result)
             }
-            Message::Granted { recovered } => self.granted(shared, host, from, recovered),
+            Message::Granted { recovered, clock } => {
+                self.queries.heard(clock);
+                self.granted(shared, host, from, recovered)
+            }
             Message::Discarded { from: first } => self.discarded(shared, host, from, first),
             Message::Barrier { instance, round } => {
                 let known = self.barriers.arrive(instance, round);

@@ -2,7 +2,7 @@
 //! moment, as a [`Caller`] for those that a program waits for.
 
 use super::{LocalNodes, LockEnv, LockNode};
-use crate::base::Slot;
+use crate::base::{Rank, Slot};
 use crate::shm::node::Node;
 use crate::shm::park::Pace;
 
@@ -30,11 +30,16 @@ impl LockEnv for Node {
     fn probe(&self, slot: Slot) -> bool {
         Node::probe(self, slot)
     }
+    fn rank(&self, slot: Slot) -> Rank {
+        self.rank_of(slot)
+    }
 }
 
 /// A node, for locks that a program waits for while it holds nothing of the library's: such a wait
-/// looks after pending work, as all waits of the program do. Others may not, for the work may want
-/// what the caller holds.
+/// looks after pending work, as all waits of the program do, and sleeps no longer than these. Others
+/// may not, for the work may want what the caller holds; nor need they: who holds a lock of the
+/// library's (of some elements, of a part in an active message, of the heap) waits for nobody's
+/// packets before giving it back, for handlers do not communicate.
 #[repr(transparent)]
 pub(crate) struct Caller(Node);
 

@@ -98,10 +98,13 @@ const _: () = assert!(NODES == super::segment::LOCK_NODES);
 /// that the holder's line stays with it most of the time.
 const APART: u32 = 4;
 
+/// Most such looks: some µs.
+const TRIES: u32 = 32;
+
 /// How many such looks: none by ranks that share cores. Nor under loom, whose interleavings have
 /// all of them: who looks later might as well have come later.
 fn tries(pace: Pace) -> u32 {
-    if cfg!(loom) { 0 } else { pace.spins / 256 }
+    if cfg!(loom) { 0 } else { (pace.spins / 32).min(TRIES) }
 }
 
 /// What a lock must know of the process that uses it and of its peers.
@@ -119,7 +122,8 @@ pub trait LockEnv {
     /// Finds out whether the process at a slot is gone, also if nobody knew (a system call). Once
     /// it has returned true, [`LockEnv::is_dead`] does too.
     fn probe(&self, slot: Slot) -> bool;
-    /// Called in waits, with the number of the poll: time to look after other work.
+    /// Called in waits, with the number of the poll, or with 0 before a sleep: time to look after
+    /// other work.
     fn waiting(&self, _turn: u32) {}
     /// What messages call the process at a slot.
     fn rank(&self, slot: Slot) -> Rank {
@@ -445,6 +449,7 @@ impl QueueLock {
             if tries < pace.yields {
                 yield_now();
             } else {
+                env.waiting(0);
                 // Nobody wakes this: node 0 is in no queue. It is a sleep of one slice.
                 let (_, node) = own(env, 0)?;
                 futex_wait(&node.state, FREE, deadline.clamp(pace.slice));
@@ -490,7 +495,7 @@ impl QueueLock {
             forked::refuse_forked(DURING)?;
             if parked & HINT == 0 {
                 futex_wait(&node.state, parked, deadline.clamp(slice));
-                slice = (slice * 2).min(Pace::LONGEST);
+                slice = (slice * 2).min(pace.longest);
             }
             node.state.fetch_and(!(HINT | PARKED), Ordering::AcqRel);
         }

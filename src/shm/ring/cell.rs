@@ -223,8 +223,9 @@ impl Scratch {
         self.0.as_mut_ptr().cast()
     }
 
+    /// The first bytes of the message that was copied in last.
     #[inline(always)]
-    pub(super) fn bytes(&self, len: usize) -> &[u8] {
+    pub(crate) fn bytes(&self, len: usize) -> &[u8] {
         // SAFETY: a u64 array is initialised bytes; `min` keeps the length inside it.
         unsafe {
             std::slice::from_raw_parts(self.0.as_ptr().cast(), len.min(size_of_val(&*self.0)))

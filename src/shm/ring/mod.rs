@@ -22,7 +22,7 @@ mod models;
 #[cfg(all(test, not(loom)))]
 mod oracle;
 
-pub use cell::{Headed, Incoming, Label, MAX_CELLS, MAX_MESSAGE, Payload, Scratch};
+pub use cell::{FIRST_BYTES, Headed, Incoming, Label, MAX_CELLS, MAX_MESSAGE, Payload, Scratch};
 pub use position::Position;
 
 use crate::base::Error;

@@ -14,6 +14,7 @@ pub const CASES: &[Written] = &[
     ("am_panic_amid_segments", panics),
     ("am_counts_are_checked", counts),
     ("am_refuses_every_call_inside", inside),
+    ("am_refuses_messages_inside", messages_inside),
     ("am_without_segments_calls_nothing", nothing),
     ("am_functions_with_context", functions),
     ("am_threads_of_a_rank", threads),
@@ -356,6 +357,38 @@ fn inside(job: &Job) -> Result<()> {
     // The request in it, if the handler ran elsewhere.
     drop(request.lock().expect("nobody panics with it").take());
     window.deregister(1)
+}
+
+/// Also those on parts that are free, in an epoch that the handler has got hold of.
+fn messages_inside(job: &Job) -> Result<()> {
+    let target = next(job);
+    // A handler outlives every borrow.
+    let other: &'static Window<u64> = Box::leak(Box::new(Window::allocate(job.team(), 1)?));
+    let inner =
+        other.register::<u64, u64>(1, |call| call.persistent.set(0, 1).expect("a store"))?;
+    let epoch = Arc::new(Mutex::new(Some(other.lock_all()?)));
+    let window = Window::<u64>::allocate(job.team(), 1)?;
+    let shared = epoch.clone();
+    let nosy = window.register::<u64, u64>(1, move |call| {
+        let shared = shared.lock().expect("nobody panics with it");
+        let shared = shared.as_ref().expect("an epoch");
+        let plain = shared.am(&inner, target, 0..1, &[], &mut []);
+        let built = shared.message(&inner, target).persistent(0..1).run();
+        let refused = |result| matches!(result, Err(Error::Misuse { .. }));
+        call.output[0] = u64::from(refused(plain)) + 2 * u64::from(refused(built));
+    })?;
+    let messages = window.lock_all()?;
+    let mut out = [0];
+    messages.am(&nosy, target, 0..1, &[], &mut out)?;
+    messages.unlock_all()?;
+    assert_eq!(out, [3]);
+    job.team().barrier()?;
+    window.deregister(1)?;
+    let epoch = epoch.lock().expect("nobody panics with it").take();
+    epoch.expect("an epoch").unlock_all()?;
+    job.team().barrier()?;
+    assert_eq!(other.local().get(0)?, 0);
+    job.team().barrier()
 }
 
 fn nothing(job: &Job) -> Result<()> {

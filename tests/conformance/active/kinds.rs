@@ -1,6 +1,7 @@
 //! Messages on windows of every kind.
 
 use crate::Written;
+use crate::kinds::lies_apart;
 use hither::rma::Memory;
 use hither::{Error, Info, Job, Layout, Rank, Result, Window};
 
@@ -56,6 +57,9 @@ fn exercise(
 }
 
 fn shared(job: &Job) -> Result<()> {
+    if lies_apart(job)? {
+        return Ok(());
+    }
     for alloc_shared_noncontig in [false, true] {
         let info = Info { alloc_shared_noncontig, ..Info::default() };
         let window = Window::<u64>::builder(job.team()).info(info).allocate_shared(10)?;

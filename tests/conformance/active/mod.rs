@@ -7,6 +7,7 @@ mod errors;
 mod family;
 mod handlers;
 mod kinds;
+mod order;
 mod shapes;
 
 use crate::{Case, Written};
@@ -27,7 +28,7 @@ const ORDERS: [&str; 8] = [
 
 /// Written cases.
 pub fn written() -> impl Iterator<Item = &'static Written> {
-    [basic::CASES, errors::CASES, kinds::CASES].into_iter().flatten()
+    [basic::CASES, errors::CASES, kinds::CASES, order::CASES].into_iter().flatten()
 }
 
 /// Generated cases.

@@ -56,9 +56,16 @@ fn calls_that_differ(job: &Job) -> Result<()> {
             Err(Error::Mismatch { a, a_has, b, b_has, .. }) => {
                 assert!(a != b && a_has != b_has, "{what}: {a} {a_has}, {b} {b_has}");
             }
+            // Those on a node where nobody saw the other call hear only that somebody gave up.
+            Err(Error::Misuse { .. }) if team.spans_nodes() => {}
             other => panic!("{what}: {other:?}"),
         }
-        assert!(matches!(team.barrier(), Err(Error::Mismatch { .. })), "{what}: it stays");
+        let again = team.barrier();
+        match again {
+            Err(Error::Mismatch { .. }) => {}
+            Err(Error::Misuse { .. }) if team.spans_nodes() => {}
+            other => panic!("{what}: it stays: {other:?}"),
+        }
         job.team().barrier()?;
         // The members are still there.
         let again = team.shrink()?;

@@ -98,7 +98,8 @@ impl<T: Value> Built<T> {
             let mapped = window.part(other).is_ok();
             // The other way of the sweep goes by this setting.
             let all_by_packets = std::env::var("HITHER_RMA_MEDIUM").is_ok_and(|m| m == "packets");
-            let direct = case.way == Way::Direct && !all_by_packets;
+            let near = !all_by_packets && !job.team().spans_nodes();
+            let direct = case.way == Way::Direct && near;
             assert_eq!(mapped, direct, "the way in which parts are reached");
         }
         Ok(Built { window, case: *case, memory, addresses })

@@ -3,7 +3,7 @@
 use super::{EXCLUSIVE, SHARED, add_one, next, until, word};
 use crate::Written;
 use hither::{Assertions, Epoch, Error, Job, Op, Rank, Result, Window};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 pub const CASES: &[Written] = &[
     ("exclusive_locks_exclude", exclusive_locks),
@@ -14,6 +14,7 @@ pub const CASES: &[Written] = &[
     ("a_writer_gets_through_a_stream_of_readers", writer_among_readers),
     ("a_reader_gets_through_a_stream_of_writers", reader_among_writers),
     ("lock_all_gets_through_streams_of_writers", all_among_writers),
+    ("a_writer_gets_through_lock_alls_that_overlap", writer_among_alls),
     ("locks_end_at_deadlines", lock_deadline),
     ("flushes_of_all_forms", flushes),
     ("threads_share_an_epoch", threads),
@@ -204,6 +205,50 @@ fn all_among_writers(job: &Job) -> Result<()> {
         }
         Ok(())
     })
+}
+
+/// All ranks but the first are in lock-all epochs, each of which lasts until another has begun: so
+/// the part is never free by chance. The first wants it exclusively.
+fn writer_among_alls(job: &Job) -> Result<()> {
+    /// How long an epoch lasts if nobody else comes in: those that wait for the writer do not.
+    const ALONE: Duration = Duration::from_millis(25);
+    let target = Rank(job.size() - 1);
+    // By packets, parts are locked one by one where the process holds no other locks, else all at
+    // once.
+    for no_check in [true, false] {
+        let window = Window::<u64>::allocate(job.team(), 1)?;
+        // Of the first rank: whether it has done, and how many epochs have begun.
+        let signs = Window::<u64>::allocate(job.team(), 2)?;
+        let open = signs.lock_all_with(Assertions { no_check, ..Assertions::default() })?;
+        if job.rank() == Rank(0) {
+            for _ in 0..8 {
+                let epoch = window.lock(target, EXCLUSIVE)?;
+                add_one(&epoch, target, 0)?;
+                epoch.unlock()?;
+            }
+            open.accumulate(Rank(0), 0, Op::Sum, &[1])?;
+            open.flush(Rank(0))?;
+        } else {
+            until("the writer has got through", || {
+                let epoch = window.lock_all()?;
+                word(&epoch, target, 0)?;
+                let begun = open.fetch_and_op(Rank(0), 1, Op::Sum, 1)? + 1;
+                let came = Instant::now();
+                let mut seen = [0, begun];
+                while seen == [0, begun] && came.elapsed() < ALONE {
+                    open.get(Rank(0), 0, &mut seen)?;
+                    std::thread::yield_now();
+                }
+                epoch.unlock_all()?;
+                Ok(seen[0] != 0)
+            })?;
+        }
+        open.unlock_all()?;
+        job.team().barrier()?;
+        signs.free()?;
+        window.free()?;
+    }
+    Ok(())
 }
 
 fn lock_deadline(job: &Job) -> Result<()> {

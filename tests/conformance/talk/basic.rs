@@ -421,7 +421,9 @@ fn unexpected(job: &Job) -> Result<()> {
     let held = team.message_counters()?.unexpected_peak;
     // The limit, what was under way (rings), and announcements.
     assert!(held < (16 << 20) + (8 << 20), "{held} bytes were held");
-    assert_eq!(team.message_counters()?.waiting, 0);
+    // Between nodes the barrier below is made of messages, too, and others may be there already.
+    let early = if team.spans_nodes() { 4 } else { 0 };
+    assert!(team.message_counters()?.waiting <= early);
     team.barrier()
 }
 

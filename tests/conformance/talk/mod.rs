@@ -4,6 +4,7 @@
 //! What is about large messages runs with several settings of eager thresholds: see [`WAYS`].
 
 mod basic;
+mod endpoints;
 mod errors;
 mod random;
 mod sizes;
@@ -46,15 +47,15 @@ pub const WAYS: [(&str, Settings); 5] = [
 ];
 
 pub fn cases() -> impl Iterator<Item = &'static Written> {
-    let all = [basic::CASES, errors::CASES, sizes::CASES, random::CASES, switching::CASES];
-    all.into_iter().flatten()
+    let plain = [basic::CASES, endpoints::CASES, errors::CASES, sizes::CASES, random::CASES];
+    plain.into_iter().flatten().chain(switching::CASES)
 }
 
 /// Those that run with a way of [`WAYS`]: with the plain one, where no threshold changes, all but
 /// those about changes.
 pub fn with(way: &str) -> impl Iterator<Item = &'static Written> {
     let first = if way == WAYS[0].0 { basic::CASES } else { switching::CASES };
-    [first, errors::CASES, sizes::CASES, random::CASES].into_iter().flatten()
+    [first, endpoints::CASES, errors::CASES, sizes::CASES, random::CASES].into_iter().flatten()
 }
 
 fn next(job: &Job) -> Rank {

@@ -16,6 +16,7 @@ pub const CASES: &[Written] = &[
     ("talk_random_small", |job| play(job, job.team(), 2, 0)),
     ("talk_random_batches", batches),
     ("talk_random_four_threads", four_threads),
+    ("talk_random_four_endpoints", four_endpoints),
 ];
 
 const TAGS: u64 = 3;
@@ -201,6 +202,26 @@ fn four_threads(job: &Job) -> Result<()> {
                 scope.spawn(move || {
                     play(job, team, 10 + number as u64, 300)?;
                     talk_in(job.team(), number as u32)
+                })
+            })
+            .collect();
+        threads.into_iter().try_for_each(|thread| thread.join().expect("a thread"))
+    })?;
+    job.team().barrier()
+}
+
+/// The same with an endpoint for each thread, funneled.
+fn four_endpoints(job: &Job) -> Result<()> {
+    let endpoints = job.team().endpoints(4)?;
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = endpoints
+            .iter()
+            .enumerate()
+            .map(|(number, team)| {
+                scope.spawn(move || {
+                    let _only = team.funnel()?;
+                    play(job, team, 20 + number as u64, 300)?;
+                    talk_in(team, number as u32)
                 })
             })
             .collect();

@@ -22,9 +22,8 @@ mod work;
 mod worker;
 
 use crate::run::Bind;
-use hither::base::settings;
 use hither::world::{Launcher, Output, launch};
-use hither::{Error, Result};
+use hither::{Error, Job, Result};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -48,6 +47,9 @@ pub struct Args {
     /// Number of ranks; one for each core, at least 2, unless given
     #[arg(short = 'n', long = "ranks", value_parser = clap::value_parser!(u32).range(1..=4096))]
     ranks: Option<u32>,
+    /// Number of nodes that this machine is to be taken for: ranks of different ones share no memory
+    #[arg(long, value_name = "NODES", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=2048))]
+    nodes: u32,
     /// One JSON object a line for each workload and formulation, instead of the table
     #[arg(long)]
     json: bool,
@@ -137,7 +139,7 @@ impl Args {
 pub fn run(args: &Args) -> Result<ExitCode> {
     // Before anything is started: a file that is not there is reported once.
     let plan = args.options()?;
-    if args.worker || !settings::LAUNCH_FD.text().is_empty() {
+    if args.worker || Job::was_launched() {
         return worker::run(&plan);
     }
     let cores = std::thread::available_parallelism().map_or(2, |n| n.get() as u32);
@@ -148,6 +150,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         .args(arguments)
         .arg("--worker")
         .ranks(args.ranks.unwrap_or(cores.max(2)))
+        .nodes(args.nodes)
         .bind(args.bind.into())
         .survive(args.survive)
         // The ranks see the terminal, so that progress is shown where there is one.

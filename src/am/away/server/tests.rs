@@ -2,7 +2,7 @@
 //! senseless requests of several origins in any order must neither panic nor reach beyond a
 //! place, nor hold memory without bound, nor be noticed by an origin that behaves.
 
-use super::super::describe::{Described, Kept};
+use super::super::describe::{self, Described, Kept};
 use super::super::run;
 use super::super::why::NO_ROOM;
 use super::*;
@@ -243,6 +243,61 @@ fn without_memory_a_unit_fails_alone_and_the_account_holds() {
                 expect_sum(bench, 3, 99, 7);
             }
         }
+        window.free().unwrap();
+    })
+    .unwrap();
+}
+
+/// What an origin may have a target keep for it has an end, and what comes out of turn is refused;
+/// what is within bounds still goes.
+#[test]
+fn what_an_origin_may_have_kept_is_bounded() {
+    crate::Job::threads(1, |job| {
+        let window = window(job.team());
+        let bench = &mut Bench::new(&window, Room { own: 1 << 20, shared: 0 }, 0);
+        let far = |described| {
+            let (unit, _) = adds(1, SYSTEM, 0);
+            Request::Unit(Unit { described, data: &[0], ..unit })
+        };
+        assert_eq!(bench.send(1, &far(describe::MOST as u32 + 1)), Err(fault(6)));
+        assert_eq!(bench.send(2, &far(describe::MOST as u32)), Ok(false));
+
+        // Parts of messages that go on after them.
+        let begin = |bench: &mut Bench<'_>, message: u64, number: u32| {
+            let (unit, mut stream) = adds(message, SYSTEM, 0);
+            stream.extend(7u64.to_le_bytes());
+            let unit = Unit { unit: number, ends: false, data: &[], ..unit };
+            let came = bench.send(3, &Request::Unit(Unit { data: &stream, ..unit }));
+            if came.is_ok() {
+                assert!(bench.run());
+                bench.pump();
+            }
+            came
+        };
+        for message in 0..MOST_OPEN as u64 {
+            assert_eq!(begin(bench, message, 0), Ok(true), "{message}");
+        }
+        assert_eq!(begin(bench, 1000, 0), Err(fault(40)));
+        assert_eq!(begin(bench, 0, 1), Ok(true), "one that has begun goes on");
+        let (unit, stream) = adds(0, SYSTEM, 0);
+        let place = Place { bytes: 0, ..unit.place };
+        let nothing = Unit { segments: 0, input: 0, output: 0, described: 0, ..unit };
+        let ends = Unit { unit: 2, place, ..nothing };
+        assert_eq!(bench.send(3, &Request::Unit(ends)), Ok(false));
+        assert_eq!(begin(bench, 1000, 0), Ok(true), "there is room for one again");
+
+        // Bytes of a stream follow each other.
+        let (first, rest) = stream.split_at(10);
+        assert!(!whole(bench, 4, unit, first));
+        for position in [0, 9, 11, u64::MAX] {
+            let more = Request::More { message: 0, unit: 0, position, data: rest };
+            assert_eq!(bench.send(4, &more), Err(fault(5)), "{position}");
+        }
+        let more = Request::More { message: 0, unit: 0, position: 10, data: rest };
+        assert_eq!(bench.send(4, &more), Ok(false));
+        let position = stream.len() as u64;
+        let more = Request::More { message: 0, unit: 0, position, data: &7u64.to_le_bytes() };
+        assert_eq!(bench.send(4, &more), Ok(true));
         window.free().unwrap();
     })
     .unwrap();

@@ -136,6 +136,11 @@ impl Peer {
         self.unfinished.is_none() && self.ring.as_ref().is_none_or(|ring| ring.is_empty())
     }
 
+    /// Whether the peer has everything that was sent to it, or will never.
+    pub fn has_everything(&self) -> bool {
+        self.left || self.is_drained()
+    }
+
     /// Whether data can go without a round trip before them.
     pub fn is_open(&self) -> bool {
         self.proven && !self.left
@@ -157,6 +162,13 @@ impl Peer {
     pub fn leave(&mut self) {
         self.leaving = true;
         self.owed.bye = true;
+    }
+
+    /// Once this side has taken leave: whether the peer has everything and knows, or will never.
+    pub fn has_parted(&self) -> bool {
+        let told = !self.owed.bye && !self.parting;
+        // To one that has not shown that it is there nothing was said that it could miss.
+        self.left || self.is_drained() && (told || !self.proven)
     }
 
     /// Sends a message, given in parts. `Part`: go on with [`resume`](Self::resume). Nothing goes

@@ -120,7 +120,9 @@ fn who_leaves_says_so_when_all_is_acknowledged() {
         let [a, _] = &mut world.processes;
         a.peer.send(&mut a.shared, 1, &[&message(1, 50, 8)], world.now).unwrap();
         a.begun += 1;
+        assert!(!a.peer.has_parted());
         a.peer.leave();
+        assert!(!a.peer.has_parted(), "the last message is on its way");
         assert_eq!(a.peer.send(&mut a.shared, 1, &[&[0; 8]], world.now), Err(Refused::Left));
         world.run(world.now + 1000 * MS);
         let [a, b] = &world.processes;
@@ -133,7 +135,11 @@ fn who_leaves_says_so_when_all_is_acknowledged() {
         assert_eq!(a.host.events, [Event::Opened]);
         check_sender(b, &a.host.came, true);
         assert_eq!(world.processes[0].peer.next(world.processes[0].shared.config()), None);
-        let [_, b] = &mut world.processes;
+        let [a, b] = &mut world.processes;
+        assert!(a.peer.has_parted());
+        // The one that is left alone has nobody to tell.
+        b.peer.leave();
+        assert!(b.peer.has_parted());
         assert_eq!(b.peer.send(&mut b.shared, 1, &[&[0; 8]], world.now), Err(Refused::Left));
         world.check_idle();
     }

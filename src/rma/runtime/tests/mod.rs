@@ -8,3 +8,4 @@ mod protocol;
 mod random;
 mod scale;
 mod threads;
+mod turns;

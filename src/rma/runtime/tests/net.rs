@@ -49,12 +49,14 @@ impl Packet {
             }
             Message::Control { seq, riders } => (Message::Control { seq, riders }, &[]),
             Message::Lock { kind, all } => (Message::Lock { kind, all }, &[]),
-            Message::Granted { recovered } => (Message::Granted { recovered }, &[]),
+            Message::Granted { recovered, clock } => (Message::Granted { recovered, clock }, &[]),
             Message::Discarded { from } => (Message::Discarded { from }, &[]),
             Message::Barrier { instance, round } => (Message::Barrier { instance, round }, &[]),
             Message::Post { number } => (Message::Post { number }, &[]),
             Message::GaveUp { number, died } => (Message::GaveUp { number, died }, &[]),
             Message::Note { body } => (Message::Note { body: &[] }, body),
+            Message::Ask => (Message::Ask, &[]),
+            Message::Gone { fences } => (Message::Gone { fences }, &[]),
         };
         Packet { window, message, bytes: bytes.to_vec() }
     }

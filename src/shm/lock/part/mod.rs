@@ -482,6 +482,7 @@ fn until_empty<P: Parts>(
 ) -> Result<()> {
     let env = parts.env();
     let bury = || {
+        env.waiting(0);
         let mut gone = false;
         for member in set.iter() {
             if parts.slot_of(member).is_none_or(|slot| env.probe(slot)) {

@@ -19,6 +19,9 @@ pub struct Axis {
     pub high: f64,
 }
 
+/// What measurements say instead of 0, so that they have ratios.
+const NOTHING: f64 = 1e-3;
+
 /// Fewer marks than this look better than more.
 const MARKS: f64 = 9.0;
 
@@ -34,9 +37,10 @@ impl Axis {
         Axis { scale: Scale::Linear, low: low - room, high: high + room }
     }
 
-    /// For measured values: logarithmic if they differ by more than a factor of 20.
+    /// For measured values: logarithmic if those that are something differ by more than a factor of
+    /// 20. Nothing lies at the low end then.
     pub fn measured(values: impl Iterator<Item = f64> + Clone) -> Axis {
-        let (low, high) = ends(values);
+        let (low, high) = ends(values.filter(|value| *value > NOTHING));
         if low > 0.0 && high / low > 20.0 {
             let (low, high) = (low.log10().floor(), high.log10().ceil());
             return Axis { scale: Scale::Decades, low: 10f64.powf(low), high: 10f64.powf(high) };
@@ -120,7 +124,7 @@ pub fn number(value: f64) -> String {
     match value.abs() {
         v if v >= 1e9 => format!("{:.0}G", value / 1e9),
         v if v >= 1e6 => format!("{:.0}M", value / 1e6),
-        v if v >= 1e5 => format!("{:.0}k", value / 1e3),
+        v if v >= 1e5 || v >= 1e4 && v % 1e3 == 0.0 => format!("{:.0}k", value / 1e3),
         v if v == 0.0 || v >= 1.0 && value.fract() == 0.0 => format!("{value:.0}"),
         v if v >= 1.0 => format!("{value:.1}"),
         v if v >= 0.01 => format!("{value:.2}"),
@@ -150,8 +154,18 @@ mod tests {
         let axis = Axis::measured([3.0, 700.0].into_iter());
         assert_eq!((axis.scale, axis.low, axis.high), (Scale::Decades, 1.0, 1000.0));
         assert_eq!(axis.marks(false).len(), 4);
+        let axis = Axis::measured([NOTHING, 3.0, 700.0].into_iter());
+        assert_eq!((axis.low, axis.place(NOTHING)), (1.0, 0.0));
+        let axis = Axis::measured([NOTHING, 1.0, 2.0].into_iter());
+        assert_eq!((axis.scale, axis.low, axis.high), (Scale::Linear, 0.0, 2.0));
         let axis = Axis::measured([3.0, 7.3].into_iter());
         assert_eq!((axis.scale, axis.low, axis.high), (Scale::Linear, 0.0, 8.0));
+    }
+
+    #[test]
+    fn numbers_are_short() {
+        let shown = [9000.0, 1e4, 12_345.0, 1e5, 2e6, 0.25].map(number);
+        assert_eq!(shown, ["9000", "10k", "12345", "100k", "2M", "0.25"]);
     }
 
     #[test]

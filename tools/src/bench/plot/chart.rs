@@ -135,6 +135,8 @@ impl Chart {
             .set("width", wide)
             .set("height", bottom)
             .add(Style::new(CSS))
+            // Where pictures stand on another colour, letters and a black curve would be lost.
+            .add(Rectangle::new().set("width", wide).set("height", bottom).set("fill", "#ffffff"))
             .add(text(&self.title, left, 26.0, "start").set("class", "title"))
             .add(grid)
             .add(frame)

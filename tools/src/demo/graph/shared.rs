@@ -50,8 +50,10 @@ impl Shared {
 
     /// Opens the rows for reading.
     pub fn reader(&self) -> Result<Reader<'_>> {
+        let other = Rank((self.part.rank + 1) % self.part.ranks);
         Ok(Reader {
             part: self.part,
+            mapped: self.rows.part(other).is_ok(),
             rows: self.rows.lock_all()?,
             columns: self.columns.lock_all()?,
         })
@@ -87,36 +89,98 @@ impl Shared {
             let row = reader.row(owner, local)?;
             let start = graph.columns.len();
             graph.columns.resize(start + row.len(), 0);
-            row.read(0, &mut graph.columns[start..])?;
+            row.read(&mut graph.columns[start..])?;
             graph.rows.push(graph.columns.len());
         }
         Ok(graph)
     }
 }
 
-/// Reads rows of all ranks, where they lie: nobody writes them any more.
+/// The neighbours of a vertex.
+pub enum Row<'a> {
+    /// Where they lie.
+    Here(View<'a, u32>),
+    /// A copy, of what lies on another node.
+    Copied(Vec<u32>),
+}
+
+impl Row<'_> {
+    /// How many there are.
+    #[inline]
+    pub fn len(&self) -> usize {
+        match self {
+            Row::Here(view) => view.len(),
+            Row::Copied(row) => row.len(),
+        }
+    }
+
+    /// One of them.
+    #[inline]
+    pub fn get(&self, index: usize) -> Result<u32> {
+        match self {
+            Row::Here(view) => view.get(index),
+            Row::Copied(row) => Ok(row[index]),
+        }
+    }
+
+    /// All of them.
+    pub fn read(&self, into: &mut [u32]) -> Result<()> {
+        match self {
+            Row::Here(view) => view.read(0, into),
+            Row::Copied(row) => {
+                into.copy_from_slice(row);
+                Ok(())
+            }
+        }
+    }
+}
+
+/// Reads rows of all ranks, where they lie if all ranks are on one node: nobody writes them any more.
 pub struct Reader<'a> {
     part: Partition,
+    /// All parts are mapped.
+    mapped: bool,
     rows: LockAllEpoch<'a, u64>,
     columns: LockAllEpoch<'a, u32>,
 }
 
 impl<'a> Reader<'a> {
     fn bounds(&self, owner: Rank, local: usize) -> Result<[u64; 2]> {
-        let rows = self.rows.window().part(owner)?;
+        let window = self.rows.window();
+        let rows = match owner.0 == self.part.rank {
+            true => window.local(),
+            false if self.mapped => window.part(owner)?,
+            false => {
+                let mut bounds = [0; 2];
+                self.rows.get(owner, local, &mut bounds)?;
+                return Ok(bounds);
+            }
+        };
         Ok([rows.get(local)?, rows.get(local + 1)?])
     }
 
-    /// The neighbours of the vertex at a place. Costs two loads, nothing is copied.
+    /// The neighbours of the vertex at a place. Costs two loads, nothing is copied; on another node
+    /// two round trips.
     #[inline]
-    pub fn row(&self, owner: Rank, local: usize) -> Result<View<'a, u32>> {
+    pub fn row(&self, owner: Rank, local: usize) -> Result<Row<'a>> {
         let [start, end] = self.bounds(owner, local)?;
-        self.columns.window().part(owner)?.slice(start as usize, end as usize)
+        let (start, end) = (start as usize, end as usize);
+        let window = self.columns.window();
+        let columns = match owner.0 == self.part.rank {
+            true => window.local(),
+            false if self.mapped => window.part(owner)?,
+            false => {
+                let mut row = vec![0; end.saturating_sub(start)];
+                self.columns.get(owner, start, &mut row)?;
+                return Ok(Row::Copied(row));
+            }
+        };
+        Ok(Row::Here(columns.slice(start, end)?))
     }
 
     /// The neighbours of a vertex.
     #[inline]
-    pub fn neighbours(&self, vertex: u32) -> Result<View<'a, u32>> {
+    pub fn neighbours(&self, vertex: u32) -> Result<Row<'a>> {
         let (owner, local) = self.part.place(vertex);
         self.row(owner, local)
     }

@@ -1,7 +1,7 @@
 //! Figures 7.6 to 7.10: what asking for room at the target costs, and who need not ask; what packing
 //! variable output saves.
 
-use super::work::{MOST, Search, TARGET as PART, WORD, counter, in_flight};
+use super::work::{Absolute, INTEGERS, MOST, Search, TARGET as PART, WORD, counter, in_flight};
 use super::{PACKETS, run};
 use crate::bench::crew::Crew;
 use crate::bench::duel::Effort;
@@ -9,7 +9,7 @@ use crate::bench::jobs::Options;
 use crate::bench::row::{Point, Row};
 use crate::bench::subject::variants::{Table, Variant};
 use hither::rma::{Info, LockKind};
-use hither::{Rank, Result};
+use hither::{Datum, Rank, Result, Window};
 
 /// Parts inside the jobs.
 pub const ROOM: &str = "am-room-part";
@@ -59,84 +59,137 @@ fn promised(bytes: u64) -> Info {
     info
 }
 
+/// Measures what the origin does again and again: its time in µs, and how often each asked for room.
+fn asking<T: Datum>(
+    crew: &Crew,
+    table: &mut Table<'_>,
+    window: &Window<T>,
+    mut go: impl FnMut() -> Result<()>,
+) -> Result<(f64, f64)> {
+    let sends = crew.rank() == 1;
+    let (before, mut count) = (counter(window, "am_reservations"), 0);
+    let time = table.time(|_| {
+        if !sends {
+            return Ok(());
+        }
+        count += 1;
+        go()
+    })?;
+    let asked = counter(window, "am_reservations") - before;
+    let mut each = [asked / f64::from(count.max(1))];
+    crew.job()?.team().broadcast(Rank(1), &mut each)?;
+    // Never quite 0: a row stands beside another variant's.
+    Ok((time / 1e3, each[0].max(1e-3)))
+}
+
 /// Inside a job: latency by length, and rate by number, of messages that ask, ask once, or need not.
 pub fn room_part(crew: &Crew, effort: Effort) -> Result<Vec<Row>> {
-    const LATENCY: &str = "Latency of a message by segments (001, 7.6 a)";
-    const ASKED: &str = "Questions for room of a message by segments (001, 7.6 b)";
-    const FLUSHED: &str = "Two messages with a flush between them (001, 7.6 e)";
-    const RATE: &str = "Messages of 100 segments by number in an epoch (001, 7.7)";
     let mut table = Table::new(crew, effort)?;
-    let sends = crew.rank() == 1;
     for (name, info, kind) in [
         ("shared lock", Info::default(), LockKind::Shared),
         ("exclusive lock", Info::default(), LockKind::Exclusive),
         ("promised room", promised(ATTACHED as u64), LockKind::Shared),
     ] {
-        let search = Search::new(crew, info)?;
-        let buffer = search.window.attach_buffer(ATTACHED)?;
-        for segments in [10usize, 50, 100, 200, 500, 1000, 2000] {
-            let (queries, mut output) = (Search::queries(segments, 1), vec![0; segments * WORD]);
-            let (before, mut count) = (counter(&search.window, "am_reservations"), 0);
-            let time = table.time(|_| {
-                if !sends {
-                    return Ok(());
-                }
-                count += 1;
-                let epoch = search.window.lock(PART, kind)?;
-                search.ask(&epoch, &queries, &mut output)?;
-                epoch.unlock()
-            })?;
-            let asked = counter(&search.window, "am_reservations") - before;
-            let mut each = [asked / f64::from(count.max(1))];
-            crew.job()?.team().broadcast(Rank(1), &mut each)?;
-            let what = format!("{name}, {segments} segments");
-            let point = |figure| Point::new(figure, name, "segments", segments as f64);
-            table.add(what.clone(), segments * WORD, "µs", time / 1e3, point(LATENCY));
-            // Never quite 0: a row stands beside another variant's.
-            let each = each[0].max(1e-3);
-            table.add(what, segments * WORD, "questions", each, point(ASKED));
-        }
-        for messages in [1u64, 10, 100, 1000] {
-            let queries = Search::queries(100, 1);
-            let time = table.time(|_| {
-                if !sends {
-                    return Ok(());
-                }
-                let epoch = search.window.lock(PART, kind)?;
-                in_flight(messages, 256, |_| search.send(&epoch, &queries))?;
-                epoch.unlock()
-            })?;
-            let point = Point::new(RATE, name, "messages in an epoch", messages as f64);
-            let what = format!("{name}, {messages} messages in an epoch");
-            table.add(what, 100 * WORD, "k/s", messages as f64 * 1e6 / time, point);
-        }
-        crew.job()?.team().barrier()?;
-        search.window.detach_buffer(&buffer)?;
+        search_room(crew, &mut table, (name, info.clone(), kind))?;
+        absolute_room(crew, &mut table, (name, info, kind))?;
     }
     for (name, interleaved) in [("may be detached", true), ("will not be detached", false)] {
-        let info = Info { am_buf_interleave_am_detach: interleaved, ..Info::default() };
-        let search = Search::new(crew, info)?;
-        let buffer = search.window.attach_buffer(ATTACHED)?;
-        for segments in [500usize, 1000, 2000] {
-            let (queries, mut output) = (Search::queries(segments, 1), vec![0; segments * WORD]);
-            let time = table.time(|_| {
-                if !sends {
-                    return Ok(());
-                }
-                let epoch = search.window.lock(PART, LockKind::Exclusive)?;
-                search.ask(&epoch, &queries, &mut output)?;
-                epoch.flush()?;
-                search.ask(&epoch, &queries, &mut output)?;
-                epoch.unlock()
-            })?;
-            let point = Point::new(FLUSHED, name, "segments", segments as f64);
-            let what = format!("two messages of {segments} segments, buffers {name}");
-            table.add(what, segments * WORD, "µs", time / 1e3, point);
-        }
-        crew.job()?.team().barrier()?;
-        search.window.detach_buffer(&buffer)?;
+        flushed_room(crew, &mut table, name, interleaved)?;
     }
     Ok(table.rows())
+}
+
+/// Remote search: figures 7.6 a and b, and 7.7.
+fn search_room(
+    crew: &Crew,
+    table: &mut Table<'_>,
+    (name, info, kind): (&str, Info, LockKind),
+) -> Result<()> {
+    const LATENCY: &str = "Latency of a message by segments, search (001, 7.6 a)";
+    const ASKED: &str = "Questions for room of a message by segments, search (001, 7.6 b)";
+    const RATE: &str = "Messages of 100 segments by number in an epoch (001, 7.7)";
+    let search = Search::new(crew, info)?;
+    let buffer = search.window.attach_buffer(ATTACHED)?;
+    for segments in [10usize, 50, 100, 200, 500, 1000, 2000] {
+        let (queries, mut output) = (Search::queries(segments, 1), vec![0; segments * WORD]);
+        let (time, asked) = asking(crew, table, &search.window, || {
+            let epoch = search.window.lock(PART, kind)?;
+            search.ask(&epoch, &queries, &mut output)?;
+            epoch.unlock()
+        })?;
+        let what = format!("{name}, {segments} segments");
+        let point = |figure| Point::new(figure, name, "segments", segments as f64);
+        table.add(what.clone(), segments * WORD, "µs", time, point(LATENCY));
+        table.add(what, segments * WORD, "questions", asked, point(ASKED));
+    }
+    for messages in [1u64, 10, 100, 1000] {
+        let queries = Search::queries(100, 1);
+        let time = table.time(|_| {
+            if crew.rank() != 1 {
+                return Ok(());
+            }
+            let epoch = search.window.lock(PART, kind)?;
+            in_flight(messages, 256, |_| search.send(&epoch, &queries))?;
+            epoch.unlock()
+        })?;
+        let point = Point::new(RATE, name, "messages in an epoch", messages as f64);
+        let what = format!("{name}, {messages} messages in an epoch");
+        table.add(what, 100 * WORD, "k/s", messages as f64 * 1e6 / time, point);
+    }
+    crew.job()?.team().barrier()?;
+    search.window.detach_buffer(&buffer)
+}
+
+/// Absolute values: figures 7.6 c and d.
+fn absolute_room(
+    crew: &Crew,
+    table: &mut Table<'_>,
+    (name, info, kind): (&str, Info, LockKind),
+) -> Result<()> {
+    const LATENCY: &str = "Latency of a message by segments, absolute values (001, 7.6 c)";
+    const ASKED: &str = "Questions for room of a message by segments, absolute values (001, 7.6 d)";
+    let absolute = Absolute::new(crew, info)?;
+    let buffer = absolute.window.attach_buffer(ATTACHED)?;
+    for segments in [1usize, 10, 50, 100, 200, 500] {
+        let input: Vec<i32> = (0..segments * INTEGERS).map(|i| -(i as i32)).collect();
+        let mut output = vec![0; input.len()];
+        let (time, asked) = asking(crew, table, &absolute.window, || {
+            let epoch = absolute.window.lock(PART, kind)?;
+            absolute.ask(&epoch, &input, &mut output)?;
+            epoch.unlock()
+        })?;
+        let what = format!("absolute values, {name}, {segments} segments");
+        let point = |figure| Point::new(figure, name, "segments", segments as f64);
+        table.add(what.clone(), size_of_val(&input[..]), "µs", time, point(LATENCY));
+        table.add(what, size_of_val(&input[..]), "questions", asked, point(ASKED));
+    }
+    crew.job()?.team().barrier()?;
+    absolute.window.detach_buffer(&buffer)
+}
+
+/// Two messages with a flush between them: figures 7.6 e and f.
+fn flushed_room(crew: &Crew, table: &mut Table<'_>, name: &str, interleaved: bool) -> Result<()> {
+    const LATENCY: &str = "Two messages with a flush between them (001, 7.6 e)";
+    const ASKED: &str = "Questions for room of two messages with a flush between (001, 7.6 f)";
+    let info = Info { am_buf_interleave_am_detach: interleaved, ..Info::default() };
+    let search = Search::new(crew, info)?;
+    let buffer = search.window.attach_buffer(ATTACHED)?;
+    for segments in [500usize, 1000, 2000] {
+        let (queries, mut output) = (Search::queries(segments, 1), vec![0; segments * WORD]);
+        let (time, asked) = asking(crew, table, &search.window, || {
+            let epoch = search.window.lock(PART, LockKind::Exclusive)?;
+            search.ask(&epoch, &queries, &mut output)?;
+            epoch.flush()?;
+            search.ask(&epoch, &queries, &mut output)?;
+            epoch.unlock()
+        })?;
+        let what = format!("two messages of {segments} segments, buffers {name}");
+        let point = |figure| Point::new(figure, name, "segments", segments as f64);
+        table.add(what.clone(), segments * WORD, "µs", time, point(LATENCY));
+        table.add(what, segments * WORD, "questions", asked, point(ASKED));
+    }
+    crew.job()?.team().barrier()?;
+    search.window.detach_buffer(&buffer)
 }
 
 /// Inside a job: all but the target send, and compete for a buffer or have room promised.

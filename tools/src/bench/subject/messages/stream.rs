@@ -109,7 +109,7 @@ pub fn units_part(crew: &Crew, effort: Effort) -> Result<Vec<Row>> {
         table.add(what, SEGMENTS * WORD, "k/s", 100.0 * 1e6 / rate, point(RATE));
     }
     if unit >= 400.0 {
-        let absolute = Absolute::new(crew)?;
+        let absolute = Absolute::new(crew, Info::default())?;
         let (input, mut output) = (vec![-1; SEGMENTS * INTEGERS], vec![0; SEGMENTS * INTEGERS]);
         let latency = table.time(|_| {
             if !sends {

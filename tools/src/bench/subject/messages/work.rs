@@ -201,8 +201,9 @@ pub struct Absolute {
 
 impl Absolute {
     /// Collective.
-    pub fn new(crew: &Crew) -> Result<Absolute> {
-        let window: Window<i32> = Window::allocate(crew.job()?.team(), INTEGERS)?;
+    pub fn new(crew: &Crew, info: Info) -> Result<Absolute> {
+        let window: Window<i32> =
+            Window::builder(crew.job()?.team()).info(info).allocate(INTEGERS)?;
         let mine: Vec<i32> = (0..INTEGERS as i32).map(|i| -i).collect();
         window.local().write(0, &mine)?;
         let handler = window.register(1, |mut call| {

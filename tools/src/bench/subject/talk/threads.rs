@@ -6,7 +6,8 @@
 //!                       |   |                         |        |
 //!             rank 1  { t0  t1 }                    rank 1   rank 3
 //! ```
-//! Each pair sends so many messages one way and gets one answer, again and again.
+//! Each pair sends so many messages one way and gets one answer, again and again. Threads share the
+//! rank's connections, or have an endpoint each.
 
 use crate::bench::crew::Crew;
 use crate::bench::duel::Effort;
@@ -16,13 +17,22 @@ use crate::bench::stats::{median, summarise};
 use crate::bench::suite;
 use hither::topo::Bind;
 use hither::{Error, Rank, Result, Team};
+use std::sync::Barrier;
 use std::time::Instant;
 
 /// The part of threads, by their number.
 pub const THREADS: [(&str, u32); 3] =
     [("p2p-1-thread-part", 1), ("p2p-2-threads-part", 2), ("p2p-4-threads-part", 4)];
+/// The part of threads with an endpoint each, by their number.
+pub const ENDPOINTS: [(&str, u32); 3] =
+    [("p2p-1-endpoint-part", 1), ("p2p-2-endpoints-part", 2), ("p2p-4-endpoints-part", 4)];
+/// The part of ranks whose messages are funneled through their own threads.
+pub const FUNNELED: &str = "p2p-funneled-part";
 /// The part of processes.
 pub const PROCESSES: &str = "p2p-processes-part";
+
+/// Nanoseconds of the longest batch.
+const LONGEST: f64 = 1e8;
 
 /// Messages before an answer.
 const WINDOWS: [(&str, u64); 2] = [("round trips", 1), ("message rate", 64)];
@@ -50,24 +60,40 @@ fn play(team: &Team, (peer, tag): (Rank, u32), leads: bool, turns: u64, window: 
     Ok(())
 }
 
-/// All threads of this rank (0: the one that calls); nanoseconds until all ranks are through.
-fn batch(crew: &Crew, threads: u32, turns: u64, window: u64) -> Result<f64> {
+/// All threads of this rank (none: the one that calls), by the teams that they send by; nanoseconds
+/// from when all of them are there until all ranks are through.
+fn batch(crew: &Crew, threads: &[Team], turns: u64, window: u64) -> Result<f64> {
     let team = crew.job()?.team();
     let (peer, leads) = (Rank(crew.rank() ^ 1), crew.rank().is_multiple_of(2));
-    team.barrier()?;
-    let start = Instant::now();
-    if threads == 0 {
+    let go = Barrier::new(threads.len() + 1);
+    // The ranks' own threads begin together, and let those of each rank go.
+    let begin = || -> Result<Instant> {
+        let together = team.barrier();
+        let start = Instant::now();
+        go.wait();
+        together.map(|()| start)
+    };
+    let start = if threads.is_empty() {
+        let start = begin()?;
         play(team, (peer, 1), leads, turns, window)?;
+        start
     } else {
         std::thread::scope(|scope| {
-            let one = |tag| move || play(team, (peer, tag), leads, turns, window);
-            let all: Vec<_> = (0..threads).map(|tag| scope.spawn(one(tag))).collect();
+            let one = |(tag, own): (u32, _)| {
+                let go = &go;
+                move || {
+                    go.wait();
+                    play(own, (peer, tag), leads, turns, window)
+                }
+            };
+            let all: Vec<_> = (0u32..).zip(threads).map(|own| scope.spawn(one(own))).collect();
+            let start = begin()?;
             let ended = all.into_iter().map(|thread| {
                 thread.join().unwrap_or_else(|_| Err(Error::invalid("bench", "a thread panicked")))
             });
-            ended.collect::<Result<Vec<()>>>()
-        })?;
-    }
+            ended.collect::<Result<Vec<()>>>().map(|_| start)
+        })?
+    };
     team.barrier()?;
     let mut took = [start.elapsed().as_nanos() as f64];
     team.broadcast(Rank(0), &mut took)?;
@@ -75,13 +101,13 @@ fn batch(crew: &Crew, threads: u32, turns: u64, window: u64) -> Result<f64> {
 }
 
 /// Messages per second of all pairs, in millions, for each window.
-fn part(crew: &Crew, effort: Effort, threads: u32) -> Result<Vec<Row>> {
+fn part(crew: &Crew, effort: Effort, threads: &[Team]) -> Result<Vec<Row>> {
     if !crew.size().is_multiple_of(2) {
         return Err(Error::invalid("bench p2p", "it wants an even number of ranks"));
     }
-    // Long beside the start of threads.
-    let wanted = effort.batch * 50.0;
-    let pairs = f64::from(crew.size() / 2 * threads.max(1));
+    // Long beside the time in which the system finds a core for each thread.
+    let wanted = (effort.batch * 500.0).min(LONGEST);
+    let pairs = f64::from(crew.size() / 2) * threads.len().max(1) as f64;
     let mut rows = Vec::new();
     for (what, window) in WINDOWS {
         let mut turns = 16;
@@ -114,16 +140,59 @@ fn part(crew: &Crew, effort: Effort, threads: u32) -> Result<Vec<Row>> {
 }
 
 /// Inside a job: `N` threads of each rank.
-pub fn threads_part<const N: u32>(crew: &Crew, effort: Effort) -> Result<Vec<Row>> {
-    part(crew, effort, N)
+pub fn threads_part<const N: usize>(crew: &Crew, effort: Effort) -> Result<Vec<Row>> {
+    part(crew, effort, &vec![crew.job()?.team().clone(); N])
+}
+
+/// The same, with an endpoint each.
+pub fn endpoints_part<const N: usize>(crew: &Crew, effort: Effort) -> Result<Vec<Row>> {
+    part(crew, effort, &crew.job()?.team().endpoints(N)?)
+}
+
+/// Inside a job: the ranks' own threads alone, and nobody else may.
+pub fn funneled_part(crew: &Crew, effort: Effort) -> Result<Vec<Row>> {
+    let _only = crew.job()?.team().funnel()?;
+    part(crew, effort, &[])
 }
 
 /// Inside a job: the ranks' own threads alone.
 pub fn processes_part(crew: &Crew, effort: Effort) -> Result<Vec<Row>> {
-    part(crew, effort, 0)
+    part(crew, effort, &[])
 }
 
-/// Both in turn, for each number of pairs.
+/// What is held against what.
+struct Comparison {
+    part: &'static str,
+    /// What its rows say behind what they are.
+    about: String,
+    against: &'static str,
+    /// Ranks of the other.
+    ranks: u32,
+    limit: &'static str,
+}
+
+fn comparisons() -> Vec<Comparison> {
+    let own = THREADS.map(|(part, threads)| (part, threads, "thread(s)"));
+    let endpoints = ENDPOINTS.map(|(part, threads)| (part, threads, "thread(s) with endpoints"));
+    let processes = |(part, threads, kind)| Comparison {
+        part,
+        about: format!("2 ranks of {threads} {kind}"),
+        against: PROCESSES,
+        ranks: 2 * threads,
+        limit: "as many processes",
+    };
+    let mut all: Vec<_> = own.into_iter().chain(endpoints).map(processes).collect();
+    all.push(Comparison {
+        part: FUNNELED,
+        about: "funneled".into(),
+        against: PROCESSES,
+        ranks: 2,
+        limit: "any thread may call",
+    });
+    all
+}
+
+/// Both in turn, for each comparison.
 pub fn run(options: &Options) -> Result<Vec<Row>> {
     let rounds = match (options.least, options.quick) {
         (true, _) => 1,
@@ -133,11 +202,11 @@ pub fn run(options: &Options) -> Result<Vec<Row>> {
     let options = Options { bind: Bind::None, ..*options };
     let few = || Error::invalid("bench", "a job returned too few figures");
     let mut rows = Vec::new();
-    for (name, threads) in THREADS {
+    for Comparison { part, about, against, ranks, limit } in comparisons() {
         let mut figures = [Vec::new(), Vec::new()];
         for _ in 0..rounds {
-            figures[0].push(jobs::measure(suite::find(name)?, 2, &options)?);
-            figures[1].push(jobs::measure(suite::find(PROCESSES)?, 2 * threads, &options)?);
+            figures[0].push(jobs::measure(suite::find(part)?, 2, &options)?);
+            figures[1].push(jobs::measure(suite::find(against)?, ranks, &options)?);
         }
         for (at, (what, _)) in WINDOWS.into_iter().enumerate() {
             let pairs: Option<Vec<(f64, f64)>> = figures[0]
@@ -147,9 +216,9 @@ pub fn run(options: &Options) -> Result<Vec<Row>> {
                 .collect();
             let heading = Heading {
                 bench: "p2p",
-                what: format!("{what}, 2 ranks of {threads} thread(s)"),
+                what: format!("{what}, {about}"),
                 size: 8,
-                limit: "as many processes",
+                limit,
                 unit: Unit::MillionPerSecond.name(),
                 goal: Goal::None,
                 point: None,

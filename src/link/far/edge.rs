@@ -1,0 +1,352 @@
+//! Connections to processes of other nodes, over a network device.
+//!
+//! ```text
+//!  try_send --> reliable delivery (net::ud, one for each flow and peer) --> datagrams --> device
+//!  poll     <-- inbox of the flow <-- reliable delivery <-- datagrams <-- device
+//!                                          ^
+//!          a thread that sleeps in the device, and whoever polls now and then
+//! ```
+//! Flows do not wait for each other: each has sequence numbers, credits and an inbox of its own. In
+//! datagrams a process on a flow has the number `rank * 4 + flow`.
+//!
+//! A peer is met when the first message goes to it or comes from it: its address is asked for in the
+//! job's directory once, or is where its datagram came from. One that does not answer counts as dead
+//! after a time (`HITHER_NET_TIMEOUT`); who is waited for without anything under way is asked now and
+//! then whether it lives.
+
+use super::deliver::{Arrived, End, FlowState};
+use super::outlet::Outlet;
+use super::{Each, Far, Flow};
+use crate::base::sync::{AtomicBool, AtomicU32, Ordering};
+use crate::base::{Error, Rank, Result, Slot};
+use crate::link::Push;
+use crate::net::provider::{Address, Device};
+use crate::shm::beyond::{Beyond, Standing};
+use crate::shm::node::Node;
+use crate::shm::region::SharedRef;
+use crate::shm::ring::Label;
+use crate::shm::segment::RankSlot;
+use crate::topo::Placement;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// Calls that look for messages in vain between two looks at the device.
+const LOOK_EVERY: u32 = 16;
+
+/// How long a process that leaves waits until its peers have what it sent, and again until they
+/// know that it leaves.
+const PARTING: Duration = Duration::from_secs(1);
+
+/// Where processes are reached.
+pub(crate) trait Directory: Send + Sync {
+    /// The address that `rank` has published.
+    ///
+    /// # Errors
+    /// Nobody knows it.
+    fn address(&self, rank: Rank) -> Result<Address>;
+}
+
+/// What all connections of a process share.
+pub(super) struct Inner {
+    /// Of the threads of calls, which keep it. The network's own thread must not: the process
+    /// leaves when the last who keeps it lets it go, and nobody waits for that thread.
+    node: Weak<Node>,
+    /// Where it tells who waits.
+    bells: SharedRef<RankSlot>,
+    placement: Placement,
+    me: Rank,
+    directory: Box<dyn Directory>,
+    outlet: Outlet,
+    flows: [Mutex<FlowState>; 3],
+    /// Messages in each inbox, as of the last change.
+    come: [AtomicU32; 3],
+    looks: AtomicU32,
+    ended: RwLock<HashMap<Rank, (Standing, String)>>,
+    any_ended: AtomicBool,
+    deaths: AtomicU32,
+    leaving: AtomicBool,
+    stopping: AtomicBool,
+}
+
+/// See the [module](self).
+pub(crate) struct Edge {
+    inner: Arc<Inner>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+    /// Descriptors and threads are the process's that made them.
+    process: u32,
+}
+
+impl std::fmt::Debug for Edge {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Edge({} over {})", self.inner.me, self.inner.outlet.name())
+    }
+}
+
+impl Edge {
+    /// Opens a process's end on a device.
+    pub fn open(
+        node: &Arc<Node>,
+        device: Arc<dyn Device>,
+        cookie: u64,
+        silence: Duration,
+        directory: impl FnOnce(&Address) -> Result<Box<dyn Directory>>,
+    ) -> Result<Arc<Edge>> {
+        let (placement, me) = (*node.placement(), node.rank_of(node.slot()));
+        let outlet = Outlet::open(device, cookie)?;
+        let directory = directory(&outlet.address())?;
+        let flow = |flow| FlowState::new(flow, me, &placement, cookie, silence, &outlet);
+        let [a, b, c] = [flow(Flow::Messages)?, flow(Flow::Requests)?, flow(Flow::Replies)?];
+        let inner = Arc::new(Inner {
+            node: Arc::downgrade(node),
+            bells: SharedRef::new(node.mapping(), node.areas().slot(node.slot()))?,
+            placement,
+            me,
+            directory,
+            outlet,
+            flows: [Mutex::new(a), Mutex::new(b), Mutex::new(c)],
+            come: Default::default(),
+            looks: AtomicU32::new(0),
+            ended: RwLock::default(),
+            any_ended: AtomicBool::new(false),
+            deaths: AtomicU32::new(0),
+            leaving: AtomicBool::new(false),
+            stopping: AtomicBool::new(false),
+        });
+        let for_thread = inner.clone();
+        let thread = std::thread::Builder::new()
+            .name("hither-net".into())
+            .spawn(move || for_thread.run())
+            .map_err(|e| Error::os("starting the network's thread", e))?;
+        let (thread, process) = (Mutex::new(Some(thread)), std::process::id());
+        Ok(Arc::new(Edge { inner, thread, process }))
+    }
+}
+
+impl Inner {
+    fn flow(&self, flow: Flow) -> MutexGuard<'_, FlowState> {
+        self.flows[flow as usize].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sleeps in the device, and does what comes, until the end.
+    fn run(&self) {
+        while !self.stopping.load(Ordering::Acquire) {
+            self.outlet.arm();
+            let next = self.progress(true);
+            self.outlet.sleep(next);
+        }
+    }
+
+    /// Takes datagrams that have come, does what is due, sends what can be sent. When something is
+    /// due next. `thorough`: also waits for another thread that takes datagrams.
+    fn progress(&self, thorough: bool) -> u64 {
+        self.outlet.receive(thorough, &mut |flow, header, body, source| {
+            self.flow(flow).receive(&self.outlet, header, body, source);
+        });
+        let now = self.outlet.now();
+        let mut next = u64::MAX;
+        for flow in Flow::ALL {
+            let mut state = self.flow(flow);
+            next = next.min(state.tick(&self.outlet, now));
+            self.settle(flow, state);
+        }
+        next
+    }
+
+    /// After something was done on a flow: tells who waits.
+    fn settle(&self, flow: Flow, mut state: MutexGuard<'_, FlowState>) {
+        let count = state.inbox_len() as u32;
+        let before = self.come[flow as usize].swap(count, Ordering::AcqRel);
+        let (events, room): (Vec<End>, bool) = state.take_news();
+        drop(state);
+        let some = !events.is_empty();
+        for (rank, standing, why) in events {
+            self.note_end(rank, standing, why);
+        }
+        if count > before || room || some {
+            self.ring(flow);
+        }
+    }
+
+    fn ring(&self, flow: Flow) {
+        match flow {
+            Flow::Messages => self.bells.port.doorbell.notify(),
+            Flow::Requests | Flow::Replies => self.bells.service.notify(),
+        }
+    }
+
+    fn note_end(&self, rank: Rank, standing: Standing, why: String) {
+        let mut ended = self.ended.write().unwrap_or_else(PoisonError::into_inner);
+        let first = !ended.contains_key(&rank);
+        if first && standing == Standing::Dead {
+            self.deaths.fetch_add(1, Ordering::AcqRel);
+        }
+        ended.entry(rank).or_insert((standing, why));
+        drop(ended);
+        self.any_ended.store(true, Ordering::Release);
+        if first {
+            Flow::ALL.into_iter().for_each(|flow| self.ring(flow));
+        }
+    }
+
+    fn rank_of(&self, slot: Slot) -> Option<Rank> {
+        self.placement.rank_of(slot)
+    }
+
+    fn end_of(&self, rank: Rank) -> Option<(Standing, String)> {
+        if !self.any_ended.load(Ordering::Acquire) {
+            return None;
+        }
+        self.ended.read().unwrap_or_else(PoisonError::into_inner).get(&rank).cloned()
+    }
+
+    /// The error that a peer is gone.
+    fn gone(&self, slot: Slot) -> Error {
+        match self.node.upgrade() {
+            Some(node) => node.died(slot, "a message to another node"),
+            None => Error::boot("this process has left the job"),
+        }
+    }
+
+    /// Waits until peers have what was sent to them, and takes leave of them. Of none on one flow
+    /// before they have what went on the others: who is told by one that this process has left
+    /// expects nothing more of it on any.
+    fn part(&self) {
+        let each = PARTING.as_nanos() as u64;
+        self.await_peers(each, |flow| flow.is_drained());
+        for flow in Flow::ALL {
+            self.flow(flow).leave(&self.outlet);
+        }
+        self.await_peers(each, |flow| flow.has_parted());
+    }
+
+    /// Goes on until all flows are where they are to be, for so many nanoseconds.
+    fn await_peers(&self, limit: u64, there: impl Fn(&FlowState) -> bool) {
+        let until = self.outlet.now().saturating_add(limit);
+        loop {
+            self.outlet.arm();
+            let next = self.progress(true);
+            if Flow::ALL.into_iter().all(|flow| there(&self.flow(flow)))
+                || self.outlet.now() >= until
+            {
+                return;
+            }
+            self.outlet.sleep(next.min(until));
+        }
+    }
+}
+
+impl Far for Edge {
+    fn try_send(&self, to: Slot, flow: Flow, label: Label, bytes: [&[u8]; 2]) -> Result<Push> {
+        let inner = &*self.inner;
+        let Some(rank) = inner.rank_of(to) else { return Err(inner.gone(to)) };
+        if inner.end_of(rank).is_some() {
+            return Err(inner.gone(to));
+        }
+        let mut state = inner.flow(flow);
+        if !state.knows(rank) {
+            drop(state);
+            // Asked without the lock: it may take a round trip to whoever keeps the directory.
+            let address = inner.directory.address(rank)?;
+            state = inner.flow(flow);
+            state.meet(&inner.outlet, rank, &address)?;
+        }
+        match state.send(&inner.outlet, rank, label, bytes) {
+            Some(push) => Ok(push),
+            None => {
+                // Of its end this may be the first that is noticed.
+                inner.settle(flow, state);
+                Err(inner.gone(to))
+            }
+        }
+    }
+
+    fn has_come(&self, flow: Flow) -> bool {
+        let inner = &*self.inner;
+        if inner.come[flow as usize].load(Ordering::Acquire) != 0 {
+            return true;
+        }
+        if inner.looks.fetch_add(1, Ordering::Relaxed).is_multiple_of(LOOK_EVERY) {
+            inner.progress(false);
+        }
+        inner.come[flow as usize].load(Ordering::Acquire) != 0
+    }
+
+    fn poll(&self, flow: Flow, most: usize, f: &mut Each<'_>) -> usize {
+        let inner = &*self.inner;
+        let mut count = 0;
+        while count < most {
+            let mut state = inner.flow(flow);
+            let next: Option<Arrived> = state.take(&inner.outlet);
+            inner.come[flow as usize].store(state.inbox_len() as u32, Ordering::Release);
+            drop(state);
+            let Some(next) = next else { break };
+            count += 1;
+            let Some(from) = inner.placement.slot_of(next.from) else { continue };
+            if f(from, next.label, &next.bytes).is_break() {
+                break;
+            }
+        }
+        count
+    }
+
+    fn has_drained(&self, peer: Slot) -> bool {
+        let rank = self.inner.rank_of(peer);
+        rank.is_none_or(|rank| !self.inner.flow(Flow::Messages).has_from(rank))
+    }
+}
+
+impl Beyond for Edge {
+    fn standing(&self, slot: Slot) -> Standing {
+        let end = self.inner.rank_of(slot).and_then(|rank| self.inner.end_of(rank));
+        end.map_or(Standing::There, |(standing, _)| standing)
+    }
+
+    fn probe(&self, slot: Slot) -> Standing {
+        let inner = &*self.inner;
+        if let Some(rank) = inner.rank_of(slot)
+            && inner.end_of(rank).is_none()
+        {
+            let known = inner.flow(Flow::Messages).watch(rank);
+            // If nothing has gone either way yet it is met, so that it can be asked.
+            if !known && let Ok(address) = inner.directory.address(rank) {
+                let mut state = inner.flow(Flow::Messages);
+                if state.meet(&inner.outlet, rank, &address).is_ok() {
+                    state.watch(rank);
+                }
+            }
+            inner.progress(false);
+        }
+        self.standing(slot)
+    }
+
+    fn cause(&self, slot: Slot) -> String {
+        let end = self.inner.rank_of(slot).and_then(|rank| self.inner.end_of(rank));
+        end.map_or_else(|| "nothing is known of it".into(), |(_, why)| why)
+    }
+
+    fn deaths(&self) -> u32 {
+        self.inner.deaths.load(Ordering::Acquire)
+    }
+
+    fn leave(&self) {
+        self.inner.leaving.store(true, Ordering::Release);
+    }
+}
+
+impl Drop for Edge {
+    fn drop(&mut self) {
+        if self.process != std::process::id() {
+            return;
+        }
+        self.inner.stopping.store(true, Ordering::Release);
+        self.inner.outlet.wake();
+        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        // It ends by itself; that it panicked is a defect that its message has told.
+        let _ = thread.map(JoinHandle::join);
+        if self.inner.leaving.load(Ordering::Acquire) {
+            self.inner.part();
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! A network for tests: ranks that are threads of one process, on nodes that share nothing but
+//! this. It has the rules of [`Far`] and no speed; queues are short, so that senders often find no
+//! room.
+
+use super::{Each, Far, Flow};
+use crate::base::{Rank, Result, Slot};
+use crate::link::Push;
+use crate::shm::beyond::{Beyond, Standing};
+use crate::shm::node::Node;
+use crate::shm::ring::Label;
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
+
+/// Messages that wait on one flow to one process at most.
+const ROOM: usize = 24;
+
+struct Waiting {
+    from: Rank,
+    label: Label,
+    bytes: Vec<u8>,
+}
+
+/// One rank's end.
+struct End {
+    node: Weak<Node>,
+    flows: [Mutex<VecDeque<Waiting>>; 3],
+}
+
+impl End {
+    fn flow(&self, flow: Flow) -> MutexGuard<'_, VecDeque<Waiting>> {
+        self.flows[flow as usize].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn ring(&self, flow: Flow) {
+        if let Some(node) = self.node.upgrade() {
+            let slot = node.rank_slot(node.slot());
+            match flow {
+                Flow::Messages => slot.port.doorbell.notify(),
+                Flow::Requests | Flow::Replies => slot.service.notify(),
+            }
+        }
+    }
+}
+
+/// The network. One for a job.
+#[derive(Default)]
+pub(crate) struct Hub {
+    ends: RwLock<Vec<Option<Arc<End>>>>,
+}
+
+impl Hub {
+    fn end(&self, rank: Rank) -> Option<Arc<End>> {
+        let ends = self.ends.read().unwrap_or_else(PoisonError::into_inner);
+        ends.get(rank.index()).cloned().flatten()
+    }
+
+    fn all(&self) -> Vec<Arc<End>> {
+        let ends = self.ends.read().unwrap_or_else(PoisonError::into_inner);
+        ends.iter().flatten().cloned().collect()
+    }
+
+    /// Connects a rank.
+    pub fn join(self: &Arc<Hub>, node: &Arc<Node>) -> Arc<Joined> {
+        let rank = node.rank_of(node.slot());
+        let end = Arc::new(End { node: Arc::downgrade(node), flows: Default::default() });
+        let mut ends = self.ends.write().unwrap_or_else(PoisonError::into_inner);
+        if ends.len() <= rank.index() {
+            ends.resize_with(rank.index() + 1, || None);
+        }
+        ends[rank.index()] = Some(end.clone());
+        drop(ends);
+        Arc::new(Joined { hub: self.clone(), rank, end, node: Arc::downgrade(node) })
+    }
+}
+
+/// A rank's connection to the network.
+pub(crate) struct Joined {
+    hub: Arc<Hub>,
+    rank: Rank,
+    end: Arc<End>,
+    node: Weak<Node>,
+}
+
+impl std::fmt::Debug for Joined {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Joined({})", self.rank)
+    }
+}
+
+impl Joined {
+    fn rank_of(&self, slot: Slot) -> Option<Rank> {
+        self.node.upgrade()?.placement().rank_of(slot)
+    }
+}
+
+impl Far for Joined {
+    fn try_send(&self, to: Slot, flow: Flow, label: Label, bytes: [&[u8]; 2]) -> Result<Push> {
+        let Some(end) = self.rank_of(to).and_then(|rank| self.hub.end(rank)) else {
+            return Ok(Push::Full);
+        };
+        let mut queue = end.flow(flow);
+        if queue.len() >= ROOM {
+            return Ok(Push::Full);
+        }
+        queue.push_back(Waiting { from: self.rank, label, bytes: bytes.concat() });
+        drop(queue);
+        end.ring(flow);
+        Ok(Push::Sent)
+    }
+
+    fn has_come(&self, flow: Flow) -> bool {
+        !self.end.flow(flow).is_empty()
+    }
+
+    fn poll(&self, flow: Flow, most: usize, f: &mut Each<'_>) -> usize {
+        let Some(node) = self.node.upgrade() else { return 0 };
+        for count in 0..most {
+            let mut queue = self.end.flow(flow);
+            let full = queue.len() >= ROOM;
+            let Some(next) = queue.pop_front() else { return count };
+            drop(queue);
+            if full {
+                self.hub.all().iter().for_each(|end| end.ring(flow));
+            }
+            let Some(from) = node.placement().slot_of(next.from) else { continue };
+            if f(from, next.label, &next.bytes).is_break() {
+                return count + 1;
+            }
+        }
+        most
+    }
+
+    fn has_drained(&self, peer: Slot) -> bool {
+        let rank = self.rank_of(peer);
+        !self.end.flow(Flow::Messages).iter().any(|one| Some(one.from) == rank)
+    }
+}
+
+impl Beyond for Joined {
+    fn standing(&self, slot: Slot) -> Standing {
+        let Some(rank) = self.rank_of(slot) else { return Standing::Dead };
+        let Some(end) = self.hub.end(rank) else { return Standing::There };
+        match end.node.upgrade() {
+            Some(_) => Standing::There,
+            None => Standing::Left,
+        }
+    }
+
+    fn probe(&self, slot: Slot) -> Standing {
+        self.standing(slot)
+    }
+
+    fn cause(&self, _slot: Slot) -> String {
+        "its thread is gone".into()
+    }
+
+    fn leave(&self) {}
+
+    fn deaths(&self) -> u32 {
+        0
+    }
+}

@@ -1,0 +1,73 @@
+//! The seam to the other medium: what connections to processes of other nodes do for the link.
+//!
+//! ```text
+//!   Wire::try_send ----+---- connection of the table (this node's processes: lane, inbox)
+//!                      +---- Far (other nodes')  ----- network ----- their Far
+//!   Wire::poll    <----+---- lanes, inbox
+//!                      +---- Far::poll
+//! ```
+//! The rules are those of the link: messages of one process to another on one flow come once, whole
+//! and in order; sending never waits; what dead processes had sent is still delivered as far as it
+//! has arrived.
+
+mod deliver;
+pub(crate) mod edge;
+#[cfg(test)]
+pub(crate) mod hub;
+mod outlet;
+
+use super::Push;
+use crate::base::{Result, Slot};
+use crate::shm::ring::{FIRST_BYTES, Label, Payload};
+use std::ops::ControlFlow;
+
+/// Flows between two processes. What has come on one never waits for another's being taken, so
+/// that requests can be left where they are while replies are taken.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) enum Flow {
+    /// The link's own messages.
+    Messages = 0,
+    /// Requests of one-sided operations.
+    Requests = 1,
+    /// Their replies.
+    Replies = 2,
+}
+
+impl Flow {
+    /// All of them.
+    pub const ALL: [Flow; 3] = [Flow::Messages, Flow::Requests, Flow::Replies];
+}
+
+/// What is called with each message that is taken: its sender, its label, its bytes.
+pub(crate) type Each<'f> = dyn FnMut(Slot, Label, &[u8]) -> ControlFlow<()> + 'f;
+
+/// Connections to processes of other nodes. Used from any thread.
+pub(crate) trait Far: Send + Sync + std::fmt::Debug {
+    /// Sends a message of at most [`super::MAX_MESSAGE`] bytes, in pieces that lie apart, or says
+    /// that there is no room. Never waits. Room that comes again rings this process's doorbell (of
+    /// messages, or of its services).
+    ///
+    /// # Errors
+    /// The end of the peer.
+    fn try_send(&self, to: Slot, flow: Flow, label: Label, bytes: [&[u8]; 2]) -> Result<Push>;
+
+    /// Whether a message may have come on a flow. A load; now and then a look at the device.
+    fn has_come(&self, flow: Flow) -> bool;
+
+    /// Takes messages that have come on a flow, at most `most` and until `f` breaks off; how many.
+    /// What comes afterwards rings the doorbell. `f` may send.
+    fn poll(&self, flow: Flow, most: usize, f: &mut Each<'_>) -> usize;
+
+    /// Of a peer that is gone: whether all messages that had come from it have been taken.
+    fn has_drained(&self, peer: Slot) -> bool;
+}
+
+/// Calls `f` with the two pieces of a payload.
+pub(super) fn with_pieces<R>(payload: impl Payload, f: impl FnOnce([&[u8]; 2]) -> R) -> R {
+    let mut first = [0u64; FIRST_BYTES / 8];
+    // SAFETY: aligned words of this function's own, FIRST_BYTES in all.
+    unsafe { payload.put_first(first.as_mut_ptr().cast()) };
+    // SAFETY: they are initialised, and any bytes will do.
+    let first: &[u8] = unsafe { std::slice::from_raw_parts(first.as_ptr().cast(), FIRST_BYTES) };
+    f([&first[..payload.size().min(FIRST_BYTES)], payload.rest()])
+}
