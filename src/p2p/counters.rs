@@ -22,7 +22,7 @@ pub struct MessageCounters {
     pub unexpected_peak: u64,
     /// Receives that wait.
     pub posted: u64,
-    /// Messages that wait to be asked for.
+    /// Messages that wait to be asked for, the library's own between nodes among them.
     pub waiting: u64,
     /// Sends that were announced and are not over.
     pub sending: u64,

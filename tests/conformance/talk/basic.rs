@@ -421,9 +421,12 @@ fn unexpected(job: &Job) -> Result<()> {
     let held = team.message_counters()?.unexpected_peak;
     // The limit, what was under way (rings), and announcements.
     assert!(held < (16 << 20) + (8 << 20), "{held} bytes were held");
-    // Between nodes the barrier below is made of messages, too, and others may be there already.
-    let early = if team.spans_nodes() { 4 } else { 0 };
-    assert!(team.message_counters()?.waiting <= early);
+    // Between nodes whoever is in the barrier below already sends messages, too: those of the
+    // library itself are counted, but no program finds them.
+    assert!(team.iprobe::<u32>(Any, Any)?.is_none());
+    if !team.spans_nodes() {
+        assert_eq!(team.message_counters()?.waiting, 0);
+    }
     team.barrier()
 }
 
