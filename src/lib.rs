@@ -45,6 +45,7 @@ pub mod topo;
 #[cfg(not(loom))]
 pub mod world;
 
+pub use base::hints::{Hint, Hinted, KernelRegion};
 pub use base::{Deadline, Error, Rank, Result};
 #[cfg(not(loom))]
 pub use {

@@ -3,6 +3,7 @@
 //! nothing, so that a program can be linked with other versions of the library.
 
 use super::sync::{AtomicU32, Ordering};
+use std::sync::Arc;
 
 /// One row of the table of hints.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -86,9 +87,9 @@ impl Hints {
 
     /// The program is in its kernel region as long as what is returned lives, whatever is said
     /// meanwhile. Regions may lie in each other, and in several threads.
-    pub fn kernel_region(&self) -> KernelRegion<'_> {
+    pub fn kernel_region(self: &Arc<Hints>) -> KernelRegion {
         self.regions.fetch_add(1, Ordering::Relaxed);
-        KernelRegion { hints: self }
+        KernelRegion { hints: self.clone() }
     }
 
     /// Whether the program is in its kernel region. Two loads of lines that hardly ever change.
@@ -101,11 +102,11 @@ impl Hints {
 /// See [`Hints::kernel_region`].
 #[derive(Debug)]
 #[must_use = "the region ends when this is dropped"]
-pub struct KernelRegion<'a> {
-    hints: &'a Hints,
+pub struct KernelRegion {
+    hints: Arc<Hints>,
 }
 
-impl Drop for KernelRegion<'_> {
+impl Drop for KernelRegion {
     fn drop(&mut self) {
         self.hints.regions.fetch_sub(1, Ordering::Relaxed);
     }
@@ -141,7 +142,7 @@ mod tests {
 
     #[test]
     fn regions_lie_in_each_other_and_beside_what_is_said() {
-        let hints = Hints::new();
+        let hints = Arc::new(Hints::new());
         let outer = hints.kernel_region();
         {
             let _inner = hints.kernel_region();

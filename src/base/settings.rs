@@ -134,8 +134,17 @@ settings! {
     NET_TIMEOUT = "HITHER_NET_TIMEOUT", "10", "seconds";
     /// Between nodes, over sockets: the longest datagram.
     NET_DATAGRAM = "HITHER_NET_DATAGRAM", "4096", "bytes";
+    /// Between nodes: who gets a connected queue pair: nobody (never), who is sent to in the program's
+    /// kernel region (kernel), or also who is sent to often (traffic).
+    NET_PAIRS = "HITHER_NET_PAIRS", "traffic", "never, kernel or traffic";
+    /// Between nodes: messages after which a peer gets a queue pair by traffic.
+    NET_PAIR_AFTER = "HITHER_NET_PAIR_AFTER", "64", "messages";
+    /// Between nodes: queue pairs of a process at a time. Where one more is wanted, the one that is
+    /// used least goes.
+    NET_PAIR_LIMIT = "HITHER_NET_PAIR_LIMIT", "128", "queue pairs";
     /// Between nodes, to try programs out: what is to happen to datagrams, of 1000 that a process
-    /// sends, as drop=20,duplicate=5,delay=10,delay-for=3,reorder=20,seed=7 (delays in milliseconds).
+    /// sends, and how many of 1000 posts to a queue pair find it cut, as
+    /// drop=20,duplicate=5,delay=10,delay-for=3,reorder=20,cut=1,seed=7 (delays in milliseconds).
     NET_FAULTS = "HITHER_NET_FAULTS", "", "fault=number,...";
     /// Directory of named rendezvous sockets; empty means $XDG_RUNTIME_DIR/hither, else a private
     /// directory for this user under the temporary directory.

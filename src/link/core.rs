@@ -17,6 +17,7 @@ use super::table::VcTable;
 use super::vc::{Numbered, Vc};
 use super::words::Words;
 use super::{Counters, KINDS, Message, Push};
+use crate::base::hints::Hints;
 use crate::base::sync::{AtomicU32, Ordering, heavy_fence, light_fence};
 use crate::base::{Deadline, Error, Result, Slot, settings};
 use crate::shm::map::PAGE;
@@ -46,6 +47,7 @@ pub(crate) struct Core {
     lane_after: u32,
     near: Near,
     sink: OnceLock<Arc<dyn Sink>>,
+    hints: Arc<Hints>,
     far: OnceLock<Arc<dyn Far>>,
     /// Polls for the sink, changed by whoever has the receiver.
     looks: AtomicU32,
@@ -68,14 +70,14 @@ impl Core {
     pub fn of(node: &Node) -> Result<Arc<Core>> {
         node.attachment(|| {
             let lane_after = settings::LANE_AFTER.number()?.min(u64::from(u32::MAX)) as u32;
-            Core::new(node, 0, lane_after)
+            Core::new(node, 0, lane_after, Arc::default())
         })
     }
 
     /// As [`Core::of`], with connections becoming hot after `lane_after` messages if they are
     /// made now.
     pub fn with_lane_after(node: &Node, lane_after: u32) -> Result<Arc<Core>> {
-        node.attachment(|| Core::new(node, 0, lane_after))
+        node.attachment(|| Core::new(node, 0, lane_after, Arc::default()))
     }
 
     /// Connections of their own, between the ports of this number: those who have it in their
@@ -85,14 +87,14 @@ impl Core {
     /// [`Error::OutOfMemory`]; no such number.
     pub fn at_port(node: &Node, number: usize) -> Result<Core> {
         let lane_after = settings::LANE_AFTER.number()?.min(u64::from(u32::MAX)) as u32;
-        let core = Core::new(node, number, lane_after)?;
+        let core = Core::new(node, number, lane_after, Core::of(node)?.hints.clone())?;
         let what = "the port of an endpoint";
         node.reserve(core.ports.control(node.slot()), PAGE, what)?;
         node.reserve(core.ports.inbox(node.slot()), INBOX_BYTES, what)?;
         Ok(core)
     }
 
-    fn new(node: &Node, number: usize, lane_after: u32) -> Result<Core> {
+    fn new(node: &Node, number: usize, lane_after: u32, hints: Arc<Hints>) -> Result<Core> {
         let ports = node.areas().ports(number).ok_or_else(|| {
             Error::invalid("endpoints", format!("number {number} is above {PORTS}"))
         })?;
@@ -105,6 +107,7 @@ impl Core {
             near: Near::default(),
             sink: OnceLock::new(),
             far: OnceLock::new(),
+            hints,
             looks: AtomicU32::new(0),
             missed: AtomicU32::new(0),
         })
@@ -113,6 +116,11 @@ impl Core {
     /// Has `sink` get its messages from now on; false if there is one, which stays.
     pub fn attach(&self, sink: Arc<dyn Sink>) -> bool {
         self.sink.set(sink).is_ok()
+    }
+
+    /// What the program says of itself: one set for a process.
+    pub fn hints(&self) -> &Arc<Hints> {
+        &self.hints
     }
 
     /// Has `far` carry what goes to processes of other nodes; the first one stays.

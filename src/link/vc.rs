@@ -240,8 +240,12 @@ impl Sending {
             return Ok(Push::Full);
         }
         let node = wire.node;
+        // In the program's kernel region as soon as there is a lane.
+        let hinted =
+            self.threshold > 1 && self.threshold < u32::MAX && wire.core.hints().in_kernel();
+        let threshold = if hinted { 1 } else { self.threshold };
         if let State::Cold { sent } = self.state
-            && sent >= self.threshold.saturating_mul(self.backoff)
+            && sent >= threshold.saturating_mul(self.backoff)
             && self.promote(wire)?
         {
             return self.try_send(wire, label, bytes);

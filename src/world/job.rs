@@ -1,12 +1,15 @@
 //! A job: the processes that communicate, seen from one of them.
 
+use crate::base::hints::{Hinted, Hints, KernelRegion};
 use crate::base::{Deadline, Error, Rank, Result, forked, settings};
 use crate::boot::{self, Bootstrap};
 use crate::coll::Team;
 use crate::link::Link;
 use crate::link::core::Core;
+use crate::link::far::PairSettings;
 use crate::link::far::edge::{Directory, Edge};
 use crate::net::fault::{FaultDevice, Plan};
+use crate::net::promotion::{self, When};
 use crate::net::provider::{Address, Device};
 use crate::net::sockets;
 use crate::shm::map::Mapping;
@@ -117,14 +120,39 @@ fn connect(node: &Arc<Node>, mut bootstrap: Box<dyn Bootstrap>, deadline: Deadli
         None => device,
     };
     let silence = settings::NET_TIMEOUT.seconds()?.unwrap_or(Duration::MAX);
-    let edge = Edge::open(node, device, cookie, silence, |address| {
+    let core = Core::of(node)?;
+    let pairs = PairSettings {
+        policy: policy()?,
+        // Sooner than the peer counts as dead: what it may have missed goes by datagrams then.
+        patience: (silence / 4).min(Duration::from_secs(2)),
+        hints: core.hints().clone(),
+    };
+    let edge = Edge::open(node, device, cookie, silence, pairs, |address| {
         bootstrap.put(KEY, address.as_bytes())?;
         bootstrap.fence(deadline)?;
         Ok(Box::new(Published { bootstrap: Mutex::new(bootstrap), key: KEY }))
     })?;
     node.look_beyond(edge.clone());
-    Core::of(node)?.reach_far(edge);
+    core.reach_far(edge);
     Ok(())
+}
+
+/// Who gets a queue pair.
+fn policy() -> Result<promotion::Settings> {
+    let small = |setting: &settings::Setting| -> Result<u32> {
+        Ok(setting.number()?.min(u64::from(u32::MAX)) as u32)
+    };
+    let (when, after) = match settings::NET_PAIRS.text().as_str() {
+        "never" => (When::Never, 1),
+        "kernel" => (When::Kernel, 1),
+        "traffic" => (When::Traffic, small(&settings::NET_PAIR_AFTER)?),
+        other => {
+            let why = format!("\"{other}\" is none of never, kernel and traffic");
+            return Err(Error::invalid(settings::NET_PAIRS.name, why));
+        }
+    };
+    let limit = small(&settings::NET_PAIR_LIMIT)? as usize;
+    Ok(promotion::Settings { when, limit, after, ..Default::default() })
 }
 
 /// Addresses as the processes have published them where the job was wired up.
@@ -284,6 +312,20 @@ impl Job {
     /// Short messages to single peers: what two-sided communication is built on.
     pub fn link(&self) -> &Link {
         &self.link
+    }
+
+    /// Says something of the program that makes it faster and changes nothing else, from now on and
+    /// in all of the process's threads: `job.hint("in_kernel", "1")` (paper 003). What hints there
+    /// are: [`crate::base::hints::TABLE`]. Never blocks.
+    pub fn hint(&self, key: &str, value: &str) -> Result<Hinted> {
+        Ok(Core::of(self.node())?.hints().hint(key, value))
+    }
+
+    /// The program is in its kernel region, the part that has to be fast, until what is returned is
+    /// dropped: who is sent to there gets a connection of its own at once, a lane in the node and a
+    /// queue pair beyond it.
+    pub fn kernel_region(&self) -> Result<KernelRegion> {
+        Ok(Hints::kernel_region(Core::of(self.node())?.hints()))
     }
 
     /// The attachment to the node's memory.

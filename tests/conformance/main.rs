@@ -78,11 +78,19 @@ const TURNS: usize = 7;
 /// Ways on several nodes, and how many.
 const NODES: [(&str, u32); 3] = [("nodes-2", 2), ("nodes-4", 4), (FAULTS, 2)];
 
-/// The way on two nodes between which datagrams are lost, doubled, late and overtaken.
+/// The way on two nodes between which datagrams are lost, doubled, late and overtaken, and queue
+/// pairs are cut.
 const FAULTS: &str = "nodes-2-faults";
 
-/// How many of 1000.
-const HOW_MANY: &str = "drop=30,duplicate=20,delay=20,reorder=20";
+/// How many of 1000; queue pairs come early.
+const HOW_MANY: [(&str, &str); 2] = [
+    ("HITHER_NET_FAULTS", "drop=30,duplicate=20,delay=20,reorder=20,cut=1"),
+    ("HITHER_NET_PAIR_AFTER", "8"),
+];
+
+/// On four nodes everybody who is sent to gets a queue pair, but there are never more than a few.
+const FEW_PAIRS: [(&str, &str); 2] =
+    [("HITHER_NET_PAIR_AFTER", "1"), ("HITHER_NET_PAIR_LIMIT", "3")];
 
 /// By how much fewer of the generated cases are run at a time on several nodes: windows there go the
 /// way that packets go in a node, which the other ways try.

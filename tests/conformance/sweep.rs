@@ -143,7 +143,10 @@ fn progress(way: &str) -> &str {
 /// The settings for messages, and for what becomes of datagrams.
 fn settings(way: &str) -> &'static [(&'static str, &'static str)] {
     if way == super::FAULTS {
-        return &[("HITHER_NET_FAULTS", super::HOW_MANY)];
+        return &super::HOW_MANY;
+    }
+    if way == "nodes-4" {
+        return &super::FEW_PAIRS;
     }
     let found = super::talk::WAYS.iter().find(|(name, _)| *name == way);
     found.map_or(&[], |(_, settings)| settings)

@@ -1,11 +1,16 @@
 //! One flow of a process: its peers, what goes to them, and what has come and not been taken.
 
 use super::Flow;
+use super::order::{Order, Place};
 use super::outlet::Outlet;
+use super::paired::{Host, Paired};
+use super::pairs::{Came, Head, Kind};
 use crate::base::{Error, Rank, Result};
 use crate::link::control::FIRST_RESERVED;
 use crate::link::{MAX_MESSAGE, Push};
+use crate::net::promotion::Advice;
 use crate::net::provider::{Address, Peer as Handle};
+use crate::net::switch::Way;
 use crate::net::ud::{Config, Event, Peer, Refused, Sent, Shared, Upper, Verdict};
 use crate::net::wire::Header;
 use crate::shm::beyond::Standing;
@@ -17,8 +22,15 @@ use std::time::Duration;
 /// Messages that wait in an inbox at most.
 const INBOX: usize = 256;
 
-/// Bytes before a message's own: its label.
-const LABEL: usize = 8;
+/// Bytes before a message's own: its number and its label.
+const HEAD: usize = 16;
+
+/// Nanoseconds between two looks for queue pairs that nobody uses.
+const UNUSED: u64 = 1_000_000_000;
+
+/// Channels of datagrams: messages, and packets about queue pairs.
+const MESSAGES: u8 = 0;
+const PACKETS: u8 = 1;
 
 /// The number of a process on a flow.
 pub(super) fn number(rank: Rank, flow: Flow) -> u32 {
@@ -34,8 +46,11 @@ pub(super) fn from_number(number: u32) -> (Rank, Option<Flow>) {
 /// A message that has come.
 pub(super) struct Arrived {
     pub from: Rank,
-    pub label: Label,
+    /// Nothing if the peer made it up.
+    pub label: Option<Label>,
     pub bytes: Box<[u8]>,
+    /// The number of the queue pair that it came by, or 0.
+    by: u32,
 }
 
 struct Known {
@@ -45,6 +60,11 @@ struct Known {
     held: bool,
     /// A message that was taken in part.
     rest: Option<Vec<u8>>,
+    /// The number of the next message.
+    next: u64,
+    order: Order<Arrived>,
+    /// If it has, or had, or is asked for a queue pair.
+    paired: Option<Box<Paired>>,
 }
 
 /// What became of a peer, for those who wait.
@@ -53,11 +73,20 @@ pub(super) type End = (Rank, Standing, String);
 /// See the [module](self).
 pub(super) struct FlowState {
     flow: Flow,
+    me: Rank,
     ranks: u32,
     shared: Shared,
     peers: HashMap<Rank, Known>,
     inbox: VecDeque<Arrived>,
+    /// Ends of which not all may know yet: those noticed, those to be told once queue pairs were
+    /// looked at, and those that can be.
     ends: Vec<End>,
+    ending: Vec<End>,
+    ended: Vec<End>,
+    /// Packets that have come, for lack of a better place while others are being taken.
+    packets: Vec<(Rank, Vec<u8>)>,
+    /// When unused queue pairs are looked for next.
+    unused: u64,
     /// A message was refused for lack of room, and nobody has been told of any since.
     refused: bool,
     room: bool,
@@ -69,26 +98,51 @@ pub(super) struct FlowState {
 struct Intake<'a> {
     inbox: &'a mut VecDeque<Arrived>,
     ends: &'a mut Vec<End>,
+    packets: &'a mut Vec<(Rank, Vec<u8>)>,
+    order: &'a mut Order<Arrived>,
     held: &'a mut bool,
     silence: Duration,
 }
 
+/// The label in a word of a peer's. Kinds that the link has for itself mean something in this node's
+/// memory only: what has one makes no sense here, and nobody could do anything with it.
+fn label(word: u64) -> Option<Label> {
+    let kind = u8::try_from(word & 0xff).ok().filter(|kind| *kind < FIRST_RESERVED)?;
+    Label::new(kind, word >> 8).ok()
+}
+
+/// A label as it travels.
+fn word(label: Label) -> u64 {
+    label.imm() << 8 | u64::from(label.kind())
+}
+
 impl Upper for Intake<'_> {
-    fn message(&mut self, peer: u32, _channel: u8, bytes: &[u8]) -> Verdict {
-        if self.inbox.len() >= INBOX {
+    fn message(&mut self, peer: u32, channel: u8, bytes: &[u8]) -> Verdict {
+        let from = from_number(peer).0;
+        if channel == PACKETS {
+            self.packets.push((from, bytes.to_vec()));
+            return Verdict::Taken;
+        }
+        let Some((head, rest)) = bytes.split_first_chunk::<HEAD>() else { return Verdict::Taken };
+        let long = |at: usize| {
+            let mut long = [0; 8];
+            long.copy_from_slice(&head[at..at + 8]);
+            u64::from_le_bytes(long)
+        };
+        let (number, label) = (long(0), label(long(8)));
+        let place = self.order.place(number);
+        if place == Place::TooEarly || place == Place::Next && self.inbox.len() >= INBOX {
             *self.held = true;
             return Verdict::Later;
         }
-        let label = bytes.split_first_chunk::<LABEL>().and_then(|(label, rest)| {
-            let word = u64::from_le_bytes(*label);
-            // Kinds that the link has for itself mean something in this node's memory only.
-            let kind = u8::try_from(word & 0xff).ok().filter(|kind| *kind < FIRST_RESERVED)?;
-            Some((Label::new(kind, word >> 8).ok()?, rest))
-        });
-        // What makes no sense is dropped: nobody could do anything with it.
-        if let Some((label, rest)) = label {
-            let from = from_number(peer).0;
-            self.inbox.push_back(Arrived { from, label, bytes: rest.into() });
+        if place != Place::Again {
+            put(
+                self.order,
+                self.inbox,
+                place,
+                number,
+                Arrived { from, label, bytes: rest.into(), by: 0 },
+            );
         }
         Verdict::Taken
     }
@@ -107,6 +161,20 @@ impl Upper for Intake<'_> {
     }
 }
 
+/// Puts a message where it belongs.
+fn put(
+    order: &mut Order<Arrived>,
+    inbox: &mut VecDeque<Arrived>,
+    place: Place,
+    number: u64,
+    message: Arrived,
+) {
+    match place {
+        Place::Next => order.take(message, |message| inbox.push_back(message)),
+        _ => order.keep(number, message),
+    }
+}
+
 impl FlowState {
     /// A flow of the process with rank `me`, in datagrams that the outlet takes.
     pub fn new(
@@ -120,22 +188,32 @@ impl FlowState {
         let ranks = placement.ranks();
         let mut config = Config::new(cookie, number(me, flow), ranks << 2, 1);
         config.datagram = outlet.datagram();
-        config.message = (MAX_MESSAGE + LABEL) as u32;
+        config.message = (MAX_MESSAGE + HEAD) as u32;
         config.buffers = 1024;
         config.silence = silence.as_nanos().min(1 << 58) as u64;
         config.keepalive = config.keepalive.min(config.silence / 4).max(1);
         Ok(FlowState {
             flow,
+            me,
             ranks,
             shared: Shared::new(config)?,
             peers: HashMap::new(),
             inbox: VecDeque::new(),
             ends: Vec::new(),
+            ending: Vec::new(),
+            ended: Vec::new(),
+            packets: Vec::new(),
+            unused: 0,
             refused: false,
             room: false,
             held: false,
             leaving: false,
         })
+    }
+
+    /// Nanoseconds after which a peer that does not answer counts as dead.
+    pub fn silence(&self) -> u64 {
+        self.shared.config().silence
     }
 
     pub fn inbox_len(&self) -> usize {
@@ -145,7 +223,32 @@ impl FlowState {
     /// What has become of peers, and whether there is room again where there was none.
     pub fn take_news(&mut self) -> (Vec<End>, bool) {
         let room = std::mem::take(&mut self.room) && std::mem::take(&mut self.refused);
-        (std::mem::take(&mut self.ends), room)
+        (std::mem::take(&mut self.ended), room)
+    }
+
+    /// What has been noticed of ends until now can be told as soon as queue pairs have been looked
+    /// at: who is told that a peer has left expects nothing more of it.
+    pub fn mark_ends(&mut self) {
+        self.ending.append(&mut self.ends);
+    }
+
+    /// Queue pairs have been looked at since.
+    pub fn tell_ends(&mut self, outlet: &Outlet) {
+        for end in std::mem::take(&mut self.ending) {
+            let host = self.host(outlet, end.0, outlet.now());
+            if let Some(known) = self.peers.get_mut(&end.0) {
+                // What is missing does not come any more.
+                known.order.give_up();
+                known.paired.iter_mut().for_each(|paired| paired.abandon(host));
+                known.paired = None;
+            }
+            self.ended.push(end);
+        }
+    }
+
+    fn host<'a>(&self, outlet: &'a Outlet, rank: Rank, now: u64) -> Host<'a> {
+        let (flow, key) = (self.flow, number(rank, self.flow));
+        Host { pairs: outlet.pairs(), rank, flow, key, now }
     }
 
     /// Whether a peer has been met.
@@ -164,7 +267,9 @@ impl FlowState {
         }
         let handle = outlet.open_peer(address)?;
         let peer = Peer::new(number(rank, self.flow), self.shared.config(), outlet.now());
-        self.peers.insert(rank, Known { peer, handle, held: false, rest: None });
+        let (order, paired) = (Order::new(), None);
+        let known = Known { peer, handle, held: false, rest: None, next: 0, order, paired };
+        self.peers.insert(rank, known);
         Ok(())
     }
 
@@ -187,27 +292,32 @@ impl FlowState {
         label: Label,
         bytes: [&[u8]; 2],
     ) -> Option<Push> {
+        let (now, me) = (outlet.now(), self.me);
+        let host = self.host(outlet, rank, now);
         let known = self.peers.get_mut(&rank)?;
-        let now = outlet.now();
-        let word = (label.imm() << 8 | u64::from(label.kind())).to_le_bytes();
-        let parts = [&word[..], bytes[0], bytes[1]];
+        let advice = host.pairs.policy().note_send(host.key, host.pairs.in_kernel(), now);
+        match advice {
+            Some(Advice::Make(_)) => known.paired(me, rank).want(true, host),
+            Some(Advice::GiveUp(victim)) => host.pairs.condemn(victim),
+            None => {}
+        }
         let shared = &mut self.shared;
-        // A message that is taken in part goes on here: its rest has room of its own.
-        let sent = known.peer.send(shared, 0, &parts, now);
-        let push = match sent {
-            Ok(Sent::Whole(_)) => Push::Sent,
-            Ok(Sent::Part) => {
-                known.rest = Some(parts.concat());
-                Push::Sent
+        let mut sent = known.send(shared, host, label, bytes);
+        known.go_on(shared, host);
+        if sent == Some(Push::Full) {
+            // A queue pair that has failed is mended now.
+            sent = known.send(shared, host, label, bytes);
+        }
+        if sent == Some(Push::Full) {
+            self.refused = true;
+            let starved = known.paired.as_mut().is_some_and(|paired| paired.take_starved());
+            if starved && host.pairs.await_sent() {
+                // The network's thread is to be told of places that are free again.
+                outlet.wake();
             }
-            Err(Refused::Full | Refused::Unfinished) => {
-                self.refused = true;
-                Push::Full
-            }
-            Err(Refused::TooLong | Refused::Left | Refused::Exhausted) => return None,
-        };
+        }
         known.transmit(shared, outlet, now);
-        Some(push)
+        sent
     }
 
     /// A datagram of this flow has come, from `source`.
@@ -223,19 +333,92 @@ impl FlowState {
         let mut intake = Intake {
             inbox: &mut self.inbox,
             ends: &mut self.ends,
+            packets: &mut self.packets,
+            order: &mut known.order,
             held: &mut known.held,
             silence: Duration::from_nanos(self.shared.config().silence),
         };
         known.peer.receive(&mut self.shared, header, body, now, &mut intake);
         self.held |= known.held;
-        known.go_on(&mut self.shared, now);
         self.room |= known.peer.confirmed() != before;
-        known.transmit(&mut self.shared, outlet, now);
+        self.go_on(outlet, rank, now);
+        if !self.packets.is_empty() {
+            self.take_packets(outlet, now);
+        }
+    }
+
+    /// Packets about queue pairs that came in datagrams.
+    #[cold]
+    fn take_packets(&mut self, outlet: &Outlet, now: u64) {
+        for (rank, bytes) in std::mem::take(&mut self.packets) {
+            let (host, me) = (self.host(outlet, rank, now), self.me);
+            if let Some(known) = self.peers.get_mut(&rank) {
+                known.paired(me, rank).packet(&bytes, Way::Datagrams, host);
+                self.room = true;
+                self.go_on(outlet, rank, now);
+            }
+        }
+    }
+
+    /// Something has happened to a queue pair of this flow.
+    pub fn pair_came(&mut self, outlet: &Outlet, rank: Rank, pair: u32, came: Came<'_>) {
+        let now = outlet.now();
+        let host = self.host(outlet, rank, now);
+        let Some(known) = self.peers.get_mut(&rank) else { return };
+        match came {
+            Came::Message(bytes) => {
+                // What makes no sense is dropped: nobody could do anything with it.
+                let Some((head, rest)) = Head::decode(bytes) else { return };
+                if let Some(paired) = &mut known.paired {
+                    paired.came(pair, &head, rest, host);
+                }
+                if head.kind == Kind::Message {
+                    let (from, label) = (rank, label(head.label));
+                    let message = Arrived { from, label, bytes: rest.into(), by: pair };
+                    // Its sender has not sent more than there is room for.
+                    match known.order.place(head.number) {
+                        Place::Again | Place::TooEarly => known.taken(pair, host),
+                        place => {
+                            put(&mut known.order, &mut self.inbox, place, head.number, message);
+                        }
+                    }
+                }
+                self.room = true;
+            }
+            Came::Sent => {
+                known.paired.iter_mut().for_each(|paired| paired.completed(pair, host));
+                self.room = true;
+            }
+            Came::Failed => {
+                known.paired.iter_mut().for_each(|paired| paired.failed(pair));
+                self.room = true;
+            }
+        }
+        self.go_on(outlet, rank, now);
+        // What had overtaken it may have waited for it.
+        if self.held && self.inbox.len() < INBOX {
+            self.offer_again(outlet);
+        }
+    }
+
+    /// Does for a peer what could not be done before.
+    fn go_on(&mut self, outlet: &Outlet, rank: Rank, now: u64) {
+        let host = self.host(outlet, rank, now);
+        if let Some(known) = self.peers.get_mut(&rank) {
+            known.go_on(&mut self.shared, host);
+            known.transmit(&mut self.shared, outlet, now);
+        }
     }
 
     /// The next message; makes room for what was held back.
     pub fn take(&mut self, outlet: &Outlet) -> Option<Arrived> {
         let next = self.inbox.pop_front();
+        if let Some(next) = &next
+            && next.by != 0
+        {
+            let host = self.host(outlet, next.from, outlet.now());
+            self.peers.get_mut(&next.from).into_iter().for_each(|known| known.taken(next.by, host));
+        }
         if self.held && self.inbox.len() <= INBOX / 2 {
             self.offer_again(outlet);
         }
@@ -248,33 +431,69 @@ impl FlowState {
         let silence = Duration::from_nanos(self.shared.config().silence);
         for known in self.peers.values_mut().filter(|known| known.held) {
             known.held = false;
-            let (inbox, ends) = (&mut self.inbox, &mut self.ends);
-            let mut intake = Intake { inbox, ends, held: &mut known.held, silence };
+            let (inbox, ends, packets) = (&mut self.inbox, &mut self.ends, &mut self.packets);
+            let (order, held) = (&mut known.order, &mut known.held);
+            let mut intake = Intake { inbox, ends, packets, order, held, silence };
             known.peer.deliver(&mut self.shared, &mut intake);
             self.held |= known.held;
             known.transmit(&mut self.shared, outlet, now);
+        }
+        if !self.packets.is_empty() {
+            self.take_packets(outlet, now);
         }
     }
 
     /// Does what is due; when something is next.
     pub fn tick(&mut self, outlet: &Outlet, now: u64) -> u64 {
         let silence = Duration::from_nanos(self.shared.config().silence);
-        let mut next = u64::MAX;
-        for known in self.peers.values_mut() {
+        let mut next = self.give_pairs_up(outlet, now);
+        let (flow, pairs) = (self.flow, outlet.pairs());
+        for (&rank, known) in &mut self.peers {
             if known.peer.next(self.shared.config()).is_some_and(|at| at <= now) {
-                let (inbox, ends) = (&mut self.inbox, &mut self.ends);
-                let mut intake = Intake { inbox, ends, held: &mut known.held, silence };
+                let (inbox, ends, packets) = (&mut self.inbox, &mut self.ends, &mut self.packets);
+                let (order, held) = (&mut known.order, &mut known.held);
+                let mut intake = Intake { inbox, ends, packets, order, held, silence };
                 known.peer.tick(&mut self.shared, now, &mut intake);
                 self.held |= known.held;
             }
-            known.go_on(&mut self.shared, now);
+            let key = number(rank, flow);
+            known.go_on(&mut self.shared, Host { pairs, rank, flow, key, now });
             if !known.transmit(&mut self.shared, outlet, now) {
                 // The device takes no more now: again soon.
                 next = next.min(now + 100_000);
             }
+            if known.paired.as_ref().is_some_and(|paired| paired.has_more()) {
+                next = next.min(now + 1_000_000);
+            }
             next = next.min(known.peer.next(self.shared.config()).unwrap_or(u64::MAX));
         }
+        if !self.packets.is_empty() {
+            self.take_packets(outlet, now);
+        }
         next
+    }
+
+    /// Has queue pairs go that are not used, or whose places others are to have; when to look again.
+    fn give_pairs_up(&mut self, outlet: &Outlet, now: u64) -> u64 {
+        if !outlet.pairs().are_there() {
+            return u64::MAX;
+        }
+        let pairs = outlet.pairs();
+        if self.flow == Flow::Messages && now >= self.unused {
+            self.unused = now.saturating_add(UNUSED);
+            if let Some(Advice::GiveUp(victim)) = pairs.policy().unused(now) {
+                pairs.condemn(victim);
+            }
+        }
+        for victim in pairs.victims(self.flow) {
+            let rank = from_number(victim).0;
+            let host = self.host(outlet, rank, now);
+            match self.peers.get_mut(&rank).and_then(|known| known.paired.as_mut()) {
+                Some(paired) => paired.want(false, host),
+                None => pairs.policy().forget(victim),
+            }
+        }
+        if self.flow == Flow::Messages { self.unused } else { u64::MAX }
     }
 
     /// Takes leave of all peers.
@@ -291,7 +510,10 @@ impl FlowState {
     /// Whether all peers have what was sent to them, or are gone.
     pub fn is_drained(&self) -> bool {
         let mut all = self.peers.values();
-        all.all(|known| known.rest.is_none() && known.peer.has_everything())
+        all.all(|known| {
+            let drained = known.paired.as_ref().is_none_or(|paired| paired.is_drained());
+            known.rest.is_none() && drained && known.peer.has_everything()
+        })
     }
 
     /// Whether all peers know that this process has left, or are gone.
@@ -301,13 +523,96 @@ impl FlowState {
 }
 
 impl Known {
-    /// Goes on with a message of which some was taken.
-    fn go_on(&mut self, shared: &mut Shared, now: u64) {
+    /// What it knows of queue pairs; `me` is this process.
+    fn paired(&mut self, me: Rank, rank: Rank) -> &mut Paired {
+        self.paired.get_or_insert_with(|| Box::new(Paired::new(me < rank)))
+    }
+
+    /// Sends a message; nothing if the peer is gone.
+    fn send(
+        &mut self,
+        shared: &mut Shared,
+        host: Host<'_>,
+        label: Label,
+        bytes: [&[u8]; 2],
+    ) -> Option<Push> {
+        let word = word(label);
+        if let Some(paired) = &mut self.paired {
+            if paired.sends_by_pair() {
+                return match paired.send(host, self.next, word, bytes) {
+                    Some(true) => {
+                        self.next += 1;
+                        Some(Push::Sent)
+                    }
+                    // What has failed is mended before it is tried again.
+                    _ => Some(Push::Full),
+                };
+            }
+            if !paired.may_send_datagrams() {
+                return Some(Push::Full);
+            }
+        }
+        let sent = self.datagram(shared, MESSAGES, Some((self.next, word)), bytes, host.now)?;
+        if sent {
+            self.next += 1;
+            self.paired.iter_mut().for_each(|paired| paired.sent_datagrams());
+        }
+        Some(if sent { Push::Sent } else { Push::Full })
+    }
+
+    /// Sends a message or a packet by datagrams, or says that there is no room; nothing if the peer is
+    /// gone.
+    fn datagram(
+        &mut self,
+        shared: &mut Shared,
+        channel: u8,
+        head: Option<(u64, u64)>,
+        bytes: [&[u8]; 2],
+        now: u64,
+    ) -> Option<bool> {
+        let mut first = [0; HEAD];
+        let head = match head {
+            None => &first[..0],
+            Some((number, label)) => {
+                first[..8].copy_from_slice(&number.to_le_bytes());
+                first[8..].copy_from_slice(&label.to_le_bytes());
+                &first[..]
+            }
+        };
+        let parts = [head, bytes[0], bytes[1]];
+        match self.peer.send(shared, channel, &parts, now) {
+            Ok(Sent::Whole(_)) => Some(true),
+            // A message that is taken in part goes on here: its rest has room of its own.
+            Ok(Sent::Part) => {
+                self.rest = Some(parts.concat());
+                Some(true)
+            }
+            Err(Refused::Full | Refused::Unfinished) => Some(false),
+            Err(Refused::TooLong | Refused::Left | Refused::Exhausted) => None,
+        }
+    }
+
+    /// A message that came by a queue pair was taken.
+    fn taken(&mut self, pair: u32, host: Host<'_>) {
+        self.paired.iter_mut().for_each(|paired| paired.taken(pair, host));
+    }
+
+    /// Goes on with a message of which some was taken, then with what waits for it.
+    fn go_on(&mut self, shared: &mut Shared, host: Host<'_>) {
         if let Some(rest) = &self.rest
-            && !matches!(self.peer.resume(shared, &[rest], now), Ok(Sent::Part))
+            && !matches!(self.peer.resume(shared, &[rest], host.now), Ok(Sent::Part))
         {
             self.rest = None;
         }
+        let Some(mut paired) = self.paired.take() else { return };
+        if paired.has_more() {
+            paired.go_on(host, &mut |head, bytes| {
+                let channel = if head.is_some() { MESSAGES } else { PACKETS };
+                // One that is gone needs nothing more.
+                self.datagram(shared, channel, head, [bytes, &[]], host.now).unwrap_or(true)
+            });
+        }
+        self.paired = Some(paired);
     }
 
     fn transmit(&mut self, shared: &mut Shared, outlet: &Outlet, now: u64) -> bool {

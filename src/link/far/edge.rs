@@ -15,7 +15,7 @@
 //! then whether it lives.
 
 use super::deliver::{Arrived, End, FlowState};
-use super::outlet::Outlet;
+use super::outlet::{Outlet, PairSettings};
 use super::{Each, Far, Flow};
 use crate::base::sync::{AtomicBool, AtomicU32, Ordering};
 use crate::base::{Error, Rank, Result, Slot};
@@ -34,10 +34,6 @@ use std::time::Duration;
 
 /// Calls that look for messages in vain between two looks at the device.
 const LOOK_EVERY: u32 = 16;
-
-/// How long a process that leaves waits until its peers have what it sent, and again until they
-/// know that it leaves.
-const PARTING: Duration = Duration::from_secs(1);
 
 /// Where processes are reached.
 pub(crate) trait Directory: Send + Sync {
@@ -91,10 +87,11 @@ impl Edge {
         device: Arc<dyn Device>,
         cookie: u64,
         silence: Duration,
+        pairs: PairSettings,
         directory: impl FnOnce(&Address) -> Result<Box<dyn Directory>>,
     ) -> Result<Arc<Edge>> {
         let (placement, me) = (*node.placement(), node.rank_of(node.slot()));
-        let outlet = Outlet::open(device, cookie)?;
+        let outlet = Outlet::open(device, cookie, pairs)?;
         let directory = directory(&outlet.address())?;
         let flow = |flow| FlowState::new(flow, me, &placement, cookie, silence, &outlet);
         let [a, b, c] = [flow(Flow::Messages)?, flow(Flow::Requests)?, flow(Flow::Replies)?];
@@ -144,6 +141,7 @@ impl Inner {
         self.outlet.receive(thorough, &mut |flow, header, body, source| {
             self.flow(flow).receive(&self.outlet, header, body, source);
         });
+        self.look_at_pairs(thorough);
         let now = self.outlet.now();
         let mut next = u64::MAX;
         for flow in Flow::ALL {
@@ -152,6 +150,19 @@ impl Inner {
             self.settle(flow, state);
         }
         next
+    }
+
+    /// Takes what has happened to queue pairs. Then nothing more comes of those whose end was known
+    /// before, and it can be told.
+    fn look_at_pairs(&self, thorough: bool) {
+        let Some(mut taking) = self.outlet.pairs().begin(thorough) else { return };
+        Flow::ALL.into_iter().for_each(|flow| self.flow(flow).mark_ends());
+        if self.outlet.pairs().are_there() {
+            taking.take(&mut |rank, flow, pair, came| {
+                self.flow(flow).pair_came(&self.outlet, rank, pair, came);
+            });
+        }
+        Flow::ALL.into_iter().for_each(|flow| self.flow(flow).tell_ends(&self.outlet));
     }
 
     /// After something was done on a flow: tells who waits.
@@ -211,9 +222,11 @@ impl Inner {
 
     /// Waits until peers have what was sent to them, and takes leave of them. Of none on one flow
     /// before they have what went on the others: who is told by one that this process has left
-    /// expects nothing more of it on any.
+    /// expects nothing more of it on any. Of those that do not answer one waits as long as for others
+    /// that count as dead: a peer that is busy, or a network that loses much, needs its time, and
+    /// whoever misses the last message would take this process for dead.
     fn part(&self) {
-        let each = PARTING.as_nanos() as u64;
+        let each = self.flow(Flow::Messages).silence();
         self.await_peers(each, |flow| flow.is_drained());
         for flow in Flow::ALL {
             self.flow(flow).leave(&self.outlet);
@@ -225,6 +238,7 @@ impl Inner {
     fn await_peers(&self, limit: u64, there: impl Fn(&FlowState) -> bool) {
         let until = self.outlet.now().saturating_add(limit);
         loop {
+            self.outlet.pairs().await_sent();
             self.outlet.arm();
             let next = self.progress(true);
             if Flow::ALL.into_iter().all(|flow| there(&self.flow(flow)))
@@ -284,7 +298,8 @@ impl Far for Edge {
             let Some(next) = next else { break };
             count += 1;
             let Some(from) = inner.placement.slot_of(next.from) else { continue };
-            if f(from, next.label, &next.bytes).is_break() {
+            let Some(label) = next.label else { continue };
+            if f(from, label, &next.bytes).is_break() {
                 break;
             }
         }

@@ -14,7 +14,14 @@ mod deliver;
 pub(crate) mod edge;
 #[cfg(test)]
 pub(crate) mod hub;
+mod order;
 mod outlet;
+mod paired;
+mod pairs;
+#[cfg(test)]
+mod tests;
+
+pub(crate) use outlet::PairSettings;
 
 use super::Push;
 use crate::base::{Result, Slot};

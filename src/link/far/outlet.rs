@@ -1,4 +1,5 @@
-//! A datagram queue pair of a device, and the memory that it sends from and receives into.
+//! What a process has of a device: a datagram queue pair, the memory that it sends from and receives
+//! into, and connected queue pairs ([`Pairs`]).
 //!
 //! ```text
 //!  region   | receive 0 | receive 1 | ... | send 0 | send 1 | ...       DEPTH places each
@@ -8,14 +9,18 @@
 
 use super::Flow;
 use super::deliver::from_number;
+use super::pairs::Pairs;
 use crate::base::Result;
+use crate::base::hints::Hints;
 use crate::net::memory::Memory;
+use crate::net::promotion::Settings;
 use crate::net::provider::{
     Access, Address, Arm, Channel, Completion, CompletionQueue, Data, Datagram, Device,
     Peer as Handle, Queues, Receive, Region, Status, Time, UdQueuePair,
 };
 use crate::net::wire::Header;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 /// Datagrams that can come, and that can go, at a time.
 const DEPTH: u32 = 256;
@@ -43,6 +48,18 @@ pub(super) struct Outlet {
     free: Mutex<Vec<u32>>,
     /// What one thread at a time works with that takes completions.
     taking: Mutex<Vec<u8>>,
+    pairs: Pairs,
+}
+
+/// Of connected queue pairs.
+#[derive(Clone, Debug)]
+pub(crate) struct PairSettings {
+    /// Who gets one.
+    pub policy: Settings,
+    /// Time without an answer after which one has failed.
+    pub patience: Duration,
+    /// What the program says of itself.
+    pub hints: Arc<Hints>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -51,7 +68,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Outlet {
     /// Opens the end of a process of the job with `cookie`.
-    pub fn open(device: Arc<dyn Device>, cookie: u64) -> Result<Outlet> {
+    pub fn open(device: Arc<dyn Device>, cookie: u64, pairs: PairSettings) -> Result<Outlet> {
         let capabilities = device.capabilities();
         let datagram = capabilities.datagram.min(u16::MAX.into());
         let prefix = u64::from(capabilities.datagram_prefix);
@@ -71,7 +88,9 @@ impl Outlet {
         let ud = device.ud(&queues)?;
         let memory = Memory::zeroed((2 * u64::from(DEPTH) * stride) as usize)?;
         let region = device.register(&memory, Access::LOCAL_WRITE)?;
+        let PairSettings { policy, patience, hints } = pairs;
         let outlet = Outlet {
+            pairs: Pairs::new(device.clone(), &channel, policy, patience, hints)?,
             channel,
             queue,
             sent,
@@ -197,8 +216,15 @@ impl Outlet {
         }
     }
 
+    /// Connected queue pairs.
+    #[inline]
+    pub fn pairs(&self) -> &Pairs {
+        &self.pairs
+    }
+
     /// Has what comes from now on end the next sleep.
     pub fn arm(&self) {
+        self.pairs.arm();
         // Without a channel only.
         let _ = self.queue.arm(Arm::Any);
     }

@@ -1,6 +1,5 @@
-//! Plans as text: `drop=20,duplicate=5,delay=10,delay-for=3,reorder=20,seed=7`, all of 1000 but for
-//! the longest delay, in milliseconds, and the seed. What is not named does not happen. Jobs have no
-//! connected queue pairs that could be cut.
+//! Plans as text: `drop=20,duplicate=5,delay=10,delay-for=3,reorder=20,cut=1,seed=7`, all of 1000 but
+//! for the longest delay, in milliseconds, and the seed. What is not named does not happen.
 
 use super::Plan;
 use crate::base::{Error, Result, settings};
@@ -44,9 +43,10 @@ impl Plan {
                 "delay" => plan.delay = of_1000()?,
                 "delay-for" => plan.delay_for = Duration::from_millis(number(60_000)?),
                 "reorder" => plan.reorder = of_1000()?,
+                "cut" => plan.cut = of_1000()?,
                 "seed" => plan.seed = number(u64::MAX)?,
                 other => {
-                    let known = "drop, duplicate, delay, delay-for, reorder and seed";
+                    let known = "drop, duplicate, delay, delay-for, reorder, cut and seed";
                     return Err(refused(format!("\"{other}\" is none of {known}")));
                 }
             }
@@ -63,17 +63,17 @@ mod tests {
     proptest! {
         #[test]
         fn plans_are_what_their_text_says(
-            of_1000 in prop::array::uniform4(0u32..=1000),
+            of_1000 in prop::array::uniform5(0u32..=1000),
             ms in 0u64..=60_000,
             seed: u64,
         ) {
-            let [drop, duplicate, delay, reorder] = of_1000;
+            let [drop, duplicate, delay, reorder, cut] = of_1000;
             let text = format!(
                 "seed={seed}, drop={drop},duplicate = {duplicate},delay={delay},\
-                 delay-for={ms},reorder={reorder}"
+                 delay-for={ms},reorder={reorder}, cut={cut}"
             );
             let delay_for = Duration::from_millis(ms);
-            let plan = Plan { seed, drop, duplicate, delay, delay_for, reorder, cut: 0 };
+            let plan = Plan { seed, drop, duplicate, delay, delay_for, reorder, cut };
             prop_assert_eq!(Plan::parse(&text).unwrap(), plan);
         }
 

@@ -29,7 +29,7 @@ pub enum When {
     Never,
     /// By messages that are sent in the kernel region.
     Kernel,
-    /// By all messages, as without the paper's hint.
+    /// By all messages, as without the paper's hint; in the kernel region by the first one.
     Traffic,
 }
 
@@ -139,7 +139,9 @@ impl Promotion {
         known.reckon(age);
         known.used = known.used.saturating_add(1);
         let used = known.used;
-        if known.state != State::Datagrams || used < self.settings.after.max(1) {
+        let hinted = in_kernel && self.settings.when == When::Traffic;
+        let enough = if hinted { 1 } else { self.settings.after.max(1) };
+        if known.state != State::Datagrams || used < enough {
             return None;
         }
         if self.connections < self.settings.limit {

@@ -1,0 +1,438 @@
+//! One flow to one peer that has, gets or gives up a queue pair of its own.
+//!
+//! ```text
+//!   datagrams ---- asked for by traffic, by a hint, or by the peer ----> queue pair
+//!      ^  ^                   (net::switch; nobody waits)                   |  |
+//!      |  '------------- little used, another one needs its place ---------'  |
+//!      '---- it failed: what the peer may not have goes by datagrams again ----'
+//! ```
+//! A queue pair carries as many messages as its receiver has promised room for ([`WINDOW`]); each
+//! message back, or one of its own, tells of more. One that fails ends a *life*: both sides begin
+//! anew with datagrams, and packets of earlier lives are nobody's. Messages are numbered (`order`),
+//! so that what is sent again in vain does no harm.
+
+use super::Flow;
+use super::order::AHEAD;
+use super::pairs::{Head, Kind, Pairs, Posted, WINDOW};
+use crate::base::Rank;
+use crate::base::adapt::Class;
+use crate::link::MAX_MESSAGE;
+use crate::net::provider::{Address, RcQueuePair};
+use crate::net::switch::{Action, Switch, Way};
+use crate::net::wire::Control;
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// Failures after which a peer gets no queue pair any more: something is in their way.
+const FAILURES: u32 = 3;
+
+/// Bytes of a packet before its own: the life that it is of.
+const LIFE: usize = 4;
+
+/// Whose it is, and where queue pairs come from.
+#[derive(Clone, Copy)]
+pub(super) struct Host<'a> {
+    pub pairs: &'a Pairs,
+    pub rank: Rank,
+    pub flow: Flow,
+    /// What the policy calls this flow to this peer.
+    pub key: u32,
+    pub now: u64,
+}
+
+struct Pair {
+    connection: u32,
+    queue: Arc<dyn RcQueuePair>,
+    /// Messages sent by it, and how many may have been.
+    sent: u32,
+    may: u32,
+    /// Messages that came by it and were taken, and how many the peer knows of.
+    taken: u32,
+    told: u32,
+}
+
+impl Pair {
+    fn room(&mut self) -> u32 {
+        self.told = self.taken;
+        self.taken.wrapping_add(WINDOW)
+    }
+
+    fn must_tell(&self) -> bool {
+        self.taken.wrapping_sub(self.told) >= WINDOW / 2
+    }
+}
+
+/// What a queue pair has under way.
+struct Flying {
+    pair: u32,
+    place: u32,
+    /// Bytes behind its head; none if it is not a message of the flow.
+    message: Option<usize>,
+}
+
+/// See the [module](self).
+pub(super) struct Paired {
+    switch: Switch,
+    first: bool,
+    life: u32,
+    failures: u32,
+    pairs: Vec<Pair>,
+    flying: VecDeque<Flying>,
+    /// Packets to be sent, oldest first.
+    packets: VecDeque<(Way, Vec<u8>)>,
+    /// Messages that go by datagrams again: number, label, bytes.
+    again: VecDeque<(u64, u64, Vec<u8>)>,
+    /// Sent by datagrams while queue pairs have some under way.
+    ahead: u32,
+    /// A queue pair failed, and that was not seen to yet.
+    broken: bool,
+    /// Something waits until what was sent has completed.
+    starved: bool,
+}
+
+impl Paired {
+    /// Datagrams, as between all. Of the two sides exactly one is `first`.
+    pub fn new(first: bool) -> Paired {
+        Paired {
+            switch: Switch::new(first),
+            first,
+            life: 0,
+            failures: 0,
+            pairs: Vec::new(),
+            flying: VecDeque::new(),
+            packets: VecDeque::new(),
+            again: VecDeque::new(),
+            ahead: 0,
+            broken: false,
+            starved: false,
+        }
+    }
+
+    /// The class of what queue pairs carry: messages of the link.
+    fn class() -> Class {
+        Class::covering(MAX_MESSAGE as u64).unwrap_or(Class::LARGEST)
+    }
+
+    /// Asks for a queue pair, or for datagrams.
+    pub fn want(&mut self, pair: bool, host: Host<'_>) {
+        let mut actions = Vec::new();
+        let asked = self.switch.want(pair.then(Paired::class), host.now, &mut actions);
+        self.carry_out(actions, host);
+        // Where a change is under way its end says what has come of it.
+        if !asked && self.switch.is_free() {
+            self.settle_policy(host);
+        }
+    }
+
+    /// Whether messages go by a queue pair now.
+    pub fn sends_by_pair(&self) -> bool {
+        self.switch.sends_by() != Way::Datagrams
+    }
+
+    /// Whether a message may go by datagrams now.
+    pub fn may_send_datagrams(&mut self) -> bool {
+        if !self.again.is_empty() {
+            return false;
+        }
+        if self.flying.iter().all(|flying| flying.message.is_none()) {
+            self.ahead = 0;
+            return true;
+        }
+        self.starved |= self.ahead >= AHEAD;
+        self.ahead < AHEAD
+    }
+
+    /// One has gone by datagrams.
+    pub fn sent_datagrams(&mut self) {
+        self.ahead += 1;
+    }
+
+    /// Sends a message by the queue pair. Nothing if it has failed: see [`Paired::mend`].
+    pub fn send(
+        &mut self,
+        host: Host<'_>,
+        number: u64,
+        label: u64,
+        bytes: [&[u8]; 2],
+    ) -> Option<bool> {
+        let Way::Pair(connection) = self.switch.sends_by() else { return Some(false) };
+        let pair = self.pairs.iter_mut().find(|pair| pair.connection == connection)?;
+        if pair.sent.wrapping_sub(pair.may) as i32 >= 0 {
+            return Some(false);
+        }
+        let head = Head { number, label, room: pair.room(), kind: Kind::Message };
+        let length = bytes[0].len() + bytes[1].len();
+        match host.pairs.post(&*pair.queue, &head, bytes) {
+            Posted::Sent(place) => {
+                pair.sent = pair.sent.wrapping_add(1);
+                let pair = pair.queue.number();
+                self.flying.push_back(Flying { pair, place, message: Some(length) });
+                self.switch.sent(Way::Pair(connection));
+                Some(true)
+            }
+            Posted::Full => {
+                self.starved = true;
+                Some(false)
+            }
+            Posted::Failed => {
+                self.broken = true;
+                None
+            }
+        }
+    }
+
+    /// Whether something has begun to wait for completions of what was sent, since it was last asked.
+    pub fn take_starved(&mut self) -> bool {
+        std::mem::take(&mut self.starved)
+    }
+
+    /// A message of the flow that came by a queue pair was taken (or had come before).
+    pub fn taken(&mut self, queue: u32, host: Host<'_>) {
+        let pair = self.pairs.iter_mut().find(|pair| pair.queue.number() == queue);
+        let Some(pair) = pair else { return };
+        pair.taken = pair.taken.wrapping_add(1);
+        if pair.must_tell() {
+            self.tell_room(host);
+        }
+    }
+
+    /// Tells the peer of room that it may not know of.
+    fn tell_room(&mut self, host: Host<'_>) {
+        for pair in self.pairs.iter_mut().filter(|pair| pair.must_tell()) {
+            let told = pair.told;
+            let head = Head { number: 0, label: 0, room: pair.room(), kind: Kind::Room };
+            let queue = pair.queue.number();
+            match host.pairs.post(&*pair.queue, &head, [&[], &[]]) {
+                Posted::Sent(place) => {
+                    self.flying.push_back(Flying { pair: queue, place, message: None });
+                    self.switch.sent(Way::Pair(pair.connection));
+                }
+                Posted::Full => pair.told = told,
+                Posted::Failed => self.broken = true,
+            }
+        }
+    }
+
+    /// Something has come by a queue pair. A packet of a life that the peer has begun leaves what is
+    /// to be done to [`Paired::mend`].
+    pub fn came(&mut self, queue: u32, head: &Head, rest: &[u8], host: Host<'_>) {
+        let pair = self.pairs.iter_mut().find(|pair| pair.queue.number() == queue);
+        let Some(pair) = pair else { return };
+        if pair.may.wrapping_sub(head.room) as i32 <= 0 {
+            pair.may = head.room;
+        }
+        let by = Way::Pair(pair.connection);
+        if head.kind == Kind::Control {
+            self.packet(rest, by, host);
+        }
+    }
+
+    /// A packet has come.
+    pub fn packet(&mut self, bytes: &[u8], by: Way, host: Host<'_>) {
+        let Some((life, packet)) = bytes.split_first_chunk::<LIFE>() else { return };
+        let life = u32::from_le_bytes(*life);
+        let news = life.wrapping_sub(self.life) as i32;
+        if news > 0 {
+            // The peer has begun anew. Nothing of it: it only says so.
+            self.begin_anew(life, host);
+        }
+        if news < 0 || packet.is_empty() {
+            return;
+        }
+        let Ok(control) = Control::decode(packet) else {
+            self.broken = true;
+            return;
+        };
+        let mut actions = Vec::new();
+        let (key, now, failures) = (host.key, host.now, self.failures);
+        let may = |_| failures < FAILURES && host.pairs.policy().asked(key, now);
+        let received = self.switch.receive(&control, by, None, may, &mut actions);
+        self.carry_out(actions, host);
+        if received.is_err() {
+            self.broken = true;
+        }
+        if self.switch.is_free() {
+            self.settle_policy(host);
+        }
+    }
+
+    fn settle_policy(&self, host: Host<'_>) {
+        let mut policy = host.pairs.policy();
+        if self.sends_by_pair() { policy.made(host.key) } else { policy.gone(host.key) }
+    }
+
+    /// The first of what a queue pair has under way is with the peer.
+    pub fn completed(&mut self, queue: u32, host: Host<'_>) {
+        let Some(at) = self.flying.iter().position(|flying| flying.pair == queue) else { return };
+        self.flying.remove(at);
+        let pair = self.pairs.iter().find(|pair| pair.queue.number() == queue);
+        if let Some(connection) = pair.map(|pair| pair.connection) {
+            let mut actions = Vec::new();
+            self.switch.completed(Way::Pair(connection), &mut actions);
+            self.carry_out(actions, host);
+        }
+    }
+
+    /// A queue pair has failed.
+    pub fn failed(&mut self, queue: u32) {
+        self.broken |= self.pairs.iter().any(|pair| pair.queue.number() == queue);
+    }
+
+    /// After a failure: begins anew, and tells the peer.
+    pub fn mend(&mut self, host: Host<'_>) {
+        if self.broken {
+            self.begin_anew(self.life.wrapping_add(1), host);
+            self.packets.push_back((Way::Datagrams, self.life.to_le_bytes().into()));
+        }
+    }
+
+    /// Back to datagrams, with what the peer may not have.
+    fn begin_anew(&mut self, life: u32, host: Host<'_>) {
+        self.broken = false;
+        self.life = life;
+        self.failures += 1;
+        self.end(host);
+        self.switch = Switch::new(self.first);
+        let mut policy = host.pairs.policy();
+        if self.failures < FAILURES { policy.gone(host.key) } else { policy.refused(host.key) }
+    }
+
+    /// Gives up all queue pairs; what is under way by them is to go again.
+    fn end(&mut self, host: Host<'_>) {
+        for flying in std::mem::take(&mut self.flying) {
+            let Some(length) = flying.message else { continue };
+            if let Some((head, bytes)) = host.pairs.read_back(flying.place, length) {
+                self.again.push_back((head.number, head.label, bytes));
+            }
+        }
+        // Of two queue pairs that followed each other both may have had some under way.
+        self.again.make_contiguous().sort_by_key(|(number, ..)| *number);
+        for pair in self.pairs.drain(..) {
+            pair.queue.fail();
+            host.pairs.retire(pair.queue);
+        }
+        self.packets.clear();
+        self.ahead = 0;
+    }
+
+    /// The peer is gone.
+    pub fn abandon(&mut self, host: Host<'_>) {
+        self.end(host);
+        self.again.clear();
+        self.broken = false;
+        host.pairs.policy().forget(host.key);
+    }
+
+    /// Does what could not be done before. `datagram` sends one: a message (number, label, bytes), or
+    /// a packet (bytes), or says that there is no room.
+    pub fn go_on(
+        &mut self,
+        host: Host<'_>,
+        datagram: &mut dyn FnMut(Option<(u64, u64)>, &[u8]) -> bool,
+    ) {
+        self.mend(host);
+        while let Some((number, label, bytes)) = self.again.front() {
+            if !datagram(Some((*number, *label)), bytes) {
+                return;
+            }
+            self.again.pop_front();
+        }
+        while let Some((way, bytes)) = self.packets.front() {
+            let sent = match way {
+                Way::Datagrams => datagram(None, bytes),
+                Way::Pair(connection) => {
+                    let pair = self.pairs.iter_mut().find(|pair| pair.connection == *connection);
+                    match pair {
+                        None => true,
+                        Some(pair) => {
+                            let (number, label, kind) = (0, 0, Kind::Control);
+                            let head = Head { number, label, room: pair.room(), kind };
+                            match host.pairs.post(&*pair.queue, &head, [bytes, &[]]) {
+                                Posted::Sent(place) => {
+                                    let pair = pair.queue.number();
+                                    self.flying.push_back(Flying { pair, place, message: None });
+                                    self.switch.sent(*way);
+                                    true
+                                }
+                                Posted::Full => false,
+                                Posted::Failed => {
+                                    self.broken = true;
+                                    false
+                                }
+                            }
+                        }
+                    }
+                }
+            };
+            if !sent {
+                break;
+            }
+            self.packets.pop_front();
+        }
+        self.tell_room(host);
+    }
+
+    /// Whether there is something for [`Paired::go_on`].
+    pub fn has_more(&self) -> bool {
+        self.broken
+            || !self.again.is_empty()
+            || !self.packets.is_empty()
+            || self.pairs.iter().any(Pair::must_tell)
+    }
+
+    /// Whether the peer has everything.
+    pub fn is_drained(&self) -> bool {
+        self.flying.is_empty() && self.again.is_empty() && !self.broken
+    }
+
+    fn carry_out(&mut self, mut actions: Vec<Action>, host: Host<'_>) {
+        // Some bring others.
+        while !actions.is_empty() {
+            for action in std::mem::take(&mut actions) {
+                match action {
+                    Action::Open { number, .. } => {
+                        let queue = host.pairs.open(host.rank, host.flow).ok();
+                        let address = queue.as_ref().map(|queue| queue.address());
+                        if let Some(queue) = queue {
+                            let (sent, taken) = (0, 0);
+                            let pair = Pair {
+                                connection: number,
+                                queue,
+                                sent,
+                                may: WINDOW,
+                                taken,
+                                told: 0,
+                            };
+                            self.pairs.push(pair);
+                        }
+                        let end_point = address.as_ref().map(Address::as_bytes);
+                        self.switch.opened(end_point, &mut actions);
+                    }
+                    Action::Connect { number, peer } => {
+                        let pair = self.pairs.iter().find(|pair| pair.connection == number);
+                        let connected = pair.is_some_and(|pair| {
+                            Address::from_bytes(peer.end_point())
+                                .and_then(|address| pair.queue.connect(&address))
+                                .is_ok()
+                        });
+                        self.broken |= !connected;
+                    }
+                    Action::Send { by, control } => {
+                        let (bytes, length) = control.encode();
+                        let packet = [&self.life.to_le_bytes()[..], &bytes[..length]].concat();
+                        self.packets.push_back((by, packet));
+                    }
+                    Action::Use { .. } => self.settle_policy(host),
+                    Action::Close { number, .. } => {
+                        if let Some(at) = self.pairs.iter().position(|p| p.connection == number) {
+                            host.pairs.retire(self.pairs.remove(at).queue);
+                        }
+                    }
+                    Action::Refused => host.pairs.policy().refused(host.key),
+                    // Messages are numbered; how long it took nobody asks.
+                    Action::Release | Action::Switched { .. } => {}
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,357 @@
+//! Flows of a few processes over a simulated network, in one thread and in virtual time: random
+//! traffic, queue pairs that come, go and are cut, receivers that are slow.
+
+use super::Flow;
+use super::deliver::FlowState;
+use super::outlet::{Outlet, PairSettings};
+use crate::base::Rank;
+use crate::base::hints::Hints;
+use crate::link::{MAX_MESSAGE, Push};
+use crate::net::fault::{FaultDevice, Plan};
+use crate::net::promotion::{Settings, When};
+use crate::net::provider::Device;
+use crate::net::sim::{Network, Parameters};
+use crate::shm::ring::Label;
+use crate::topo::Placement;
+use proptest::prelude::*;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+const COOKIE: u64 = 9;
+const SILENCE: Duration = Duration::from_secs(20);
+
+struct Process {
+    outlet: Outlet,
+    flows: [FlowState; 3],
+    hints: Arc<Hints>,
+    /// Sent to, and come from, each peer on each flow.
+    sent: HashMap<(u32, usize), u32>,
+    come: HashMap<(u32, usize), u32>,
+    /// Whether messages have ever gone by a queue pair.
+    pairs: usize,
+}
+
+struct World {
+    processes: Vec<Process>,
+    dice: u64,
+}
+
+/// What is different from world to world.
+#[derive(Clone, Debug)]
+struct Rules {
+    seed: u64,
+    processes: u32,
+    policy: Settings,
+    plan: Plan,
+}
+
+impl World {
+    fn new(rules: &Rules) -> World {
+        let parameters = Parameters { seed: rules.seed, ..Parameters::default() };
+        let network = Network::new(parameters);
+        let placement = Placement::new(rules.processes, rules.processes, 0).unwrap();
+        let process = |rank: u32| {
+            let plan = Plan { seed: rules.seed ^ u64::from(rank), ..rules.plan };
+            let device: Arc<dyn Device> = FaultDevice::over(network.device(COOKIE), plan);
+            let hints = Arc::new(Hints::new());
+            let patience = Duration::from_millis(500);
+            let pairs = PairSettings { policy: rules.policy, patience, hints: hints.clone() };
+            let outlet = Outlet::open(device, COOKIE, pairs).unwrap();
+            let flows = Flow::ALL.map(|flow| {
+                FlowState::new(flow, Rank(rank), &placement, COOKIE, SILENCE, &outlet).unwrap()
+            });
+            let (sent, come) = (HashMap::new(), HashMap::new());
+            Process { outlet, flows, hints, sent, come, pairs: 0 }
+        };
+        let processes = (0..rules.processes).map(process).collect();
+        World { processes, dice: rules.seed | 1 }
+    }
+
+    fn roll(&mut self, below: u32) -> u32 {
+        self.dice = self.dice.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        ((self.dice >> 33) % u64::from(below)) as u32
+    }
+
+    /// As the edge does; when something is due.
+    fn progress(&mut self, rank: usize) -> u64 {
+        let Process { outlet, flows, pairs, .. } = &mut self.processes[rank];
+        outlet.arm();
+        outlet.receive(true, &mut |flow, header, body, source| {
+            flows[flow as usize].receive(outlet, header, body, source);
+        });
+        let mut taking = outlet.pairs().begin(true).unwrap();
+        flows.iter_mut().for_each(FlowState::mark_ends);
+        taking.take(&mut |rank, flow, pair, came| {
+            flows[flow as usize].pair_came(outlet, rank, pair, came);
+        });
+        flows.iter_mut().for_each(|flow| flow.tell_ends(outlet));
+        *pairs = (*pairs).max(outlet.pairs().count_open());
+        let now = outlet.now();
+        flows.iter_mut().map(|flow| flow.tick(outlet, now)).min().unwrap()
+    }
+
+    /// Lets time pass for a process, at most `most` nanoseconds.
+    fn sleep(&mut self, rank: usize, most: u64) {
+        let next = self.progress(rank);
+        let outlet = &self.processes[rank].outlet;
+        outlet.pairs().await_sent();
+        outlet.arm();
+        outlet.sleep(next.min(outlet.now() + most));
+    }
+
+    fn meet(&mut self, from: usize, to: usize, flow: usize) {
+        let address = self.processes[to].outlet.address();
+        let Process { outlet, flows, .. } = &mut self.processes[from];
+        flows[flow].meet(outlet, Rank(to as u32), &address).unwrap();
+    }
+
+    /// Sends one message; whether there was room.
+    fn send(&mut self, from: usize, to: usize, flow: usize, size: usize) -> bool {
+        self.meet(from, to, flow);
+        let Process { outlet, flows, sent, .. } = &mut self.processes[from];
+        let number = sent.entry((to as u32, flow)).or_default();
+        let label = Label::new(1, u64::from(*number)).unwrap();
+        let first = (from as u32, *number, flow as u32);
+        let first = [first.0, first.1, first.2].map(u32::to_le_bytes).concat();
+        let rest = vec![*number as u8; size];
+        let to = Rank(to as u32);
+        match flows[flow].send(outlet, to, label, [&first, &rest]).expect("the peer is there") {
+            Push::Sent => *number += 1,
+            Push::Full => return false,
+        }
+        true
+    }
+
+    /// Takes a message that has come, and looks at it.
+    fn take(&mut self, rank: usize, flow: usize) -> bool {
+        let Process { outlet, flows, come, .. } = &mut self.processes[rank];
+        let Some(message) = flows[flow].take(outlet) else { return false };
+        let from = message.from.0;
+        let number = come.entry((from, flow)).or_default();
+        let first = [from, *number, flow as u32].map(u32::to_le_bytes).concat();
+        assert_eq!(message.bytes[..12], first, "from {from} to {rank} on {flow}");
+        assert!(message.bytes[12..].iter().all(|byte| *byte == *number as u8));
+        assert_eq!(message.label.unwrap().imm(), u64::from(*number));
+        *number += 1;
+        true
+    }
+
+    fn all_come(&self) -> bool {
+        self.processes.iter().enumerate().all(|(from, process)| {
+            process.sent.iter().all(|((to, flow), sent)| {
+                let come = &self.processes[*to as usize].come;
+                come.get(&(from as u32, *flow)).copied().unwrap_or_default() == *sent
+            })
+        })
+    }
+
+    /// Random traffic, then until all is there.
+    fn run(&mut self, steps: u32) {
+        let count = self.processes.len() as u32;
+        for _ in 0..steps {
+            let from = self.roll(count) as usize;
+            let to = (from + 1 + self.roll(count - 1) as usize) % count as usize;
+            // Some pairs of processes talk more.
+            let flow = self.roll(6).saturating_sub(3) as usize;
+            match self.roll(10) {
+                0..=4 => {
+                    let sizes = [0, 8, 100, 3000, MAX_MESSAGE - 12];
+                    let size = sizes[self.roll(5) as usize];
+                    for _ in 0..=self.roll(80) {
+                        if !self.send(from, to, flow, size) {
+                            break;
+                        }
+                    }
+                }
+                5..=6 => (0..self.roll(120)).for_each(|_| {
+                    self.take(from, flow);
+                }),
+                7 => {
+                    let said = if self.roll(2) == 0 { "0" } else { "1" };
+                    assert!(self.processes[from].hints.hint("in_kernel", said).is_applied());
+                }
+                _ => {
+                    let most = [1_000, 100_000, 20_000_000][self.roll(3) as usize];
+                    self.sleep(from, most);
+                }
+            }
+        }
+        self.finish();
+    }
+
+    fn finish(&mut self) {
+        let drained = |process: &Process| process.flows.iter().all(FlowState::is_drained);
+        for _ in 0..20_000 {
+            for rank in 0..self.processes.len() {
+                for flow in 0..3 {
+                    while self.take(rank, flow) {}
+                }
+                self.sleep(rank, 1_000_000);
+            }
+            if self.all_come() && self.processes.iter().all(drained) {
+                return;
+            }
+        }
+        let state: Vec<_> =
+            self.processes.iter().map(|process| (&process.sent, &process.come)).collect();
+        panic!("not everything comes: {state:?}");
+    }
+}
+
+fn rules() -> impl Strategy<Value = Rules> {
+    let when = prop_oneof![Just(When::Traffic), Just(When::Kernel)];
+    let policy = (when, 1usize..6, 1u32..40, 20u64..2000).prop_map(|(when, limit, after, age)| {
+        Settings { when, limit, after, age: age * 1_000_000 }
+    });
+    let faults = prop_oneof![
+        Just(Plan::default()),
+        (0u32..100, 0u32..100, 0u32..100, 0u32..40).prop_map(|(drop, duplicate, reorder, cut)| {
+            Plan { drop, duplicate, reorder, cut, ..Plan::default() }
+        }),
+    ];
+    (any::<u64>(), 2u32..5, policy, faults).prop_map(|(seed, processes, policy, plan)| Rules {
+        seed,
+        processes,
+        policy,
+        plan,
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn messages_come_once_and_in_order_whatever_carries_them(rules in rules()) {
+        World::new(&rules).run(400);
+    }
+}
+
+fn plain(when: When, after: u32, plan: Plan) -> Rules {
+    let policy = Settings { when, limit: 8, after, ..Settings::default() };
+    Rules { seed: 1, processes: 2, policy, plan }
+}
+
+#[test]
+fn much_traffic_gets_a_queue_pair_little_does_not_and_idle_ones_go() {
+    let mut world = World::new(&plain(When::Traffic, 50, Plan::default()));
+    (0..10).for_each(|_| assert!(world.send(0, 1, 0, 8)));
+    world.finish();
+    assert_eq!(world.processes[0].pairs, 0);
+    for _ in 0..200 {
+        while !world.send(0, 1, 0, 8) {
+            world.sleep(0, 100_000);
+            world.sleep(1, 100_000);
+            while world.take(1, 0) {}
+        }
+    }
+    world.finish();
+    assert_eq!((world.processes[0].pairs, world.processes[1].pairs), (1, 1));
+    for _ in 0..2_000 {
+        world.sleep(0, 20_000_000);
+        world.sleep(1, 20_000_000);
+    }
+    let open = |world: &World, rank: usize| world.processes[rank].outlet.pairs().count_open();
+    assert_eq!((open(&world, 0), open(&world, 1)), (0, 0));
+    // And they come again.
+    for _ in 0..200 {
+        while !world.send(1, 0, 0, 8) {
+            world.sleep(0, 100_000);
+            world.sleep(1, 100_000);
+            while world.take(0, 0) {}
+        }
+    }
+    world.finish();
+    assert_eq!(open(&world, 0), 1);
+}
+
+#[test]
+fn a_sender_learns_of_room_though_nothing_comes_back() {
+    let mut world = World::new(&plain(When::Traffic, 1, Plan::default()));
+    assert!(world.send(0, 1, 0, 8));
+    world.finish();
+    let mut tries = 0;
+    for _ in 0..1_000 {
+        while !world.send(0, 1, 0, 8) {
+            world.sleep(0, 100_000);
+            world.sleep(1, 100_000);
+            while world.take(1, 0) {}
+            tries += 1;
+            assert!(tries < 10_000, "there is never room again");
+        }
+    }
+    world.finish();
+    assert!(tries > 0 && world.processes[0].pairs == 1);
+}
+
+#[test]
+fn the_kernel_region_gets_one_at_once() {
+    let mut world = World::new(&plain(When::Kernel, 1, Plan::default()));
+    for _ in 0..100 {
+        while !world.send(0, 1, 0, 8) {
+            world.sleep(0, 100_000);
+            world.sleep(1, 100_000);
+            while world.take(1, 0) {}
+        }
+    }
+    world.finish();
+    assert_eq!(world.processes[0].pairs, 0);
+    let region = world.processes[0].hints.kernel_region();
+    assert!(world.send(0, 1, 0, 8));
+    drop(region);
+    world.finish();
+    assert_eq!(world.processes[0].pairs, 1);
+}
+
+#[test]
+fn a_peer_that_never_has_queue_pairs_refuses_and_is_not_asked_again() {
+    let mut world = World::new(&plain(When::Traffic, 1, Plan::default()));
+    let policy = Settings { when: When::Never, ..Settings::default() };
+    *world.processes[1].outlet.pairs().policy() = crate::net::promotion::Promotion::new(policy);
+    for _ in 0..300 {
+        while !world.send(0, 1, 0, 8) {
+            world.sleep(0, 100_000);
+            world.sleep(1, 100_000);
+            while world.take(1, 0) {}
+        }
+    }
+    world.finish();
+    assert_eq!((world.processes[0].pairs, world.processes[1].pairs), (0, 0));
+}
+
+#[test]
+fn what_fails_again_and_again_is_not_tried_for_ever() {
+    let plan = Plan { cut: 1000, ..Plan::default() };
+    let mut world = World::new(&plain(When::Traffic, 1, plan));
+    for _ in 0..2_000 {
+        while !world.send(0, 1, 0, 100) {
+            world.sleep(0, 1_000_000);
+            world.sleep(1, 1_000_000);
+            while world.take(1, 0) {}
+        }
+    }
+    world.finish();
+    assert!(world.processes[0].pairs > 0, "there were some");
+    assert_eq!(world.processes[0].outlet.pairs().policy().connections(), 0);
+}
+
+#[test]
+fn a_receiver_that_takes_nothing_stops_its_sender_on_one_flow_only() {
+    let mut world = World::new(&plain(When::Traffic, 1, Plan::default()));
+    let mut count = 0;
+    for _ in 0..2_000 {
+        count += u32::from(world.send(0, 1, 0, 100));
+        world.sleep(0, 50_000);
+        world.sleep(1, 50_000);
+    }
+    assert!(!world.send(0, 1, 0, 100));
+    assert!(count < 1_000, "{count} messages wait");
+    for _ in 0..500 {
+        while !world.send(0, 1, 1, 100) {
+            world.sleep(0, 50_000);
+            world.sleep(1, 50_000);
+            while world.take(1, 1) {}
+        }
+    }
+    world.finish();
+}
