@@ -6,7 +6,7 @@
 mod support;
 
 use hither::coll::each;
-use hither::rma::LockKind;
+use hither::rma::{LockKind, Memory};
 use hither::topo::Map;
 use hither::{Any, Error, Job, Op, Rank, Result, Team, Window};
 use std::time::Duration;
@@ -225,6 +225,26 @@ fn everything(nodes: &str) -> Result<String> {
         assert!(got.into_iter().eq(ranks.iter().map(wrote)));
     }
     epoch.unlock_all()?;
+    window.free()?;
+    let window = Window::<u64>::builder(team).dynamic()?;
+    let attached = window.attach(&Memory::private(vec![0u64; ranks.len()]))?;
+    let mut addresses = vec![0; ranks.len()];
+    team.allgather(&[attached.address], &mut addresses)?;
+    let epoch = window.lock_all()?;
+    for target in team.ranks() {
+        let at = addresses[target.index()] as usize;
+        epoch.put(target, at + 8 * me as usize, &[u64::from(me)])?;
+    }
+    epoch.flush_all()?;
+    team.barrier()?;
+    let mut got = vec![0; ranks.len()];
+    let near_one = Rank(near[near.len() - 1]);
+    epoch.get(near_one, addresses[near_one.index()] as usize, &mut got)?;
+    epoch.flush(near_one)?;
+    assert!(got.into_iter().eq((0..size).map(u64::from)));
+    epoch.unlock_all()?;
+    team.barrier()?;
+    window.detach(attached)?;
     window.free()?;
     // Of both nodes, backwards, and what goes on after it.
     let back = team.split(Some(me % 2), size - me)?.expect("everybody takes part");

@@ -22,6 +22,7 @@ mod work;
 mod worker;
 
 use crate::run::Bind;
+use hither::topo::Map;
 use hither::world::{Launcher, Output, launch};
 use hither::{Error, Job, Result};
 use std::path::PathBuf;
