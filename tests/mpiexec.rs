@@ -150,9 +150,19 @@ fn ranks_of_several_nodes() {
         let line = format!("rank {rank} of 4, 2 near, sum 6, count 4");
         assert!(ended.out.contains(&line), "{line}: {}\n{}", ended.out, ended.err);
     }
-    // In turns: hither cannot have that, and says what can be done.
-    let ended = start(&[&fork[..], &["-ppn", "1", "-n", "4"]].concat(), "all").unwrap();
-    assert!(!ended.well && ended.err.contains("-ppn"), "{}\n{}", ended.out, ended.err);
+    // In turns, and on nodes of different sizes.
+    let uneven = ["-launcher", "fork", "-hosts", "one:1,two:3"];
+    let in_turn = [&fork[..], &["-ppn", "1", "-n", "5"]].concat();
+    for (args, near) in
+        [(in_turn, [3, 2, 3, 2, 3]), ([&uneven[..], &["-n", "5"]].concat(), [2, 3, 3, 3, 2])]
+    {
+        let ended = start(&args, "all").unwrap();
+        assert!(ended.well, "{args:?}: {}\n{}", ended.out, ended.err);
+        for (rank, near) in near.iter().enumerate() {
+            let line = format!("rank {rank} of 5, {near} near, sum 10, count 5");
+            assert!(ended.out.contains(&line), "{args:?}: {line}: {}\n{}", ended.out, ended.err);
+        }
+    }
 }
 
 #[test]

@@ -1,15 +1,20 @@
-//! Deaths in jobs of several emulated nodes: whoever waits for the dead learns of it, those who are
-//! left agree on a team, and go on with messages, collectives and windows. And ranks that leave.
+//! Jobs of several emulated nodes. Deaths: whoever waits for the dead learns of it, those who are
+//! left agree on a team, and go on with messages, collectives and windows. Ranks that leave. And
+//! ranks of a node that do not follow each other, or that are more here than there.
 
 #[path = "support/mod.rs"]
 mod support;
 
-use hither::rma::LockKind;
+use hither::coll::each;
+use hither::rma::{LockKind, Memory};
+use hither::topo::Map;
 use hither::{Any, Error, Job, Op, Rank, Result, Team, Window};
 use std::time::Duration;
 use support::ranks;
 
 const ROLE: &str = "HITHER_TEST_ROLE";
+/// The node of each rank, as a list with commas.
+const NODES: &str = "HITHER_TEST_NODES";
 /// Who dies.
 const VICTIM: &str = "HITHER_TEST_VICTIM";
 
@@ -18,7 +23,11 @@ const VICTIM: &str = "HITHER_TEST_VICTIM";
 fn role() {
     let Ok(role) = std::env::var(ROLE) else { return };
     let victim = std::env::var(VICTIM).ok().and_then(|text| text.parse().ok()).map(Rank);
-    let code = match play(&role, victim.expect("who dies")) {
+    let played = match role.as_str() {
+        "everything" => everything(&std::env::var(NODES).expect("where the ranks are")),
+        role => play(role, victim.expect("who dies")),
+    };
+    let code = match played {
         Ok(said) => {
             println!("{said}");
             0
@@ -133,6 +142,118 @@ fn play(role: &str, victim: Rank) -> Result<String> {
     go_on(&rest).map(|()| format!("{} go on", rest.size()))
 }
 
+/// Maps x -> a x + c, one after the other: the order of ranks shows.
+fn then([a, c]: [u64; 2], [b, d]: [u64; 2]) -> [u64; 2] {
+    [a.wrapping_mul(b), c.wrapping_mul(b).wrapping_add(d)]
+}
+
+/// Messages, collectives and windows where ranks are on these nodes.
+fn everything(nodes: &str) -> Result<String> {
+    let nodes: Vec<u32> = nodes.split(',').map(|node| node.parse().expect("a node")).collect();
+    let job = Job::init()?;
+    let (team, me, size) = (job.team(), job.rank().0, job.size());
+    assert_eq!(size as usize, nodes.len());
+    let near: Vec<u32> =
+        (0..size).filter(|&rank| nodes[rank as usize] == nodes[me as usize]).collect();
+    let mut in_node = vec![0; near.len()];
+    job.node_team().allgather(&[me], &mut in_node)?;
+    assert_eq!(in_node, near, "neighbours, in the order of their ranks");
+
+    let map = |rank: u32| [u64::from(rank) * 2 + 3, u64::from(rank)];
+    let composed = |ranks: std::ops::Range<u32>| ranks.map(map).reduce(then);
+    let mut data = [map(me)];
+    team.allreduce(each(then), &mut data)?;
+    assert_eq!(Some(data[0]), composed(0..size));
+    data = [map(me)];
+    team.scan(each(then), &mut data)?;
+    assert_eq!(Some(data[0]), composed(0..me + 1));
+    data = [map(me)];
+    team.exscan(each(then), &mut data)?;
+    assert_eq!(data[0], composed(0..me).unwrap_or(map(me)));
+    let ranks: Vec<u32> = (0..size).collect();
+    for root in team.ranks() {
+        let leads = root.0 == me;
+        let mut sum = [[0; 2]];
+        team.reduce(root, each(then), &[map(me)], &mut sum)?;
+        assert!(!leads || Some(sum[0]) == composed(0..size));
+        let mut all = vec![0; if leads { ranks.len() } else { 0 }];
+        team.gather(root, &[me], &mut all)?;
+        assert!(!leads || all == ranks);
+        let mut own = [0];
+        team.scatter(root, &all, &mut own)?;
+        assert_eq!(own, [me]);
+        let mut said = [root.0 * u32::from(leads)];
+        team.broadcast(root, &mut said)?;
+        assert_eq!(said, [root.0]);
+    }
+    let mut all = vec![0; ranks.len()];
+    team.allgather(&[me], &mut all)?;
+    assert_eq!(all, ranks);
+    let to: Vec<u32> = ranks.iter().map(|rank| me * 100 + rank).collect();
+    team.alltoall(&to, &mut all)?;
+    assert!(ranks.iter().all(|rank| all[*rank as usize] == rank * 100 + me));
+
+    // Small and large, with whom in turn.
+    for distance in 1..size {
+        let (to, from) = (Rank((me + distance) % size), (me + size - distance) % size);
+        for len in [1, 30_000] {
+            let sent = team.isend(to, 3, vec![me; len])?;
+            let mut got = vec![0u32; len];
+            let status = team.recv(Any, 3, &mut got)?;
+            assert_eq!(status.source, Rank(from));
+            assert!(got.iter().all(|value| *value == from));
+            sent.wait()?;
+            team.barrier()?;
+        }
+    }
+
+    // Everybody writes, adds and reads everywhere.
+    let window = Window::<u64>::allocate(team, ranks.len() + 1)?;
+    let epoch = window.lock_all()?;
+    for target in team.ranks() {
+        epoch.put(target, me as usize, &[u64::from(me * 10 + target.0)])?;
+        epoch.accumulate(target, ranks.len(), Op::Sum, &[1])?;
+    }
+    epoch.flush_all()?;
+    team.barrier()?;
+    for target in team.ranks() {
+        let mut got = vec![0; ranks.len() + 1];
+        epoch.get(target, 0, &mut got)?;
+        epoch.flush(target)?;
+        let wrote = |rank: &u32| u64::from(rank * 10 + target.0);
+        assert_eq!(got.pop(), Some(u64::from(size)));
+        assert!(got.into_iter().eq(ranks.iter().map(wrote)));
+    }
+    epoch.unlock_all()?;
+    window.free()?;
+    let window = Window::<u64>::builder(team).dynamic()?;
+    let attached = window.attach(&Memory::private(vec![0u64; ranks.len()]))?;
+    let mut addresses = vec![0; ranks.len()];
+    team.allgather(&[attached.address], &mut addresses)?;
+    let epoch = window.lock_all()?;
+    for target in team.ranks() {
+        let at = addresses[target.index()] as usize;
+        epoch.put(target, at + 8 * me as usize, &[u64::from(me)])?;
+    }
+    epoch.flush_all()?;
+    team.barrier()?;
+    let mut got = vec![0; ranks.len()];
+    let near_one = Rank(near[near.len() - 1]);
+    epoch.get(near_one, addresses[near_one.index()] as usize, &mut got)?;
+    epoch.flush(near_one)?;
+    assert!(got.into_iter().eq((0..size).map(u64::from)));
+    epoch.unlock_all()?;
+    team.barrier()?;
+    window.detach(attached)?;
+    window.free()?;
+    // Of both nodes, backwards, and what goes on after it.
+    let back = team.split(Some(me % 2), size - me)?.expect("everybody takes part");
+    go_on(&back)?;
+    go_on(team)?;
+    job.finish()?;
+    Ok("all of it".into())
+}
+
 /// All that a team is for.
 fn go_on(team: &Team) -> Result<()> {
     let size = u64::from(team.size());
@@ -159,6 +280,10 @@ fn go_on(team: &Team) -> Result<()> {
 
 /// Plays a role in a job of four: what each but the victim is to say.
 fn played(role: &str, nodes: u32, victim: u32, expected: &str) {
+    played_on(role, nodes, "block", victim, expected);
+}
+
+fn played_on(role: &str, nodes: u32, map: &str, victim: u32, expected: &str) {
     let launcher = ranks::launcher()
         .args(["role", "--exact", "--nocapture"])
         .env(ROLE, role)
@@ -167,6 +292,7 @@ fn played(role: &str, nodes: u32, victim: u32, expected: &str) {
         .env("HITHER_WAIT_TIMEOUT", "60")
         .ranks(4)
         .nodes(nodes)
+        .map(map.parse::<Map>().expect("a map"))
         .survive(true)
         .timeout(Duration::from_secs(150));
     let outcome = ranks::run(launcher);
@@ -176,6 +302,52 @@ fn played(role: &str, nodes: u32, victim: u32, expected: &str) {
         let what = format!("{role} on {nodes} nodes without {victim}: rank {rank}");
         assert!(said.contains(expected), "{what}: {said} {complaint}");
     }
+}
+
+/// Plays everything with a map; `nodes` are those of the ranks.
+fn mapped(map: &str, count: Option<u32>, nodes: &str) {
+    let ranks = nodes.split(',').count() as u32;
+    let launcher = ranks::launcher()
+        .args(["role", "--exact", "--nocapture"])
+        .env(ROLE, "everything")
+        .env(NODES, nodes)
+        .env("HITHER_WAIT_TIMEOUT", "60")
+        .ranks(ranks)
+        .map(map.parse::<Map>().expect("a map"))
+        .timeout(Duration::from_secs(150));
+    let launcher = count.into_iter().fold(launcher, |launcher, count| launcher.nodes(count));
+    let outcome = ranks::run(launcher);
+    assert!(ranks::well(&outcome), "{map}");
+    for rank in 0..ranks as usize {
+        assert!(ranks::said(&outcome, rank).contains("all of it"), "{map}: rank {rank}");
+    }
+}
+
+#[test]
+fn ranks_of_nodes_in_turn() {
+    mapped("cyclic", Some(2), "0,1,0,1,0");
+    mapped("cyclic:2", Some(3), "0,0,1,1,2,2,0");
+}
+
+#[test]
+fn nodes_of_different_sizes() {
+    mapped("1,3,2", None, "0,1,1,1,2,2");
+}
+
+#[test]
+fn a_map_for_other_ranks_or_nodes_is_refused() {
+    for (ranks, nodes, map) in [(3, 2, "2,2"), (4, 3, "2,2"), (2, 3, "cyclic"), (6, 3, "cyclic:3")]
+    {
+        let map: Map = map.parse().expect("a map");
+        let started = ranks::launcher().ranks(ranks).nodes(nodes).map(map.clone()).start();
+        assert!(matches!(started, Err(Error::InvalidArgument { .. })), "{ranks} {nodes} {map}");
+    }
+}
+
+#[test]
+fn deaths_where_ranks_of_nodes_are_in_turn() {
+    played_on("allreduce", 2, "cyclic", 1, "3 go on");
+    played_on("fence", 2, "cyclic", 2, "3 go on");
 }
 
 fn survived(role: &str, nodes: u32, victim: u32) {

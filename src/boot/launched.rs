@@ -3,7 +3,7 @@
 //! ```text
 //! rank                                   launcher (see `server`)
 //!   Hello{version, pid}        ----->
-//!                              <-----      Welcome{rank, size, nodes, job} + the node's memory
+//!                              <-----      Welcome{rank, size, job, blocks} + the node's memory
 //!   Put{key, value}            ----->      (no answer)
 //!   Fence                      ----->
 //!                              <-----      Fence, once all have sent it
@@ -21,6 +21,7 @@ use super::socket::{self, Received};
 use super::wire::{self, Message};
 use super::{Bootstrap, MakeMemory};
 use crate::base::{Deadline, Error, Rank, Result, settings};
+use crate::topo::{Placement, Places};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::time::Duration;
 
@@ -33,7 +34,7 @@ pub struct Launched {
     socket: OwnedFd,
     rank: Rank,
     size: u32,
-    nodes: u32,
+    placement: Placement,
     job: u64,
     memory: Option<OwnedFd>,
 }
@@ -59,9 +60,11 @@ impl Launched {
             return Err(gone());
         }
         match socket::receive(socket.as_fd(), deadline)? {
-            Received::Message(Message::Welcome { rank, size, nodes, job }, Some(memory)) => {
-                let memory = Some(memory);
-                Ok(Launched { socket, rank: Rank(rank), size, nodes, job, memory })
+            Received::Message(Message::Welcome { rank, size, job, blocks }, Some(memory)) => {
+                let (rank, memory) = (Rank(rank), Some(memory));
+                let places = Places::of_blocks(size, &blocks)?;
+                let placement = Placement::of(places, 0)?.seen_from(rank);
+                Ok(Launched { socket, rank, size, placement, job, memory })
             }
             Received::Message(Message::Refused { why }, _) => Err(Error::boot(why)),
             Received::Message(other, _) => Err(unexpected(&other)),
@@ -113,8 +116,8 @@ impl Bootstrap for Launched {
         self.size
     }
 
-    fn nodes(&self) -> u32 {
-        self.nodes
+    fn placement(&self) -> Result<Placement> {
+        Ok(self.placement.clone())
     }
 
     fn job(&self) -> u64 {

@@ -35,6 +35,7 @@ pub use rendezvous::Rendezvous;
 pub use single::Single;
 
 use crate::base::{Deadline, Rank, Result, settings};
+use crate::topo::Placement;
 use rustix::fd::OwnedFd;
 
 /// Makes the memory of a node of a job; called in at most one of its processes.
@@ -49,10 +50,12 @@ pub trait Bootstrap: Send {
     /// Ranks in the job.
     fn size(&self) -> u32;
 
-    /// Nodes that the ranks are on, in blocks as equal as they can be (see
-    /// [`crate::topo::Placement`]).
-    fn nodes(&self) -> u32 {
-        1
+    /// The nodes that the ranks are on: one, unless the launcher says something else.
+    ///
+    /// # Errors
+    /// If ranks cannot be placed like that.
+    fn placement(&self) -> Result<Placement> {
+        Placement::one_node(self.size())
     }
 
     /// Random identity of the job, the same in all its processes.

@@ -215,7 +215,7 @@ impl Gathering<'_> {
         }
         drop(leading);
         for (rank, member) in (1..).zip(&members) {
-            let welcome = Message::Welcome { rank, size: self.size, nodes: 1, job };
+            let welcome = Message::Welcome { rank, size: self.size, job, blocks: Vec::new() };
             // One that has died just now is noticed by the first call that needs it.
             socket::send(member.as_fd(), &welcome, None)?;
         }

@@ -2,6 +2,7 @@
 //! machine without input or output: [`Server::handle`] takes a message and returns the answers.
 
 use super::wire::{self, Message};
+use crate::topo::{Block, Places};
 use std::collections::HashMap;
 
 /// Most bytes of keys and values that one rank can put.
@@ -31,7 +32,7 @@ struct Client {
 #[derive(Debug)]
 pub struct Server {
     job: u64,
-    nodes: u32,
+    blocks: Vec<Block>,
     clients: Vec<Client>,
     store: HashMap<(u32, String), Vec<u8>>,
     /// The first rank that ended: the cause of all that follows.
@@ -39,10 +40,11 @@ pub struct Server {
 }
 
 impl Server {
-    /// For a job of `size` ranks on `nodes` nodes.
-    pub fn new(job: u64, size: u32, nodes: u32) -> Server {
-        let clients = vec![Client::default(); size as usize];
-        Server { job, nodes, clients, store: HashMap::new(), first_ended: None }
+    /// For a job whose ranks are on nodes like this.
+    pub fn new(job: u64, places: &Places) -> Server {
+        let clients = vec![Client::default(); places.ranks() as usize];
+        let blocks = places.blocks();
+        Server { job, blocks, clients, store: HashMap::new(), first_ended: None }
     }
 
     /// Acts on a message from `rank`'s socket.
@@ -77,7 +79,8 @@ impl Server {
                     return vec![refused(rank, format!("the job has {size} ranks, not {wanted}"))];
                 }
                 client.pid = Some(pid);
-                let message = Message::Welcome { rank, size, nodes: self.nodes, job: self.job };
+                let blocks = self.blocks.clone();
+                let message = Message::Welcome { rank, size, job: self.job, blocks };
                 vec![Answer { to: rank, message, with_memory: true }]
             }
             Message::Put { key, value } => {
@@ -156,12 +159,16 @@ mod tests {
     use proptest::prelude::*;
 
     fn greeted(size: u32) -> Server {
-        let mut server = Server::new(7, size, 1);
+        let places = Places::equal(size, 1).unwrap();
+        let mut server = Server::new(7, &places);
         for rank in 0..size {
             let hello = Message::Hello { version: wire::VERSION, pid: 100 + rank, size: 0 };
             let answers = server.handle(rank, hello);
             assert!(answers[0].with_memory);
-            assert_eq!(answers[0].message, Message::Welcome { rank, size, nodes: 1, job: 7 });
+            assert_eq!(
+                answers[0].message,
+                Message::Welcome { rank, size, job: 7, blocks: places.blocks() }
+            );
         }
         server
     }
@@ -203,7 +210,7 @@ mod tests {
 
     #[test]
     fn strangers_and_second_comers_are_refused() {
-        let mut server = Server::new(7, 2, 1);
+        let mut server = Server::new(7, &Places::equal(2, 1).unwrap());
         assert!(text(&server.handle(0, Message::Fence)).contains("greeting"));
         let hello = |version, size| Message::Hello { version, pid: 5, size };
         assert!(text(&server.handle(0, hello(wire::VERSION + 1, 0))).contains("version"));

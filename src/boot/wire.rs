@@ -10,9 +10,10 @@
 //! is refused.
 
 use crate::base::{Error, Rank, Result};
+use crate::topo::Block;
 
 /// Version of the wiring protocol.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 /// Largest packet.
 pub const MAX_PACKET: usize = 36 << 10;
 /// Longest key.
@@ -21,6 +22,8 @@ pub const MAX_KEY: usize = 64;
 pub const MAX_VALUE: usize = 32 << 10;
 /// Most ranks a job can have, as far as the wiring is concerned.
 pub const MAX_SIZE: u32 = 1 << 16;
+/// Most blocks in which ranks are placed on nodes: as many as fit a packet.
+pub const MAX_BLOCKS: usize = 3000;
 /// Most ranks listed as missing.
 pub const MAX_MISSING: usize = 16;
 
@@ -44,10 +47,10 @@ pub enum Message {
         rank: u32,
         /// Ranks in the job.
         size: u32,
-        /// Nodes they are on, in blocks as equal as they can be.
-        nodes: u32,
         /// Identity of the job.
         job: u64,
+        /// The nodes that they are on, from a launcher.
+        blocks: Vec<Block>,
     },
     /// It does not.
     Refused {
@@ -127,9 +130,11 @@ impl Message {
         };
         match self {
             Message::Hello { version, pid, size } => u32s(&mut out, &[*version, *pid, *size]),
-            Message::Welcome { rank, size, nodes, job } => {
-                u32s(&mut out, &[*rank, *size, *nodes]);
+            Message::Welcome { rank, size, job, blocks } => {
+                u32s(&mut out, &[*rank, *size]);
                 out.extend_from_slice(&job.to_le_bytes());
+                u32s(&mut out, &[blocks.len() as u32]);
+                blocks.iter().for_each(|b| u32s(&mut out, &[b.node, b.nodes, b.each]));
             }
             Message::Refused { why } => bytes(&mut out, why.as_bytes()),
             Message::Lobby { present } => u32s(&mut out, &[*present]),
@@ -201,12 +206,16 @@ impl Message {
                     Message::Hello { version, pid, size: (size <= MAX_SIZE).then_some(size)? }
                 }
                 2 => {
-                    let (rank, size, nodes) = (left.u32()?, left.u32()?, left.u32()?);
-                    let job = left.u64()?;
-                    if rank >= size || size > MAX_SIZE || nodes == 0 || nodes > size {
+                    let (rank, size, job) = (left.u32()?, left.u32()?, left.u64()?);
+                    let count = left.u32()? as usize;
+                    if rank >= size || size > MAX_SIZE || count > MAX_BLOCKS {
                         return None;
                     }
-                    Message::Welcome { rank, size, nodes, job }
+                    let blocks = (0..count).map(|_| {
+                        let (node, nodes, each) = (left.u32()?, left.u32()?, left.u32()?);
+                        Some(Block { node, nodes, each })
+                    });
+                    Message::Welcome { rank, size, job, blocks: blocks.collect::<Option<_>>()? }
                 }
                 3 => Message::Refused { why: left.text(MAX_VALUE)? },
                 4 => Message::Lobby { present: left.u32()? },
@@ -310,11 +319,13 @@ mod tests {
     fn messages() -> impl Strategy<Value = Message> {
         let bytes = || proptest::collection::vec(any::<u8>(), 0..200);
         let key = || "[a-z0-9.:]{1,64}";
+        let block = (any::<u32>(), any::<u32>(), any::<u32>());
+        let block = block.prop_map(|(node, nodes, each)| Block { node, nodes, each });
         prop_oneof![
             (any::<u32>(), any::<u32>(), 0..=MAX_SIZE)
                 .prop_map(|(version, pid, size)| Message::Hello { version, pid, size }),
-            (0..100u32, 100..=MAX_SIZE, 1..=100u32, any::<u64>())
-                .prop_map(|(rank, size, nodes, job)| Message::Welcome { rank, size, nodes, job }),
+            (0..100u32, 100..=MAX_SIZE, any::<u64>(), proptest::collection::vec(block, 0..9))
+                .prop_map(|(rank, size, job, blocks)| Message::Welcome { rank, size, job, blocks }),
             ".{0,80}".prop_map(|why| Message::Refused { why }),
             any::<u32>().prop_map(|present| Message::Lobby { present }),
             (key(), bytes()).prop_map(|(key, value)| Message::Put { key, value }),
@@ -364,11 +375,17 @@ mod tests {
 
     #[test]
     fn a_rank_beyond_the_size_is_refused() {
-        let message = Message::Welcome { rank: 4, size: 4, nodes: 1, job: 1 };
+        let message = Message::Welcome { rank: 4, size: 4, job: 1, blocks: Vec::new() };
         assert!(Message::decode(&message.encode()).is_err());
-        for nodes in [0, 5] {
-            let message = Message::Welcome { rank: 3, size: 4, nodes, job: 1 };
-            assert!(Message::decode(&message.encode()).is_err());
-        }
+    }
+
+    #[test]
+    fn the_most_blocks_fit_a_packet() {
+        let of = |count| {
+            let blocks = vec![Block { node: 0, nodes: 1, each: 1 }; count];
+            Message::Welcome { rank: 0, size: 4, job: 1, blocks }.encode()
+        };
+        assert!(of(MAX_BLOCKS).len() <= MAX_PACKET && Message::decode(&of(MAX_BLOCKS)).is_ok());
+        assert!(Message::decode(&of(MAX_BLOCKS + 1)).is_err());
     }
 }

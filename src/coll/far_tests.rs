@@ -5,14 +5,31 @@ use crate::base::Result;
 use crate::coll::each;
 use crate::link::core::Core;
 use crate::link::far::hub::Hub;
-use crate::topo::Placement;
+use crate::topo::{Map, Placement};
 use crate::{Job, Op, Rank, Source, Tag, Team};
 use std::sync::Arc;
 
-/// Ranks and nodes.
-const SHAPES: [(u32, u32); 6] = [(2, 2), (3, 2), (4, 2), (5, 3), (7, 3), (8, 4)];
+/// Ranks, nodes, and which are on which.
+const SHAPES: [(u32, u32, &str); 8] = [
+    (2, 2, "block"),
+    (3, 2, "cyclic"),
+    (4, 2, "block"),
+    (5, 3, "block"),
+    (5, 2, "cyclic:2"),
+    (6, 3, "3,1,2"),
+    (7, 3, "cyclic"),
+    (8, 4, "block"),
+];
 
-fn on_nodes(ranks: u32, nodes: u32, body: impl Fn(&Job) -> Result<()> + Send + Sync) {
+fn placed(ranks: u32, nodes: u32, map: &str) -> Placement {
+    let places = map.parse::<Map>().unwrap().places(ranks, Some(nodes));
+    Placement::of(places.unwrap(), 0).unwrap()
+}
+
+fn on_nodes(
+    (ranks, nodes, map): (u32, u32, &str),
+    body: impl Fn(&Job) -> Result<()> + Send + Sync,
+) {
     let hub = Arc::new(Hub::default());
     let connect = |node: &Arc<crate::shm::node::Node>| {
         let joined = hub.join(node);
@@ -20,13 +37,12 @@ fn on_nodes(ranks: u32, nodes: u32, body: impl Fn(&Job) -> Result<()> + Send + S
         Core::of(node)?.reach_far(joined);
         Ok(())
     };
-    let placement = Placement::new(ranks, nodes, 0).unwrap();
-    let ends = Job::threads_placed(placement, connect, |job| {
+    let ends = Job::threads_placed(placed(ranks, nodes, map), connect, |job| {
         body(&job)?;
         job.finish()
     });
     for (rank, end) in ends.unwrap().into_iter().enumerate() {
-        end.unwrap_or_else(|e| panic!("rank {rank} of {ranks} on {nodes} nodes: {e}"));
+        end.unwrap_or_else(|e| panic!("rank {rank} of {ranks} on {nodes} nodes, {map}: {e}"));
     }
 }
 
@@ -148,8 +164,8 @@ fn exercise(team: &Team, len: usize) -> Result<()> {
 
 #[test]
 fn collectives_of_teams_on_several_nodes_come_to_what_they_should() {
-    for (ranks, nodes) in SHAPES {
-        on_nodes(ranks, nodes, |job| {
+    for shape in SHAPES {
+        on_nodes(shape, |job| {
             for len in [0, 1, 7, 3000] {
                 exercise(job.team(), len)?;
             }
@@ -160,8 +176,9 @@ fn collectives_of_teams_on_several_nodes_come_to_what_they_should() {
 
 #[test]
 fn parts_of_a_team_on_several_nodes_are_teams_too() {
-    for (ranks, nodes) in SHAPES {
-        on_nodes(ranks, nodes, |job| {
+    for shape in SHAPES {
+        on_nodes(shape, |job| {
+            let ranks = job.size();
             let team = job.team();
             let me = team.rank().0;
             // Backwards, so that the members of a node do not follow each other in order.
@@ -186,7 +203,7 @@ fn parts_of_a_team_on_several_nodes_are_teams_too() {
 
 #[test]
 fn messages_of_all_sizes_reach_other_nodes() {
-    on_nodes(4, 2, |job| {
+    on_nodes((4, 2, "cyclic"), |job| {
         let team = job.team();
         let (me, size) = (team.rank().0, team.size());
         for len in [0usize, 1, 5, 47, 48, 49, 500, 4000, 5000, 70_000, 1 << 20] {
@@ -221,8 +238,7 @@ fn calls_that_differ_between_nodes_are_an_error() {
         Core::of(node)?.reach_far(joined);
         Ok(())
     };
-    let placement = Placement::new(4, 2, 0).unwrap();
-    let ends = Job::threads_placed(placement, connect, |job| {
+    let ends = Job::threads_placed(placed(4, 2, "block"), connect, |job| {
         let team = job.team().with_deadline(std::time::Duration::from_secs(20));
         // The ranks of one node make another call than those of the other.
         if team.rank().0 < 2 { team.barrier() } else { team.allreduce(Op::Sum, &mut [1u64; 4]) }

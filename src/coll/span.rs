@@ -20,7 +20,6 @@ use crate::p2p::{Endpoint, Going, Letter, Mode, Owned, Pattern};
 use crate::shm::node::Node;
 use crate::shm::region::locate;
 use crate::topo::Placement;
-use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, OnceLock};
 
@@ -187,9 +186,7 @@ impl Members {
     /// A member's number in its part.
     pub fn local_of(&self, rank: u32) -> u32 {
         match self {
-            Members::Whole(placement) => {
-                rank - placement.ranks_on(self.part_of(rank)).start.min(rank)
-            }
+            Members::Whole(placement) => placement.places().local_of(rank).unwrap_or(0),
             Members::Listed(list) => list.field(rank, |row| &row.local),
         }
     }
@@ -197,21 +194,21 @@ impl Members {
     /// How many members a part has.
     pub fn count_in(&self, part: u32) -> u32 {
         match self {
-            Members::Whole(placement) => placement.ranks_on(part).len() as u32,
+            Members::Whole(placement) => placement.places().count_on(part),
             Members::Listed(list) => list.begin(part + 1).saturating_sub(list.begin(part)),
         }
     }
 
     /// The members of a part, in order.
     pub fn members_of(&self, part: u32) -> impl Iterator<Item = u32> + '_ {
-        let range: Range<u32> = match self {
-            Members::Whole(placement) => placement.ranks_on(part),
-            Members::Listed(list) => list.begin(part)..list.begin(part + 1),
+        let (computed, listed) = match self {
+            Members::Whole(placement) => (Some(placement.places().ranks_on(part)), None),
+            Members::Listed(list) => {
+                let sorted = list.begin(part)..list.begin(part + 1);
+                (None, Some(sorted.map(|at| list.field(at, |row| &row.sorted))))
+            }
         };
-        range.map(move |at| match self {
-            Members::Whole(_) => at,
-            Members::Listed(list) => list.field(at, |row| &row.sorted),
-        })
+        computed.into_iter().flatten().chain(listed.into_iter().flatten())
     }
 
     /// Who leads a part.
@@ -223,7 +220,7 @@ impl Members {
     /// order.
     pub fn in_order(&self) -> bool {
         match self {
-            Members::Whole(_) => true,
+            Members::Whole(placement) => placement.places().in_order(),
             Members::Listed(list) => {
                 (0..list.size).all(|at| list.field(at, |row| &row.sorted) == at)
             }

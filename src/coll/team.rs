@@ -88,7 +88,7 @@ impl Team {
     pub(crate) fn whole(node: &Arc<Node>) -> Result<Team> {
         let block = Block::open(node, Block::place_of_whole(node), node.size())?;
         let rank = node.slot().0.into();
-        let placement = *node.placement();
+        let placement = node.placement().clone();
         if placement.nodes() == 1 {
             return Self::from_block(block, rank, true, None, None);
         }

@@ -12,14 +12,17 @@
 //!
 //! A topology takes memory in proportion to the machine's CPUs, never to the number of ranks:
 //! where a rank sits is computed by a [`Plan`] or read from its slot, and orders over ranks are
-//! iterators.
+//! iterators. On which node it is, is computed too: [`Map`] (what a user says) and [`Block`]s (what a
+//! launcher says) make [`Places`] (rank to node), and a [`Placement`] is those seen from one node.
 
 pub mod bind;
 pub mod cpuset;
 pub mod distance;
+pub mod map;
 mod model;
 pub mod near;
 pub mod placement;
+pub mod places;
 mod quota;
 mod synthetic;
 mod sysfs;
@@ -27,8 +30,10 @@ mod sysfs;
 pub use bind::{Bind, Bound, Plan};
 pub use cpuset::CpuSet;
 pub use distance::Distance;
+pub use map::Map;
 pub use model::{CacheGroup, CacheKind, Cpu, LastLevel, Level, NumaNode, Topology};
 pub use placement::Placement;
+pub use places::{Block, Places};
 
 use crate::base::{Result, settings};
 use std::path::Path;

@@ -94,13 +94,13 @@ impl Builder {
         };
         let size = bootstrap.size();
         let rank = bootstrap.rank();
-        let placement = Placement::new(size, bootstrap.nodes(), 0)?.seen_from(rank);
+        let placement = bootstrap.placement()?.seen_from(rank);
         let slot = placement
             .slot_of(rank)
             .ok_or_else(|| Error::invalid("rank", format!("rank {rank} in a job of {size}")))?;
         let make = || Node::create_memory(placement.locals(), heap);
         let fd = bootstrap.node_memory(&make, deadline)?;
-        let node = Node::attach_placed(fd, Some(placement), slot, deadline)?;
+        let node = Node::attach_placed(fd, Some(placement.clone()), slot, deadline)?;
         if placement.nodes() > 1 {
             connect(&node, bootstrap, deadline)?;
         }
@@ -217,7 +217,7 @@ impl Job {
         let limit = settings::WIRE_TIMEOUT.seconds()?;
         let mut memories = Vec::new();
         for node in 0..placement.nodes() {
-            let fd = Node::create_memory(placement.ranks_on(node).len() as u32, heap)?;
+            let fd = Node::create_memory(placement.places().count_on(node), heap)?;
             let length = crate::shm::map::sealed_length(&fd)?;
             let mapping = Arc::new(Mapping::anywhere(&fd, length)?);
             memories.push((fd, mapping));

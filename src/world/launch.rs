@@ -6,7 +6,7 @@ use crate::boot::launch::{self, Plan, Signals, Watcher};
 use crate::shm::node::Node;
 use crate::shm::observer::Observer;
 use crate::shm::wiring::random;
-use crate::topo::{self, Bind, Placement, Topology};
+use crate::topo::{self, Bind, Map, Places, Topology};
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
 use std::time::Duration;
@@ -35,7 +35,8 @@ pub struct Launcher {
     args: Vec<OsString>,
     env: Vec<(OsString, OsString)>,
     ranks: u32,
-    nodes: u32,
+    nodes: Option<u32>,
+    map: Map,
     bind: Bind,
     survive: bool,
     label: bool,
@@ -55,7 +56,8 @@ impl Launcher {
             args: Vec::new(),
             env: Vec::new(),
             ranks: 1,
-            nodes: 1,
+            nodes: None,
+            map: Map::Block,
             bind: Bind::Core,
             survive: false,
             label: false,
@@ -85,11 +87,18 @@ impl Launcher {
         self
     }
 
-    /// Number of nodes that this machine is to be taken for, at most one for each rank. Ranks are
-    /// divided among them in blocks as equal as they can be. Ranks of different nodes share no
-    /// memory, as if they were on different machines, and communicate by the network.
+    /// Number of nodes that this machine is to be taken for, at most one for each rank; as many as
+    /// the [map](Launcher::map) names, or one, unless given. Ranks of different nodes share no memory,
+    /// as if they were on different machines, and communicate by the network.
     pub fn nodes(mut self, nodes: u32) -> Launcher {
-        self.nodes = nodes;
+        self.nodes = Some(nodes);
+        self
+    }
+
+    /// Which ranks are on which of the nodes: consecutive ones, in blocks as equal as they can be,
+    /// unless given.
+    pub fn map(mut self, map: Map) -> Launcher {
+        self.map = map;
         self
     }
 
@@ -159,25 +168,20 @@ impl Launcher {
             Some(heap) => heap,
             None => settings::HEAP_SIZE.bytes()?,
         };
-        let placement = Placement::new(self.ranks, self.nodes, 0)?;
+        let places = self.map.places(self.ranks, self.nodes)?;
         let (mut memories, mut observers) = (Vec::new(), Vec::new());
-        for node in 0..self.nodes {
-            let memory = Node::create_memory(placement.ranks_on(node).len() as u32, heap)?;
+        for node in 0..places.nodes() {
+            let memory = Node::create_memory(places.count_on(node), heap)?;
             let copy = memory.try_clone().map_err(|e| Error::os("duplicating a descriptor", e))?;
             observers.push(Observer::open(copy)?);
             memories.push(memory);
         }
-        let recorder = Recorder { placement, observers };
+        let recorder = Recorder { places: places.clone(), observers };
         let cpus = self.seats(&recorder)?;
-        let node_of = match self.nodes {
-            1 => Vec::new(),
-            _ => (0..self.ranks).filter_map(|rank| placement.node_of(Rank(rank))).collect(),
-        };
         let plan = Plan {
             program: self.program,
             args: self.args,
             env: self.env,
-            ranks: self.ranks,
             cpus,
             output: self.output,
             label: self.label,
@@ -186,7 +190,7 @@ impl Launcher {
             grace: self.grace,
             job: random()?,
             memories,
-            node_of,
+            places,
             signals: self.signals,
         };
         launch::start(plan, Box::new(recorder))
@@ -217,17 +221,18 @@ impl Launcher {
 
 /// Writes down in the nodes' memory what happens to ranks.
 struct Recorder {
-    placement: Placement,
+    places: Places,
     observers: Vec<Observer>,
 }
 
 impl Recorder {
     /// Where a rank's end is written down: the memory of its node, and its slot there.
     fn place_of(&self, rank: Rank) -> Result<(&Observer, Slot)> {
-        let node = self.placement.node_of(rank);
+        let node = self.places.node_of(rank.0);
         let observer = node.and_then(|node| self.observers.get(node as usize));
+        let local = self.places.local_of(rank.0);
         observer
-            .zip(self.placement.seen_from(rank).slot_of(rank))
+            .zip(local.map(|local| Slot(local as u16)))
             .ok_or_else(|| Error::invalid("rank", format!("{rank} is not in the job")))
     }
 }
@@ -263,6 +268,7 @@ mod tests {
         assert!(Launcher::new("true").ranks(1 << 20).start().is_err());
         assert!(Launcher::new("true").ranks(2).nodes(0).start().is_err());
         assert!(Launcher::new("true").ranks(2).nodes(3).start().is_err());
+        assert!(Launcher::new("true").ranks(2).map(Map::Counts(vec![2, 1])).start().is_err());
         let err = Launcher::new("/no/such/program").start().unwrap_err();
         assert!(err.to_string().contains("/no/such/program"), "{err}");
     }

@@ -8,7 +8,7 @@
 //! ```
 //! Ways are `direct`, `packets`, `calls` (packets that only calls of the ranks take in, at 2 and 4
 //! ranks), `nodes-2` and `nodes-4` (so many emulated nodes, between which sockets carry everything:
-//! processes only), `nodes-2-faults` (where they do so badly: two ranks; only when it is named), those of collectives with other algorithms ([`coll::WAYS`]), and those of messages with
+//! processes only), `nodes-2-cyclic` (ranks on each in turn: four), `nodes-2-faults` (where they do so badly: two ranks; only when it is named), those of collectives with other algorithms ([`coll::WAYS`]), and those of messages with
 //! other eager thresholds ([`talk::WAYS`]).
 //! A word selects cases whose names contain it; several go with commas between. Handwritten cases
 //! run once per way; of the generated ones, those that choose packets themselves run once, the
@@ -76,7 +76,16 @@ const MAPPED: [&str; 4] = [
 const TURNS: usize = 7;
 
 /// Ways on several nodes, and how many.
-const NODES: [(&str, u32); 3] = [("nodes-2", 2), ("nodes-4", 4), (FAULTS, 2)];
+const NODES: [(&str, u32); 4] = [("nodes-2", 2), (IN_TURN, 2), ("nodes-4", 4), (FAULTS, 2)];
+
+/// The way on two nodes whose ranks do not follow each other: at four ranks, the fewest of which two
+/// are on each.
+const IN_TURN: &str = "nodes-2-cyclic";
+
+/// Cases that see a pair of ranks at a time, on one node or on two, whichever ranks are beside them:
+/// they take most of the time, and other ways run them.
+const PAIRS: [&str; 6] =
+    ["am_", "talk_sizes_", "talk_switch_", "talk_random", "talk_much_", "talk_floods_"];
 
 /// The way on two nodes between which datagrams are lost, doubled, late and overtaken, and queue
 /// pairs are cut.
@@ -146,6 +155,7 @@ fn cases(way: &str) -> Vec<Case> {
     // Ranks of different nodes share no memory, and have no endpoints (see `kinds::lies_apart`).
     let near = |name: &str| name.contains("/allocate_shared") || name.contains("endpoint");
     all.retain(|case| nodes(way) == 1 || !near(&case.name));
+    all.retain(|case| way != IN_TURN || !PAIRS.iter().any(|pair| case.name.starts_with(pair)));
     all
 }
 
@@ -200,8 +210,12 @@ fn main() {
             }
             let sizes: &[u32] = if way == "calls" { &BY_CALLS } else { &SIZES };
             // One and two ranks on each node; what faults hit is between nodes.
-            let most = if way == FAULTS { 1 } else { 2 };
-            let fits = |size: &u32| nodes == 1 || (1..=most).contains(&(*size / nodes));
+            let each = match way {
+                FAULTS => 1..=1,
+                IN_TURN => 2..=2,
+                _ => 1..=2,
+            };
+            let fits = |size: &u32| nodes == 1 || each.contains(&(*size / nodes));
             let sizes = sizes.iter().filter(|size| fits(size));
             for &ranks in sizes.filter(|n| options.allows("--ranks", n)) {
                 let sweep = Sweep { way, form, ranks, filter, turn };

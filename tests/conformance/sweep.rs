@@ -3,6 +3,7 @@
 
 use super::support::ranks;
 use super::{Case, selected};
+use hither::topo::Map;
 use hither::{Job, Result};
 use std::io::Write;
 use std::process::Command;
@@ -92,6 +93,7 @@ impl Sweep<'_> {
                 .args(args)
                 .ranks(self.ranks)
                 .nodes(super::nodes(self.way))
+                .map(if self.way == super::IN_TURN { Map::Cyclic(1) } else { Map::Block })
                 .env("HITHER_RMA_MEDIUM", medium(self.way))
                 .env("HITHER_PROGRESS", progress(self.way))
                 .env("HITHER_COLL", algorithms(self.way))

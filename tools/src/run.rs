@@ -1,6 +1,7 @@
 //! `hither run`: start the ranks of a job, forward their output and signals, report how they
 //! ended.
 
+use hither::topo::Map;
 use hither::world::launch::{self, Launcher};
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -43,9 +44,14 @@ pub struct Args {
     /// Number of ranks
     #[arg(short = 'n', long = "ranks", value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub ranks: u32,
-    /// Number of nodes that this machine is to be taken for: ranks of different ones share no memory
-    #[arg(long, value_name = "NODES", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=2048))]
-    pub nodes: u32,
+    /// Number of nodes that this machine is to be taken for: ranks of different ones share no memory.
+    /// As many as the map names, or one, unless given
+    #[arg(long, value_name = "NODES", value_parser = clap::value_parser!(u32).range(1..=2048))]
+    pub nodes: Option<u32>,
+    /// Which ranks are on which node: block (consecutive ones, as equal as they can be), cyclic (one
+    /// on each node in turn), cyclic:4 (blocks of 4 in turn), or the ranks on each node, as 3,1,4
+    #[arg(long, value_name = "MAP", default_value = "block")]
+    pub map: Map,
     /// Bind ranks to cores
     #[arg(long, value_enum, default_value = "core")]
     pub bind: Bind,
@@ -79,11 +85,14 @@ pub fn run(args: &Args) -> hither::Result<ExitCode> {
     let mut launcher = Launcher::new(program)
         .args(rest)
         .ranks(args.ranks)
-        .nodes(args.nodes)
+        .map(args.map.clone())
         .bind(args.bind.into())
         .label(args.label)
         .survive(args.survive)
         .forward_signals(signals);
+    if let Some(nodes) = args.nodes {
+        launcher = launcher.nodes(nodes);
+    }
     if let Some(limit) = args.timeout {
         launcher = launcher.timeout(limit);
     }

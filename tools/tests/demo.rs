@@ -44,12 +44,22 @@ impl Drop for File {
 
 #[test]
 fn everything_validates_at_1_2_4_and_8_ranks() {
-    everything_validates(&[("1", "1"), ("2", "1"), ("4", "1"), ("8", "1")]);
+    everything_validates(&[
+        ("1", "1", "block"),
+        ("2", "1", "block"),
+        ("4", "1", "block"),
+        ("8", "1", "block"),
+    ]);
 }
 
 #[test]
 fn everything_validates_on_2_and_4_nodes() {
-    everything_validates(&[("8", "2"), ("8", "4")]);
+    everything_validates(&[("8", "2", "block"), ("8", "4", "block")]);
+}
+
+#[test]
+fn everything_validates_where_ranks_of_a_node_do_not_follow_each_other() {
+    everything_validates(&[("4", "2", "cyclic"), ("3", "2", "1,2")]);
 }
 
 /// Started by MPICH's launcher, where that is installed; it forks what is for other hosts.
@@ -61,7 +71,8 @@ fn everything_validates_as_ranks_of_mpiexec() {
         return;
     }
     let hosts = ["-launcher", "fork", "-hosts", "one,two", "-ppn", "2"];
-    for (ranks, before) in [("4", &[][..]), ("4", &hosts[..])] {
+    let in_turn = ["-launcher", "fork", "-hosts", "one,two", "-ppn", "1"];
+    for (ranks, before) in [("4", &[][..]), ("4", &hosts[..]), ("4", &in_turn[..])] {
         let output = Command::new("mpiexec")
             .args(before)
             .args(["-n", ranks, HITHER, "demo", "--json", "--scale", "0", "--roots", "1"])
@@ -82,9 +93,9 @@ fn everything_validates_as_ranks_of_mpiexec() {
     }
 }
 
-/// At numbers of ranks and nodes.
-fn everything_validates(jobs: &[(&str, &str)]) {
-    for &(ranks, nodes) in jobs {
+/// At numbers of ranks and nodes, and with a map of them.
+fn everything_validates(jobs: &[(&str, &str, &str)]) {
+    for &(ranks, nodes, map) in jobs {
         // Between nodes each step of a search is a round trip.
         let roots = if nodes == "1" { "6" } else { "1" };
         let (code, out, err) = demo(&[
@@ -93,6 +104,8 @@ fn everything_validates(jobs: &[(&str, &str)]) {
             ranks,
             "--nodes",
             nodes,
+            "--map",
+            map,
             "--scale",
             "9",
             "--roots",
@@ -107,7 +120,7 @@ fn everything_validates(jobs: &[(&str, &str)]) {
             "9",
             "--both-strands",
         ]);
-        assert_eq!(code, 0, "{ranks} ranks on {nodes} nodes: {err}");
+        assert_eq!(code, 0, "{ranks} ranks on {nodes} nodes, {map}: {err}");
         let rows = rows(&out);
         let mut seen = BTreeSet::new();
         for row in &rows {

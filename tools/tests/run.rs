@@ -179,6 +179,21 @@ fn wrong_usage_ends_with_code_2() {
 }
 
 #[test]
+fn maps_that_cannot_be_are_refused_with_what_can() {
+    for (options, advice) in [
+        (&["-n", "3", "--map", "by-node"][..], "cyclic:4"),
+        (&["-n", "3", "--map", "2,2"], "sum up"),
+        (&["-n", "3", "--nodes", "2", "--map", "1,1,1"], "leave the number of nodes out"),
+        (&["-n", "3", "--nodes", "2", "--map", "cyclic:3"], "at most 2"),
+    ] {
+        let (code, out, err) = done(&mut hither(options, &["true"]));
+        assert!(code != 0 && out.is_empty() && err.contains(advice), "{options:?}: {code} {err}");
+    }
+    let (code, _, err) = done(&mut script(&["-n", "3", "--map", "2,1"], "exit 0"));
+    assert_eq!(code, 0, "{err}");
+}
+
+#[test]
 fn rank_0_has_the_input_and_the_others_have_none() {
     let mut command = hither(&["-n", "3", "--label"], &["cat"]);
     let mut job = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();

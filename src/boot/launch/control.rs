@@ -92,9 +92,9 @@ impl Control {
     fn new(plan: Plan, watcher: Box<dyn Watcher>, shared: Arc<Shared>) -> Result<Control> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)
             .map_err(|e| Error::os("epoll for the launcher", e))?;
-        let guardian = Guardian::start(plan.ranks as usize + 1, &[])?;
+        let guardian = Guardian::start(plan.places.ranks() as usize + 1, &[])?;
         let control = Control {
-            server: Server::new(plan.job, plan.ranks, plan.memories.len() as u32),
+            server: Server::new(plan.job, &plan.places),
             end_at: plan.timeout.and_then(|t| Instant::now().checked_add(t)),
             outcome: Outcome { survive: plan.survive, ..Outcome::default() },
             plan,
@@ -125,8 +125,9 @@ impl Control {
         let mut sources = Vec::new();
         let mut result = Ok(());
         let signals = self.plan.signals.as_ref();
-        let limits = signals.map(|s| Limits::adapt(s, self.plan.ranks)).unwrap_or_default();
-        for rank in 0..self.plan.ranks {
+        let limits =
+            signals.map(|s| Limits::adapt(s, self.plan.places.ranks())).unwrap_or_default();
+        for rank in 0..self.plan.places.ranks() {
             match spawn::start(&self.plan, rank, self.guardian.socket(), &limits) {
                 Ok(started) => sources.extend(self.adopt(started)),
                 Err(e) => {
@@ -136,7 +137,7 @@ impl Control {
             }
         }
         let capture = self.plan.output == Output::Capture;
-        let printer = Printer::start(sources, self.plan.ranks, capture, self.plan.label)?;
+        let printer = Printer::start(sources, self.plan.places.ranks(), capture, self.plan.label)?;
         self.watch(printer.done(), PRINTED)?;
         self.printer = Some(printer);
         for rank in 0..self.ranks.len() as u64 {
@@ -338,7 +339,9 @@ impl Control {
         let _ = epoll::delete(&self.epoll, self.guardian.socket());
         let alive = self.ranks.iter().filter(|r| r.exit.is_none());
         let groups: Vec<i32> = alive.map(|r| r.pid).collect();
-        let Ok(next) = Guardian::start(self.plan.ranks as usize + 1, &groups) else { return };
+        let Ok(next) = Guardian::start(self.plan.places.ranks() as usize + 1, &groups) else {
+            return;
+        };
         self.guardian = next;
         // Failing this, the death of the new one would go unnoticed, no more.
         let _ = self.watch(self.guardian.socket(), GUARDIAN);
@@ -369,8 +372,8 @@ impl Control {
     fn send(&mut self, answers: Vec<Answer>) {
         for Answer { to, message, with_memory } in answers {
             let Some(control) = &self.ranks[to as usize].control else { continue };
-            let node = self.plan.node_of.get(to as usize).copied().unwrap_or(0);
-            let memory = self.plan.memories.get(node as usize).filter(|_| with_memory);
+            let node = self.plan.places.node_of(to).filter(|_| with_memory);
+            let memory = node.and_then(|node| self.plan.memories.get(node as usize));
             let fd = memory.map(AsFd::as_fd);
             if !socket::send(control.as_fd(), &message, fd).unwrap_or(false)
                 && !matches!(message, Message::Died { .. })

@@ -21,8 +21,10 @@ mod spawn;
 pub use exit::{Exit, Outcome};
 pub use signals::Signals;
 
+use super::wire::MAX_BLOCKS;
 use crate::base::sync::{AtomicBool, Ordering};
 use crate::base::{Error, Result};
+use crate::topo::Places;
 use rustix::event::EventfdFlags;
 use rustix::fd::OwnedFd;
 use std::ffi::OsString;
@@ -52,8 +54,6 @@ pub struct Plan {
     pub args: Vec<OsString>,
     /// Environment variables on top of the launcher's own.
     pub env: Vec<(OsString, OsString)>,
-    /// How many ranks.
-    pub ranks: u32,
     /// CPUs for each rank; ranks beyond its end run anywhere.
     pub cpus: Vec<Vec<usize>>,
     /// Where output goes.
@@ -71,8 +71,8 @@ pub struct Plan {
     pub job: u64,
     /// The memory of each node, handed to every rank of it that joins.
     pub memories: Vec<OwnedFd>,
-    /// The node of each rank; empty if there is one.
-    pub node_of: Vec<u32>,
+    /// Which ranks are on which of these nodes.
+    pub places: Places,
     /// The launcher's own signals, to be passed on.
     pub signals: Option<Signals>,
 }
@@ -133,8 +133,13 @@ pub struct Running {
 
 /// Starts a job; returns once all its ranks have been started, or none is left.
 pub fn start(plan: Plan, watcher: Box<dyn Watcher>) -> Result<Running> {
-    if plan.ranks == 0 {
-        return Err(Error::invalid("number of ranks", "it must be 1 or more"));
+    let blocks = plan.places.blocks().len();
+    if blocks > MAX_BLOCKS {
+        let why = format!(
+            "it needs {blocks} blocks, and {MAX_BLOCKS} are the most; give more nodes that follow \
+             each other the same number of ranks"
+        );
+        return Err(Error::invalid("map of ranks to nodes", why));
     }
     let wake = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
         .map_err(|e| Error::os("eventfd for the launcher", e))?;

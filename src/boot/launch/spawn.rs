@@ -60,7 +60,7 @@ pub fn start(plan: &Plan, rank: u32, guardian: BorrowedFd<'_>, limits: &Limits) 
     command.args(&plan.args).envs(plan.env.iter().map(|(k, v)| (k, v)));
     command.env(settings::LAUNCH_FD.name, launched::address_of(theirs.as_fd())?);
     command.env(settings::RANK.name, rank.to_string());
-    command.env(settings::SIZE.name, plan.ranks.to_string());
+    command.env(settings::SIZE.name, plan.places.ranks().to_string());
     // Not a terminal: a rank's group is in the background, where reading from one means being
     // stopped.
     let input = rank == 0 && !io::stdin().is_terminal();

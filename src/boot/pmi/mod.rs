@@ -27,7 +27,7 @@ use super::socket;
 use super::wire::MAX_SIZE;
 use super::{Bootstrap, MakeMemory};
 use crate::base::{Deadline, Error, Rank, Result, settings};
-use layout::Layout;
+use crate::topo::Placement;
 use rustix::fd::{AsFd, OwnedFd, RawFd};
 use std::collections::HashMap;
 use std::time::Duration;
@@ -52,7 +52,8 @@ pub struct Pmi {
     connection: Connection,
     rank: Rank,
     size: u32,
-    layout: Layout,
+    /// Seen from its node.
+    placement: Placement,
     job: u64,
     /// Name of the launcher's store for this job.
     store: String,
@@ -96,8 +97,8 @@ impl Pmi {
     /// Joins as `rank` of `size` over a socket connected to the launcher. Collective.
     ///
     /// # Errors
-    /// [`Error::TimedOut`]; [`Error::Boot`] if the launcher does not speak PMI-1, has placed the
-    /// ranks as hither cannot have them, or takes processes for neighbours that share no memory.
+    /// [`Error::TimedOut`]; [`Error::Boot`] if the launcher does not speak PMI-1, does not say where
+    /// ranks are as PMI-1 has it, or takes processes for neighbours that share no memory.
     pub fn join(socket: OwnedFd, rank: Rank, size: u32, deadline: Deadline) -> Result<Pmi> {
         if size == 0 || size > MAX_SIZE || rank.0 >= size {
             let why = format!("{rank} of {size} is not a rank of a job of 1 to {MAX_SIZE}");
@@ -120,12 +121,12 @@ impl Pmi {
             let why = format!("the launcher's store (PMI) \"{store}\" has values of {most} bytes");
             return Err(Error::boot(why));
         }
-        let layout = Layout::one_node(size);
+        let placement = Placement::one_node(size)?;
         let mut pmi = Pmi {
             connection,
             rank,
             size,
-            layout,
+            placement,
             job: 0,
             store,
             // One for an end that some count.
@@ -136,7 +137,8 @@ impl Pmi {
             process: std::process::id(),
         };
         if let Some(mapping) = pmi.look_up("PMI_process_mapping", deadline)? {
-            pmi.layout = Layout::of(&mapping, rank, size)?;
+            let places = layout::places(&mapping, size)?;
+            pmi.placement = Placement::of(places, 0)?.seen_from(rank);
         }
         pmi.meet(deadline)?;
         Ok(pmi)
@@ -147,7 +149,7 @@ impl Pmi {
         let own = Card::of_this_process(self.rank.0, self.size)?;
         self.put(CARD, &own.encode())?;
         self.fence(deadline)?;
-        let leader = self.layout.first;
+        let leader = self.leader();
         let mut card = |rank: u32| {
             let bytes = self.get(Rank(rank), CARD, deadline)?.unwrap_or_default();
             Card::decode(&bytes).filter(|card| card.rank == rank).ok_or_else(|| {
@@ -161,6 +163,11 @@ impl Pmi {
         leader.check_near(&own)?;
         self.job = first.job;
         Ok(())
+    }
+
+    /// The first rank on this one's node.
+    fn leader(&self) -> u32 {
+        self.placement.local_ranks().next().unwrap_or(self.rank.0)
     }
 
     /// The value of a key of the launcher's store; `None` if there is none.
@@ -220,8 +227,8 @@ impl Bootstrap for Pmi {
         self.size
     }
 
-    fn nodes(&self) -> u32 {
-        self.layout.nodes
+    fn placement(&self) -> Result<Placement> {
+        Ok(self.placement.clone())
     }
 
     fn job(&self) -> u64 {
@@ -229,7 +236,7 @@ impl Bootstrap for Pmi {
     }
 
     fn node_memory(&mut self, make: MakeMemory<'_>, deadline: Deadline) -> Result<OwnedFd> {
-        let Layout { first, count, .. } = self.layout;
+        let first = self.leader();
         if self.rank.0 != first {
             self.fence(deadline)?;
             let offer = self.get(Rank(first), MEMORY, deadline)?.unwrap_or_default();
@@ -241,7 +248,7 @@ impl Bootstrap for Pmi {
                 }
             };
         }
-        let made = make().and_then(|memory| Ok((memory, Offer::open(count)?)));
+        let made = make().and_then(|memory| Ok((memory, Offer::open(self.placement.locals())?)));
         let said = match &made {
             Ok((_, offer)) => [&[1], offer.name()].concat(),
             Err(error) => [&[0], error.to_string().as_bytes()].concat(),
@@ -249,7 +256,8 @@ impl Bootstrap for Pmi {
         self.put(MEMORY, &said)?;
         self.fence(deadline)?;
         let (memory, offer) = made?;
-        offer.serve(self.job, first + 1..first + count, memory.as_fd(), deadline)?;
+        let others = self.placement.local_ranks().skip(1);
+        offer.serve(self.job, others, memory.as_fd(), deadline)?;
         Ok(memory)
     }
 

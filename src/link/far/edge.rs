@@ -90,7 +90,7 @@ impl Edge {
         pairs: PairSettings,
         directory: impl FnOnce(&Address) -> Result<Box<dyn Directory>>,
     ) -> Result<Arc<Edge>> {
-        let (placement, me) = (*node.placement(), node.rank_of(node.slot()));
+        let (placement, me) = (node.placement().clone(), node.rank_of(node.slot()));
         let outlet = Outlet::open(device, cookie, pairs)?;
         let directory = directory(&outlet.address())?;
         let flow = |flow| FlowState::new(flow, me, &placement, cookie, silence, &outlet);

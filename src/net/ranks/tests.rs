@@ -17,17 +17,6 @@ fn lists() -> impl Strategy<Value = Vec<u32>> {
     })
 }
 
-fn node_lists() -> impl Strategy<Value = Vec<u32>> {
-    let regular = (0u32..300, 1u32..9, 1u32..20)
-        .prop_map(|(len, block, nodes)| (0..len).map(|i| i / block % nodes).collect());
-    let runs = prop::collection::vec((1usize..6, 1usize..5), 0..12).prop_map(|runs| {
-        let counts = runs.into_iter().flat_map(|(count, nodes)| vec![count; nodes]);
-        counts.enumerate().flat_map(|(node, count)| vec![node as u32; count]).collect()
-    });
-    let wild = prop::collection::vec(0u32..7, 0..100);
-    prop_oneof![regular, runs, wild]
-}
-
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
@@ -69,26 +58,6 @@ proptest! {
         prop_assert_eq!(got.map(|numbers| numbers.iter().collect::<Vec<_>>()), wanted);
     }
 
-    #[test]
-    fn places_are_those_of_the_list(nodes in node_lists()) {
-        let places = Places::detect(&nodes);
-        prop_assert_eq!(places.len() as usize, nodes.len());
-        prop_assert_eq!(places.nodes(), nodes.iter().max().map_or(0, |most| most + 1));
-        let mut counts = [0; 64];
-        for (process, node) in nodes.iter().enumerate() {
-            let local = counts[*node as usize];
-            counts[*node as usize] += 1;
-            let place = Place { node: *node, local };
-            prop_assert_eq!(places.get(process as u32), Some(place), "{:?}", places);
-            prop_assert_eq!(places.find(place), Some(process as u32), "{:?}", places);
-        }
-        for (node, count) in counts.iter().enumerate() {
-            prop_assert_eq!(places.find(Place { node: node as u32, local: *count }), None);
-        }
-        prop_assert_eq!(places.get(nodes.len() as u32), None);
-        prop_assert!(places.bytes() <= size_of::<Places>() + 8 * nodes.len());
-    }
-
     /// Against a list in the order of use: what was asked for is what was put, no more than the
     /// limit is known, and the latest one always is.
     #[test]
@@ -122,39 +91,13 @@ proptest! {
 }
 
 #[test]
-fn regular_jobs_of_any_size_have_maps_of_one_size() {
+fn regular_groups_of_any_size_have_maps_of_one_size() {
     for len in [1u32, 100, 1 << 20] {
-        let (block, cyclic) = (Places::block(len, 64), Places::cyclic(len, 1000));
-        let blocks = Places::round_robin(len, 4, 16);
-        for places in [block, cyclic, blocks] {
-            assert!(places.is_regular());
-            assert_eq!(places.bytes(), size_of::<Places>());
-            let nodes: Vec<u32> = (0..len).map(|i| places.get(i).unwrap().node).collect();
-            let found = Places::detect(&nodes);
-            assert!(found.is_regular());
-            for i in [0, len / 2, len - 1] {
-                assert_eq!(found.get(i), places.get(i));
-                assert_eq!(places.find(places.get(i).unwrap()), Some(i));
-            }
-        }
         let rows = Numbers::identity(len).compose(&Numbers::linear(0, 2, len / 2)).unwrap();
         assert!(rows.is_regular() && Numbers::identity(len).is_regular());
         assert_eq!(rows.bytes(), size_of::<Numbers>());
     }
-    assert!(size_of::<Numbers>() <= 32 && size_of::<Places>() <= 32);
-}
-
-#[test]
-fn uneven_nodes_cost_their_runs_not_their_ranks() {
-    // A thousand nodes with 64 processes, then ten with 48, then the first one again.
-    let mut nodes: Vec<u32> = (0..64_000).map(|i| i / 64).collect();
-    nodes.extend((0..480).map(|i| 1000 + i / 48));
-    nodes.extend([0; 5]);
-    let places = Places::detect(&nodes);
-    assert!(places.bytes() <= size_of::<Places>() + 3 * 16, "{places:?}");
-    assert_eq!(places.get(64_479), Some(Place { node: 1009, local: 47 }));
-    assert_eq!(places.get(64_484), Some(Place { node: 0, local: 68 }));
-    assert_eq!(places.find(Place { node: 0, local: 68 }), Some(64_484));
+    assert!(size_of::<Numbers>() <= 32);
 }
 
 #[test]

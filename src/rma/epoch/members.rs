@@ -84,7 +84,7 @@ impl Core {
                 Err(error)
             })
         };
-        let cell = &self.block.active(self.block.me()).active;
+        let cell = &self.block.active(self.block.team.rank().0).active;
         let poll = || self.all_open(group).then_some(());
         let waited = node.wait(cell, self.block.team.deadline(), what, poll, look);
         waited.map_err(|error| {
@@ -106,7 +106,7 @@ impl Core {
     /// Waits until nobody has access to the own part any more.
     pub(super) fn await_answers(&self, what: &'static str, exposure: &mut Exposure) -> Result<()> {
         let node = self.block.team.node();
-        let cell = &self.block.active(self.block.me()).active;
+        let cell = &self.block.active(self.block.team.rank().0).active;
         let exposure = RefCell::new(exposure);
         let poll = || self.take_answers(what, &mut exposure.borrow_mut()).then_some(());
         let look = || {
@@ -191,13 +191,15 @@ impl Core {
     /// Notes for others, who may come to wait for this member in vain, why it lost an epoch.
     pub(super) fn note<R>(&self, result: Result<R>) -> Result<R> {
         if let Err(Error::RankDied { rank, .. }) = &result {
-            self.set_cause(rank.0 + 1);
+            // The error names a rank of the job.
+            let slot = self.block.team.node().placement().slot_of(*rank);
+            self.set_cause(slot.map_or(0, |slot| u32::from(slot.0) + 1));
         }
         result
     }
 
     fn set_cause(&self, cause: u32) {
-        self.block.active(self.block.me()).cause.store(cause, Ordering::Relaxed);
+        self.block.active(self.block.team.rank().0).cause.store(cause, Ordering::Relaxed);
     }
 
     fn with_missing(&self, error: Error, missing: impl Iterator<Item = Rank>) -> Error {

@@ -287,7 +287,7 @@ fn room_for(count: u64) -> u64 {
 
 /// Puts `entry` into this process's own table, of which `held` tells.
 fn insert(block: &WindowBlock, held: &mut Held, entry: Entry) -> Result<()> {
-    let (node, info) = (block.team.node(), block.info(block.me));
+    let (node, info) = (block.team.node(), block.info(block.team.rank().0));
     let count = held.regions.len() as u64;
     let shared = |table, count| rows(node, table, count).ok_or_else(damaged);
     if count >= held.room {

@@ -22,6 +22,7 @@ mod work;
 mod worker;
 
 use crate::run::Bind;
+use hither::topo::Map;
 use hither::world::{Launcher, Output, launch};
 use hither::{Error, Job, Result};
 use std::path::PathBuf;
@@ -47,9 +48,14 @@ pub struct Args {
     /// Number of ranks; one for each core, at least 2, unless given
     #[arg(short = 'n', long = "ranks", value_parser = clap::value_parser!(u32).range(1..=4096))]
     ranks: Option<u32>,
-    /// Number of nodes that this machine is to be taken for: ranks of different ones share no memory
-    #[arg(long, value_name = "NODES", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=2048))]
-    nodes: u32,
+    /// Number of nodes that this machine is to be taken for: ranks of different ones share no memory.
+    /// As many as the map names, or one, unless given
+    #[arg(long, value_name = "NODES", value_parser = clap::value_parser!(u32).range(1..=2048))]
+    nodes: Option<u32>,
+    /// Which ranks are on which node: block (consecutive ones, as equal as they can be), cyclic (one
+    /// on each node in turn), cyclic:4 (blocks of 4 in turn), or the ranks on each node, as 3,1,4
+    #[arg(long, value_name = "MAP", default_value = "block")]
+    map: Map,
     /// One JSON object a line for each workload and formulation, instead of the table
     #[arg(long)]
     json: bool,
@@ -146,17 +152,20 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let signals = launch::take_signals()?;
     let program = std::env::current_exe().map_err(|e| Error::os("finding this program", e))?;
     let arguments = std::env::args_os().skip(1);
-    let outcome = Launcher::new(program)
+    let launcher = Launcher::new(program)
         .args(arguments)
         .arg("--worker")
         .ranks(args.ranks.unwrap_or(cores.max(2)))
-        .nodes(args.nodes)
+        .map(args.map.clone())
         .bind(args.bind.into())
         .survive(args.survive)
         // The ranks see the terminal, so that progress is shown where there is one.
         .output(Output::Inherit)
-        .forward_signals(signals)
-        .start()?
-        .wait()?;
+        .forward_signals(signals);
+    let launcher = match args.nodes {
+        Some(nodes) => launcher.nodes(nodes),
+        None => launcher,
+    };
+    let outcome = launcher.start()?.wait()?;
     Ok(ExitCode::from(outcome.code()))
 }
