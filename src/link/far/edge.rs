@@ -15,7 +15,7 @@
 //! then whether it lives.
 
 use super::deliver::{Arrived, End, FlowState};
-use super::outlet::{Outlet, PairSettings};
+use super::outlet::{News, Outlet, PairSettings};
 use super::{Each, Far, Flow};
 use crate::base::sync::{AtomicBool, AtomicU32, Ordering};
 use crate::base::{Error, Rank, Result, Slot};
@@ -138,10 +138,7 @@ impl Inner {
     /// Takes datagrams that have come, does what is due, sends what can be sent. When something is
     /// due next. `thorough`: also waits for another thread that takes datagrams.
     fn progress(&self, thorough: bool) -> u64 {
-        self.outlet.receive(thorough, &mut |flow, header, body, source| {
-            self.flow(flow).receive(&self.outlet, header, body, source);
-        });
-        self.look_at_pairs(thorough);
+        self.take(thorough);
         let now = self.outlet.now();
         let mut next = u64::MAX;
         for flow in Flow::ALL {
@@ -152,16 +149,19 @@ impl Inner {
         next
     }
 
-    /// Takes what has happened to queue pairs. Then nothing more comes of those whose end was known
-    /// before, and it can be told.
-    fn look_at_pairs(&self, thorough: bool) {
-        let Some(mut taking) = self.outlet.pairs().begin(thorough) else { return };
+    /// Takes what has come. Then nothing more comes of those whose end was known before, and it can
+    /// be told.
+    fn take(&self, thorough: bool) {
+        let Some(mut taking) = self.outlet.begin(thorough) else { return };
         Flow::ALL.into_iter().for_each(|flow| self.flow(flow).mark_ends());
-        if self.outlet.pairs().are_there() {
-            taking.take(&mut |rank, flow, pair, came| {
+        taking.take(&mut |news| match news {
+            News::Datagram(flow, header, body, source) => {
+                self.flow(flow).receive(&self.outlet, &header, body, &source);
+            }
+            News::Pair(rank, flow, pair, came) => {
                 self.flow(flow).pair_came(&self.outlet, rank, pair, came);
-            });
-        }
+            }
+        });
         Flow::ALL.into_iter().for_each(|flow| self.flow(flow).tell_ends(&self.outlet));
     }
 

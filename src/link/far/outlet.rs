@@ -9,14 +9,14 @@
 
 use super::Flow;
 use super::deliver::from_number;
-use super::pairs::Pairs;
-use crate::base::Result;
+use super::pairs::{BATCH, Came, MOST, Pairs};
 use crate::base::hints::Hints;
+use crate::base::{Rank, Result};
 use crate::net::memory::Memory;
 use crate::net::promotion::Settings;
 use crate::net::provider::{
-    Access, Address, Arm, Channel, Completion, CompletionQueue, Data, Datagram, Device,
-    Peer as Handle, Queues, Receive, Region, Status, Time, UdQueuePair,
+    Access, Address, Channel, Completion, CompletionQueue, Data, Datagram, Device, Peer as Handle,
+    Queues, Receive, Region, Status, Time, UdQueuePair,
 };
 use crate::net::wire::Header;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -25,17 +25,22 @@ use std::time::Duration;
 /// Datagrams that can come, and that can go, at a time.
 const DEPTH: u32 = 256;
 
-/// Completions taken at a time.
-const BATCH: usize = 32;
+/// What has come, or happened.
+pub(super) enum News<'a> {
+    /// A datagram of the job: its flow, header and body, and where it came from.
+    Datagram(Flow, Header, &'a [u8], Address),
+    /// Something about a flow's queue pair to a peer, of this number in the device.
+    Pair(Rank, Flow, u32, Came<'a>),
+}
 
-/// What is called with each datagram: its flow, its header, its body, where it came from.
-pub(super) type Come<'f> = dyn FnMut(Flow, &Header, &[u8], &Address) + 'f;
+/// What is called with each.
+pub(super) type Each<'f> = dyn FnMut(News<'_>) + 'f;
 
 /// See the [module](self).
 pub(super) struct Outlet {
     device: Arc<dyn Device>,
     channel: Arc<dyn Channel>,
-    /// Of receives: they end the thread's sleep.
+    /// Of all but sent datagrams: what peers want noticed ends the thread's sleep.
     queue: Arc<dyn CompletionQueue>,
     /// Of sends: nobody waits for them, they are taken when places run out.
     sent: Arc<dyn CompletionQueue>,
@@ -45,10 +50,24 @@ pub(super) struct Outlet {
     prefix: u64,
     datagram: u16,
     cookie: u64,
+    number: u32,
     free: Mutex<Vec<u32>>,
     /// What one thread at a time works with that takes completions.
     taking: Mutex<Vec<u8>>,
     pairs: Pairs,
+}
+
+/// Of one thread at a time.
+pub(super) struct Taking<'a> {
+    outlet: &'a Outlet,
+    scratch: MutexGuard<'a, Vec<u8>>,
+}
+
+impl Taking<'_> {
+    /// Calls `f` with everything that has come until now.
+    pub fn take(&mut self, f: &mut Each<'_>) {
+        self.outlet.take(&mut self.scratch, f);
+    }
 }
 
 /// Of connected queue pairs.
@@ -74,7 +93,8 @@ impl Outlet {
         let prefix = u64::from(capabilities.datagram_prefix);
         let stride = (u64::from(datagram) + prefix).next_multiple_of(64);
         let channel = device.channel()?;
-        let queue = device.completion_queue(DEPTH, Some(&channel))?;
+        let depth = (DEPTH + 2 * MOST).min(capabilities.completion_depth);
+        let queue = device.completion_queue(depth, Some(&channel))?;
         let sent = device.completion_queue(DEPTH, None)?;
         let queues = Queues {
             send: &sent,
@@ -90,10 +110,11 @@ impl Outlet {
         let region = device.register(&memory, Access::LOCAL_WRITE)?;
         let PairSettings { policy, patience, hints } = pairs;
         let outlet = Outlet {
-            pairs: Pairs::new(device.clone(), &channel, policy, patience, hints)?,
+            pairs: Pairs::new(device.clone(), queue.clone(), policy, patience, hints)?,
             channel,
             queue,
             sent,
+            number: ud.number(),
             ud,
             region,
             stride,
@@ -160,7 +181,7 @@ impl Outlet {
                     data: Data::Pieces(&[piece]),
                     immediate: None,
                     signalled: true,
-                    solicited: false,
+                    solicited: true,
                 };
                 self.ud.send(&[datagram]).is_ok()
             });
@@ -181,39 +202,58 @@ impl Outlet {
     /// Takes back the places of some that have been sent; how many.
     #[cold]
     fn reclaim(&self) -> usize {
-        let mut completions = [Completion::NONE; BATCH];
+        let mut completions = [Completion::NONE; BATCH as usize];
         let count = self.sent.poll(&mut completions);
         lock(&self.free).extend(completions[..count].iter().map(|done| done.id as u32));
         count
     }
 
-    /// Takes completions; calls `f` with each datagram of the job that has come: its flow, header,
-    /// body and source. If another thread is at it: waits for it if `thorough`, else does nothing.
-    pub fn receive(&self, thorough: bool, f: &mut Come<'_>) {
+    /// The right to take what has come. If another thread has it: waits for it if `thorough`, else
+    /// nothing.
+    pub fn begin(&self, thorough: bool) -> Option<Taking<'_>> {
         let scratch = if thorough { Some(lock(&self.taking)) } else { self.taking.try_lock().ok() };
-        let Some(mut scratch) = scratch else { return };
-        let mut completions = [Completion::NONE; BATCH];
+        scratch.map(|scratch| Taking { outlet: self, scratch })
+    }
+
+    fn take(&self, scratch: &mut Vec<u8>, f: &mut Each<'_>) {
+        let retired = self.pairs.retired();
+        let mut completions = [Completion::NONE; BATCH as usize];
         loop {
             let count = self.queue.poll(&mut completions);
-            for done in &completions[..count] {
-                let place = done.id as u32;
-                let len = (done.length as usize).min(scratch.len());
-                let at = u64::from(place) * self.stride + self.prefix;
-                let bytes = &mut scratch[..len];
-                if done.status == Status::Success
-                    && self.region.memory().read(at, bytes)
-                    && let Ok((header, body)) = Header::decode(bytes, self.cookie)
-                    && let (_, Some(flow)) = from_number(header.to)
-                {
-                    f(flow, &header, body, &done.source);
+            let taken = &completions[..count];
+            let of_pairs = |done: &&Completion| done.queue_pair != self.number;
+            let used = taken.iter().filter(of_pairs).filter(|done| done.opcode.is_receive());
+            self.pairs.need_receives(used.count() as u32);
+            for done in taken {
+                if done.queue_pair == self.number {
+                    self.datagram_came(done, scratch, f);
+                } else {
+                    self.pairs.completed(done, scratch, |rank, flow, came| {
+                        f(News::Pair(rank, flow, done.queue_pair, came));
+                    });
                 }
-                // It was taken from there; failing this, there is a place less to receive into.
-                let _ = self.post(place);
             }
-            if count < BATCH {
-                return;
+            if count < completions.len() {
+                break;
             }
         }
+        self.pairs.bury(&retired);
+    }
+
+    fn datagram_came(&self, done: &Completion, scratch: &mut [u8], f: &mut Each<'_>) {
+        let place = done.id as u32;
+        let len = (done.length as usize).min(scratch.len());
+        let at = u64::from(place) * self.stride + self.prefix;
+        let bytes = &mut scratch[..len];
+        if done.status == Status::Success
+            && self.region.memory().read(at, bytes)
+            && let Ok((header, body)) = Header::decode(bytes, self.cookie)
+            && let (_, Some(flow)) = from_number(header.to)
+        {
+            f(News::Datagram(flow, header, body, done.source));
+        }
+        // It was taken from there; failing this, there is a place less to receive into.
+        let _ = self.post(place);
     }
 
     /// Connected queue pairs.
@@ -224,9 +264,8 @@ impl Outlet {
 
     /// Has what comes from now on end the next sleep.
     pub fn arm(&self) {
-        self.pairs.arm();
         // Without a channel only.
-        let _ = self.queue.arm(Arm::Any);
+        let _ = self.queue.arm(self.pairs.arms());
     }
 
     /// Sleeps until something comes, or until `until`.

@@ -20,8 +20,8 @@ use crate::link::MAX_MESSAGE;
 use crate::net::memory::Memory;
 use crate::net::promotion::{Promotion, Settings};
 use crate::net::provider::{
-    Access, Arm, Channel, Completion, CompletionQueue, Data, Device, Event, Operation, PostError,
-    Queues, RcOptions, RcQueuePair, Receive, Region, SharedReceiveQueue, Status, Work,
+    Access, Arm, Completion, CompletionQueue, Data, Device, Event, Operation, PostError, Queues,
+    RcOptions, RcQueuePair, Receive, Region, SharedReceiveQueue, Status, Work,
 };
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -33,6 +33,9 @@ pub(super) const HEAD: usize = 24;
 /// Messages that a peer may have sent by a queue pair and that nobody has taken.
 pub(super) const WINDOW: u32 = 64;
 
+/// Completions that are taken at a time.
+pub(super) const BATCH: u32 = 64;
+
 /// What is posted by one queue pair at a time: its window, and what goes beside it.
 const SEND_DEPTH: u32 = 2 * WINDOW;
 
@@ -40,10 +43,7 @@ const SEND_DEPTH: u32 = 2 * WINDOW;
 const CHUNK: u32 = 32;
 
 /// Places of each kind at most.
-const MOST: u32 = 2048;
-
-/// Completions taken at a time.
-const BATCH: usize = 64;
+pub(super) const MOST: u32 = 2048;
 
 /// A message in a process's hands: its head, as it travels.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -101,9 +101,6 @@ pub(super) enum Came<'a> {
     /// It failed.
     Failed,
 }
-
-/// What is called with what has happened: whose queue pair, its number in the device, what.
-pub(super) type Each<'f> = dyn FnMut(Rank, Flow, u32, Came<'_>) + 'f;
 
 /// How posting went.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -174,16 +171,14 @@ impl State {
 /// See the [module](self).
 pub(super) struct Pairs {
     device: Arc<dyn Device>,
-    received: Arc<dyn CompletionQueue>,
-    sent: Arc<dyn CompletionQueue>,
+    /// Where everything completes; who looks there finds others' completions, too.
+    queue: Arc<dyn CompletionQueue>,
     patience: Duration,
     state: Mutex<State>,
     /// Who gets a queue pair.
     policy: Mutex<Promotion>,
     /// Those of a flow that are to lose theirs.
     victims: Mutex<Vec<u32>>,
-    /// What one thread at a time works with that takes completions.
-    taking: Mutex<Vec<u8>>,
     /// Whether there has been one.
     any: AtomicBool,
     /// Somebody waits until something that was sent has completed.
@@ -191,35 +186,20 @@ pub(super) struct Pairs {
     hints: Arc<Hints>,
 }
 
-/// Of one thread at a time.
-pub(super) struct Taking<'a> {
-    pairs: &'a Pairs,
-    scratch: MutexGuard<'a, Vec<u8>>,
-}
-
-impl Taking<'_> {
-    /// Calls `f` with what has happened to queue pairs until now.
-    pub fn take(&mut self, f: &mut Each<'_>) {
-        self.pairs.take(&mut self.scratch, f);
-    }
-}
-
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Pairs {
-    /// None yet. Their completions end sleeps in `channel`; what does not answer for `patience` has
-    /// failed.
+    /// None yet. They complete in `queue`; what does not answer for `patience` has failed.
     pub fn new(
         device: Arc<dyn Device>,
-        channel: &Arc<dyn Channel>,
+        queue: Arc<dyn CompletionQueue>,
         settings: Settings,
         patience: Duration,
         hints: Arc<Hints>,
     ) -> Result<Pairs> {
         let stride = ((MAX_MESSAGE + HEAD) as u64).next_multiple_of(64);
-        let most = device.capabilities().completion_depth.min(2 * MOST);
         let places = |access| Places { stride, access, chunks: Vec::new() };
         let state = State {
             queue: None,
@@ -230,13 +210,11 @@ impl Pairs {
             retired: 0,
         };
         Ok(Pairs {
-            received: device.completion_queue(most, Some(channel))?,
-            sent: device.completion_queue(most, Some(channel))?,
+            queue,
             patience,
             state: Mutex::new(state),
             policy: Mutex::new(Promotion::new(settings)),
             victims: Mutex::default(),
-            taking: Mutex::new(vec![0; stride as usize]),
             any: AtomicBool::new(false),
             awaited: AtomicBool::new(false),
             hints,
@@ -287,8 +265,8 @@ impl Pairs {
             state.post_more(&*self.device)?;
         }
         let queues = Queues {
-            send: &self.sent,
-            receive: &self.received,
+            send: &self.queue,
+            receive: &self.queue,
             send_depth: SEND_DEPTH,
             receive_depth: 0,
             pieces: 1,
@@ -333,7 +311,9 @@ impl Pairs {
                 let send = Operation::Send { data, immediate: None };
                 // Counted before: its completion may be there at once.
                 self.count(pair.number());
-                match pair.post(&[Work::new(place.into(), send)]) {
+                // Whoever sleeps at the other end is to have it; that it was sent wakes nobody.
+                let work = Work { solicited: true, ..Work::new(place.into(), send) };
+                match pair.post(&[work]) {
                     Ok(()) => return Posted::Sent(place),
                     Err(refused) => {
                         self.uncount(pair.number());
@@ -380,21 +360,14 @@ impl Pairs {
         Some((head, bytes))
     }
 
-    /// Has completions of what was sent end the next sleep, too.
+    /// Has completions of what was sent end the next sleep, too; whether they would not have.
     pub fn await_sent(&self) -> bool {
         self.are_there() && !self.awaited.swap(true, Ordering::AcqRel)
     }
 
-    /// Has what comes from now on end the next sleep.
-    pub fn arm(&self) {
-        if !self.are_there() {
-            return;
-        }
-        // Without a channel only.
-        let _ = self.received.arm(Arm::Any);
-        if self.awaited.swap(false, Ordering::AcqRel) {
-            let _ = self.sent.arm(Arm::Any);
-        }
+    /// What is to end the next sleep.
+    pub fn arms(&self) -> Arm {
+        if self.awaited.swap(false, Ordering::AcqRel) { Arm::Any } else { Arm::Solicited }
     }
 
     /// Whether there has been a queue pair.
@@ -403,77 +376,66 @@ impl Pairs {
         self.any.load(Ordering::Acquire)
     }
 
-    /// The right to take what has happened. If another thread has it: waits for it if `thorough`,
-    /// else nothing.
-    pub fn begin(&self, thorough: bool) -> Option<Taking<'_>> {
-        let scratch = if thorough { Some(lock(&self.taking)) } else { self.taking.try_lock().ok() };
-        scratch.map(|scratch| Taking { pairs: self, scratch })
+    /// Those by which nothing is sent any more: what comes of them is there already.
+    pub fn retired(&self) -> Vec<u32> {
+        let state = lock(&self.state);
+        if state.retired == 0 {
+            return Vec::new();
+        }
+        let old = state.known.iter().filter(|(_, known)| known.retired.is_some());
+        old.map(|(pair, _)| *pair).collect()
     }
 
-    /// Calls `f` with what has happened to queue pairs.
-    fn take(&self, scratch: &mut [u8], f: &mut Each<'_>) {
-        // Those that were retired before this look, and have nothing left afterwards, can go.
-        let retired: Vec<u32> = {
-            let state = lock(&self.state);
-            let old = state.known.iter().filter(|(_, known)| known.retired.is_some());
-            if state.retired > 0 { old.map(|(pair, _)| *pair).collect() } else { Vec::new() }
-        };
-        let mut completions = [Completion::NONE; BATCH];
-        loop {
-            let count = self.received.poll(&mut completions);
-            self.need_receives(count as u32);
-            for done in &completions[..count] {
-                self.received(done, scratch, f);
-            }
-            if count < BATCH {
-                break;
-            }
+    /// Calls `f` with what a completion says has happened.
+    pub fn completed(
+        &self,
+        done: &Completion,
+        scratch: &mut Vec<u8>,
+        f: impl FnOnce(Rank, Flow, Came<'_>),
+    ) {
+        if done.opcode.is_receive() {
+            return self.received(done, scratch, f);
         }
-        loop {
-            let count = self.sent.poll(&mut completions);
-            for done in &completions[..count] {
-                if let Some((rank, flow)) = self.whose(done.queue_pair) {
-                    let well = done.status == Status::Success;
-                    f(rank, flow, done.queue_pair, if well { Came::Sent } else { Came::Failed });
-                }
-                self.uncount(done.queue_pair);
-                // Not before: what it holds may have been asked for.
-                lock(&self.state).free.push(done.id as u32);
-            }
-            if count < BATCH {
-                break;
-            }
+        if let Some((rank, flow)) = self.whose(done.queue_pair) {
+            let well = done.status == Status::Success;
+            f(rank, flow, if well { Came::Sent } else { Came::Failed });
         }
-        self.bury(&retired);
-        // What they tell, completions tell too.
-        while self.device.events(&mut [Event::PortUp; 8]) == 8 {}
+        self.uncount(done.queue_pair);
+        // Not before: what it holds may have been asked for.
+        lock(&self.state).free.push(done.id as u32);
     }
 
     /// So many receives were found used at a time: makes more if they are getting few.
-    fn need_receives(&self, used: u32) {
+    pub fn need_receives(&self, used: u32) {
         if used < CHUNK / 2 {
             return;
         }
         let mut state = lock(&self.state);
         let (posted, open) = (state.receives.count(), state.known.len() as u32);
         let most = MOST.min(self.device.capabilities().shared_receive_depth) / CHUNK * CHUNK;
-        if used >= (posted / 2).min(BATCH as u32) && posted < most.min(CHUNK + open * WINDOW) {
+        if used >= (posted / 2).min(BATCH) && posted < most.min(CHUNK + open * WINDOW) {
             // Without memory there are as many as there were.
             let _ = state.post_more(&*self.device);
         }
     }
 
-    fn received(&self, done: &Completion, scratch: &mut [u8], f: &mut Each<'_>) {
+    fn received(
+        &self,
+        done: &Completion,
+        scratch: &mut Vec<u8>,
+        f: impl FnOnce(Rank, Flow, Came<'_>),
+    ) {
         let (place, whose) = (done.id as u32, self.whose(done.queue_pair));
         let at = lock(&self.state).receives.at(place);
+        scratch.resize(scratch.len().max(MAX_MESSAGE + HEAD), 0);
         let length = (done.length as usize).min(scratch.len());
         let bytes = &mut scratch[..length];
         match (whose, at) {
             (Some((rank, flow)), _) if done.status != Status::Success => {
-                f(rank, flow, done.queue_pair, Came::Failed);
+                f(rank, flow, Came::Failed);
             }
             (Some((rank, flow)), Some((region, at))) if region.memory().read(at, bytes) => {
-                f(rank, flow, done.queue_pair, Came::Message(bytes));
+                f(rank, flow, Came::Message(bytes));
             }
             _ => {}
         }
@@ -488,7 +450,9 @@ impl Pairs {
         lock(&self.state).known.get(&pair).map(|known| (known.rank, known.flow))
     }
 
-    fn bury(&self, retired: &[u32]) {
+    /// Everything that was there when these were [`retired`](Self::retired) has been looked at: those
+    /// that have nothing under way go.
+    pub fn bury(&self, retired: &[u32]) {
         for pair in retired {
             let mut state = lock(&self.state);
             let done = state.known.get(pair).is_some_and(|known| known.under_way == 0);
@@ -498,6 +462,8 @@ impl Pairs {
             // Destroying it is a matter of the device.
             drop(gone);
         }
+        // What events tell, completions tell too.
+        while self.are_there() && self.device.events(&mut [Event::PortUp; 8]) == 8 {}
     }
 
     /// Queue pairs that there are.

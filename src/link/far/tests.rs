@@ -3,7 +3,7 @@
 
 use super::Flow;
 use super::deliver::FlowState;
-use super::outlet::{Outlet, PairSettings};
+use super::outlet::{News, Outlet, PairSettings};
 use crate::base::Rank;
 use crate::base::hints::Hints;
 use crate::link::{MAX_MESSAGE, Push};
@@ -77,13 +77,15 @@ impl World {
     fn progress(&mut self, rank: usize) -> u64 {
         let Process { outlet, flows, pairs, .. } = &mut self.processes[rank];
         outlet.arm();
-        outlet.receive(true, &mut |flow, header, body, source| {
-            flows[flow as usize].receive(outlet, header, body, source);
-        });
-        let mut taking = outlet.pairs().begin(true).unwrap();
+        let mut taking = outlet.begin(true).unwrap();
         flows.iter_mut().for_each(FlowState::mark_ends);
-        taking.take(&mut |rank, flow, pair, came| {
-            flows[flow as usize].pair_came(outlet, rank, pair, came);
+        taking.take(&mut |news| match news {
+            News::Datagram(flow, header, body, source) => {
+                flows[flow as usize].receive(outlet, &header, body, &source);
+            }
+            News::Pair(rank, flow, pair, came) => {
+                flows[flow as usize].pair_came(outlet, rank, pair, came);
+            }
         });
         flows.iter_mut().for_each(|flow| flow.tell_ends(outlet));
         *pairs = (*pairs).max(outlet.pairs().count_open());
