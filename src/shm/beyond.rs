@@ -25,6 +25,9 @@ pub(crate) trait Beyond: Send + Sync + std::fmt::Debug {
     /// What is known of its end, in words.
     fn cause(&self, slot: Slot) -> String;
 
+    /// Waits until processes of other nodes have what this one has sent, or count as dead.
+    fn drain(&self);
+
     /// This process leaves in good order when it ends.
     fn leave(&self);
 

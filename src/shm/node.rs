@@ -402,6 +402,14 @@ impl Node {
         }
     }
 
+    /// Waits until processes of other nodes have what this one has sent. For the last moment before a
+    /// program may end without dropping what keeps the attachment.
+    pub(crate) fn drain_beyond(&self) {
+        if let Some(beyond) = self.beyond.get() {
+            beyond.drain();
+        }
+    }
+
     /// Whether it is to leave.
     pub(crate) fn is_leaving(&self) -> bool {
         self.leaving.load(Ordering::Acquire)

@@ -334,9 +334,14 @@ impl Job {
     }
 
     /// Waits until every rank has called it, then leaves. After a death it leaves at once and
-    /// reports it.
+    /// reports it. Then the program may end however it likes: nobody misses anything of it. Where
+    /// the network loses the very last words of others that have left already, it takes as long as
+    /// they would need to count as dead (`HITHER_NET_TIMEOUT`).
     pub fn finish(self) -> Result<()> {
-        self.team.farewell()
+        let ended = self.team.farewell();
+        // Windows and teams that are never dropped would keep the connections from doing this.
+        self.node().drain_beyond();
+        ended
     }
 }
 

@@ -1,17 +1,18 @@
 //! One flow of a process: its peers, what goes to them, and what has come and not been taken.
 
 use super::Flow;
+use super::known::{Arrived, HEAD, Known, PACKETS};
 use super::order::{Order, Place};
 use super::outlet::Outlet;
-use super::paired::{Host, Paired};
+use super::paired::Host;
 use super::pairs::{Came, Head, Kind};
 use crate::base::{Error, Rank, Result};
 use crate::link::control::FIRST_RESERVED;
 use crate::link::{MAX_MESSAGE, Push};
 use crate::net::promotion::Advice;
-use crate::net::provider::{Address, Peer as Handle};
+use crate::net::provider::Address;
 use crate::net::switch::Way;
-use crate::net::ud::{Config, Event, Peer, Refused, Sent, Shared, Upper, Verdict};
+use crate::net::ud::{Config, Event, Peer, Shared, Upper, Verdict};
 use crate::net::wire::Header;
 use crate::shm::beyond::Standing;
 use crate::shm::ring::Label;
@@ -22,15 +23,8 @@ use std::time::Duration;
 /// Messages that wait in an inbox at most.
 const INBOX: usize = 256;
 
-/// Bytes before a message's own: its number and its label.
-const HEAD: usize = 16;
-
 /// Nanoseconds between two looks for queue pairs that nobody uses.
 const UNUSED: u64 = 1_000_000_000;
-
-/// Channels of datagrams: messages, and packets about queue pairs.
-const MESSAGES: u8 = 0;
-const PACKETS: u8 = 1;
 
 /// The number of a process on a flow.
 pub(super) fn number(rank: Rank, flow: Flow) -> u32 {
@@ -41,30 +35,6 @@ pub(super) fn number(rank: Rank, flow: Flow) -> u32 {
 pub(super) fn from_number(number: u32) -> (Rank, Option<Flow>) {
     let flow = Flow::ALL.into_iter().find(|flow| *flow as u32 == number & 3);
     (Rank(number >> 2), flow)
-}
-
-/// A message that has come.
-pub(super) struct Arrived {
-    pub from: Rank,
-    /// Nothing if the peer made it up.
-    pub label: Option<Label>,
-    pub bytes: Box<[u8]>,
-    /// The number of the queue pair that it came by, or 0.
-    by: u32,
-}
-
-struct Known {
-    peer: Peer,
-    handle: Handle,
-    /// It had something for an inbox that was full.
-    held: bool,
-    /// A message that was taken in part.
-    rest: Option<Vec<u8>>,
-    /// The number of the next message.
-    next: u64,
-    order: Order<Arrived>,
-    /// If it has, or had, or is asked for a queue pair.
-    paired: Option<Box<Paired>>,
 }
 
 /// What became of a peer, for those who wait.
@@ -109,11 +79,6 @@ struct Intake<'a> {
 fn label(word: u64) -> Option<Label> {
     let kind = u8::try_from(word & 0xff).ok().filter(|kind| *kind < FIRST_RESERVED)?;
     Label::new(kind, word >> 8).ok()
-}
-
-/// A label as it travels.
-fn word(label: Label) -> u64 {
-    label.imm() << 8 | u64::from(label.kind())
 }
 
 impl Upper for Intake<'_> {
@@ -519,105 +484,5 @@ impl FlowState {
     /// Whether all peers know that this process has left, or are gone.
     pub fn has_parted(&self) -> bool {
         self.peers.values().all(|known| known.peer.has_parted())
-    }
-}
-
-impl Known {
-    /// What it knows of queue pairs; `me` is this process.
-    fn paired(&mut self, me: Rank, rank: Rank) -> &mut Paired {
-        self.paired.get_or_insert_with(|| Box::new(Paired::new(me < rank)))
-    }
-
-    /// Sends a message; nothing if the peer is gone.
-    fn send(
-        &mut self,
-        shared: &mut Shared,
-        host: Host<'_>,
-        label: Label,
-        bytes: [&[u8]; 2],
-    ) -> Option<Push> {
-        let word = word(label);
-        if let Some(paired) = &mut self.paired {
-            if paired.sends_by_pair() {
-                return match paired.send(host, self.next, word, bytes) {
-                    Some(true) => {
-                        self.next += 1;
-                        Some(Push::Sent)
-                    }
-                    // What has failed is mended before it is tried again.
-                    _ => Some(Push::Full),
-                };
-            }
-            if !paired.may_send_datagrams() {
-                return Some(Push::Full);
-            }
-        }
-        let sent = self.datagram(shared, MESSAGES, Some((self.next, word)), bytes, host.now)?;
-        if sent {
-            self.next += 1;
-            self.paired.iter_mut().for_each(|paired| paired.sent_datagrams());
-        }
-        Some(if sent { Push::Sent } else { Push::Full })
-    }
-
-    /// Sends a message or a packet by datagrams, or says that there is no room; nothing if the peer is
-    /// gone.
-    fn datagram(
-        &mut self,
-        shared: &mut Shared,
-        channel: u8,
-        head: Option<(u64, u64)>,
-        bytes: [&[u8]; 2],
-        now: u64,
-    ) -> Option<bool> {
-        let mut first = [0; HEAD];
-        let head = match head {
-            None => &first[..0],
-            Some((number, label)) => {
-                first[..8].copy_from_slice(&number.to_le_bytes());
-                first[8..].copy_from_slice(&label.to_le_bytes());
-                &first[..]
-            }
-        };
-        let parts = [head, bytes[0], bytes[1]];
-        match self.peer.send(shared, channel, &parts, now) {
-            Ok(Sent::Whole(_)) => Some(true),
-            // A message that is taken in part goes on here: its rest has room of its own.
-            Ok(Sent::Part) => {
-                self.rest = Some(parts.concat());
-                Some(true)
-            }
-            Err(Refused::Full | Refused::Unfinished) => Some(false),
-            Err(Refused::TooLong | Refused::Left | Refused::Exhausted) => None,
-        }
-    }
-
-    /// A message that came by a queue pair was taken.
-    fn taken(&mut self, pair: u32, host: Host<'_>) {
-        self.paired.iter_mut().for_each(|paired| paired.taken(pair, host));
-    }
-
-    /// Goes on with a message of which some was taken, then with what waits for it.
-    fn go_on(&mut self, shared: &mut Shared, host: Host<'_>) {
-        if let Some(rest) = &self.rest
-            && !matches!(self.peer.resume(shared, &[rest], host.now), Ok(Sent::Part))
-        {
-            self.rest = None;
-        }
-        let Some(mut paired) = self.paired.take() else { return };
-        if paired.has_more() {
-            paired.go_on(host, &mut |head, bytes| {
-                let channel = if head.is_some() { MESSAGES } else { PACKETS };
-                // One that is gone needs nothing more.
-                self.datagram(shared, channel, head, [bytes, &[]], host.now).unwrap_or(true)
-            });
-        }
-        self.paired = Some(paired);
-    }
-
-    fn transmit(&mut self, shared: &mut Shared, outlet: &Outlet, now: u64) -> bool {
-        let handle = self.handle;
-        !self.peer.has_output()
-            || self.peer.transmit(shared, now, &mut |datagram| outlet.send(handle, datagram))
     }
 }

@@ -14,7 +14,8 @@
 //! after a time (`HITHER_NET_TIMEOUT`); who is waited for without anything under way is asked now and
 //! then whether it lives.
 
-use super::deliver::{Arrived, End, FlowState};
+use super::deliver::{End, FlowState};
+use super::known::Arrived;
 use super::outlet::{News, Outlet, PairSettings};
 use super::{Each, Far, Flow};
 use crate::base::sync::{AtomicBool, AtomicU32, Ordering};
@@ -269,8 +270,10 @@ impl Far for Edge {
         match state.send(&inner.outlet, rank, label, bytes) {
             Some(push) => Ok(push),
             None => {
-                // Of its end this may be the first that is noticed.
-                inner.settle(flow, state);
+                drop(state);
+                // Of its end this may be the first that is noticed, and others are told of it only
+                // once everything that had come has been taken.
+                inner.progress(true);
                 Err(inner.gone(to))
             }
         }
@@ -343,6 +346,21 @@ impl Beyond for Edge {
 
     fn deaths(&self) -> u32 {
         self.inner.deaths.load(Ordering::Acquire)
+    }
+
+    fn drain(&self) {
+        let until =
+            self.inner.outlet.now().saturating_add(self.inner.flow(Flow::Messages).silence());
+        let mut nap = Duration::from_micros(20);
+        // The network's thread sends again what was lost; this one only looks.
+        while !Flow::ALL.into_iter().all(|flow| self.inner.flow(flow).is_drained())
+            && self.inner.outlet.now() < until
+        {
+            self.inner.outlet.pairs().await_sent();
+            self.inner.progress(true);
+            std::thread::sleep(nap);
+            nap = (nap * 2).min(Duration::from_millis(2));
+        }
     }
 
     fn leave(&self) {

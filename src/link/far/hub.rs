@@ -154,6 +154,8 @@ impl Beyond for Joined {
         "its thread is gone".into()
     }
 
+    fn drain(&self) {}
+
     fn leave(&self) {}
 
     fn deaths(&self) -> u32 {

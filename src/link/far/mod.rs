@@ -14,6 +14,7 @@ mod deliver;
 pub(crate) mod edge;
 #[cfg(test)]
 pub(crate) mod hub;
+mod known;
 mod order;
 mod outlet;
 mod paired;

@@ -6,14 +6,14 @@
 //!      |  '------------- little used, another one needs its place ---------'  |
 //!      '---- it failed: what the peer may not have goes by datagrams again ----'
 //! ```
-//! A queue pair carries as many messages as its receiver has promised room for ([`WINDOW`]); each
+//! A queue pair carries as many messages as its receiver has promised room for ([`ROOM`]); each
 //! message back, or one of its own, tells of more. One that fails ends a *life*: both sides begin
 //! anew with datagrams, and packets of earlier lives are nobody's. Messages are numbered (`order`),
 //! so that what is sent again in vain does no harm.
 
 use super::Flow;
 use super::order::AHEAD;
-use super::pairs::{Head, Kind, Pairs, Posted, WINDOW};
+use super::pairs::{Head, Kind, Pairs, Posted, ROOM};
 use crate::base::Rank;
 use crate::base::adapt::Class;
 use crate::link::MAX_MESSAGE;
@@ -54,11 +54,11 @@ struct Pair {
 impl Pair {
     fn room(&mut self) -> u32 {
         self.told = self.taken;
-        self.taken.wrapping_add(WINDOW)
+        self.taken.wrapping_add(ROOM)
     }
 
     fn must_tell(&self) -> bool {
-        self.taken.wrapping_sub(self.told) >= WINDOW / 2
+        self.taken.wrapping_sub(self.told) >= ROOM / 2
     }
 }
 
@@ -69,6 +69,10 @@ struct Flying {
     /// Bytes behind its head; none if it is not a message of the flow.
     message: Option<usize>,
 }
+
+/// Sends bytes by datagrams, as the message with this number and label or as a packet; says whether
+/// there was room.
+pub(super) type Datagram<'f> = dyn FnMut(Option<(u64, u64)>, &[u8]) -> bool + 'f;
 
 /// See the [module](self).
 pub(super) struct Paired {
@@ -323,13 +327,8 @@ impl Paired {
         host.pairs.policy().forget(host.key);
     }
 
-    /// Does what could not be done before. `datagram` sends one: a message (number, label, bytes), or
-    /// a packet (bytes), or says that there is no room.
-    pub fn go_on(
-        &mut self,
-        host: Host<'_>,
-        datagram: &mut dyn FnMut(Option<(u64, u64)>, &[u8]) -> bool,
-    ) {
+    /// Does what could not be done before.
+    pub fn go_on(&mut self, host: Host<'_>, datagram: &mut Datagram<'_>) {
         self.mend(host);
         while let Some((number, label, bytes)) = self.again.front() {
             if !datagram(Some((*number, *label)), bytes) {
@@ -395,14 +394,8 @@ impl Paired {
                         let address = queue.as_ref().map(|queue| queue.address());
                         if let Some(queue) = queue {
                             let (sent, taken) = (0, 0);
-                            let pair = Pair {
-                                connection: number,
-                                queue,
-                                sent,
-                                may: WINDOW,
-                                taken,
-                                told: 0,
-                            };
+                            let pair =
+                                Pair { connection: number, queue, sent, may: ROOM, taken, told: 0 };
                             self.pairs.push(pair);
                         }
                         let end_point = address.as_ref().map(Address::as_bytes);

@@ -31,13 +31,13 @@ use std::time::Duration;
 pub(super) const HEAD: usize = 24;
 
 /// Messages that a peer may have sent by a queue pair and that nobody has taken.
-pub(super) const WINDOW: u32 = 64;
+pub(super) const ROOM: u32 = 64;
 
 /// Completions that are taken at a time.
 pub(super) const BATCH: u32 = 64;
 
 /// What is posted by one queue pair at a time: its window, and what goes beside it.
-const SEND_DEPTH: u32 = 2 * WINDOW;
+const SEND_DEPTH: u32 = 2 * ROOM;
 
 /// Places that are made at a time.
 const CHUNK: u32 = 32;
@@ -413,7 +413,7 @@ impl Pairs {
         let mut state = lock(&self.state);
         let (posted, open) = (state.receives.count(), state.known.len() as u32);
         let most = MOST.min(self.device.capabilities().shared_receive_depth) / CHUNK * CHUNK;
-        if used >= (posted / 2).min(BATCH) && posted < most.min(CHUNK + open * WINDOW) {
+        if used >= (posted / 2).min(BATCH) && posted < most.min(CHUNK + open * ROOM) {
             // Without memory there are as many as there were.
             let _ = state.post_more(&*self.device);
         }

@@ -1,0 +1,147 @@
+//! One peer on one flow: what goes to it, by which way, and what has come out of turn.
+
+use super::order::Order;
+use super::outlet::Outlet;
+use super::paired::{Host, Paired};
+use crate::base::Rank;
+use crate::link::Push;
+use crate::net::provider::Peer as Handle;
+use crate::net::ud::{Peer, Refused, Sent, Shared};
+use crate::shm::ring::Label;
+
+/// Bytes before a message's own in datagrams: its number and its label.
+pub(super) const HEAD: usize = 16;
+
+/// Channels of datagrams: messages, and packets about queue pairs.
+pub(super) const MESSAGES: u8 = 0;
+pub(super) const PACKETS: u8 = 1;
+
+/// A message that has come.
+pub(super) struct Arrived {
+    pub from: Rank,
+    /// Nothing if the peer made it up.
+    pub label: Option<Label>,
+    pub bytes: Box<[u8]>,
+    /// The number of the queue pair that it came by, or 0.
+    pub by: u32,
+}
+
+/// See the [module](self).
+pub(super) struct Known {
+    pub peer: Peer,
+    pub handle: Handle,
+    /// It had something for an inbox that was full.
+    pub held: bool,
+    /// A message that was taken in part.
+    pub rest: Option<Vec<u8>>,
+    /// The number of the next message.
+    pub next: u64,
+    pub order: Order<Arrived>,
+    /// If it has, or had, or is asked for a queue pair.
+    pub paired: Option<Box<Paired>>,
+}
+
+/// A label as it travels.
+fn word(label: Label) -> u64 {
+    label.imm() << 8 | u64::from(label.kind())
+}
+
+impl Known {
+    /// What it knows of queue pairs; `me` is this process.
+    pub fn paired(&mut self, me: Rank, rank: Rank) -> &mut Paired {
+        self.paired.get_or_insert_with(|| Box::new(Paired::new(me < rank)))
+    }
+
+    /// Sends a message; nothing if the peer is gone.
+    pub fn send(
+        &mut self,
+        shared: &mut Shared,
+        host: Host<'_>,
+        label: Label,
+        bytes: [&[u8]; 2],
+    ) -> Option<Push> {
+        let word = word(label);
+        if let Some(paired) = &mut self.paired {
+            if paired.sends_by_pair() {
+                return match paired.send(host, self.next, word, bytes) {
+                    Some(true) => {
+                        self.next += 1;
+                        Some(Push::Sent)
+                    }
+                    // What has failed is mended before it is tried again.
+                    _ => Some(Push::Full),
+                };
+            }
+            if !paired.may_send_datagrams() {
+                return Some(Push::Full);
+            }
+        }
+        let sent = self.datagram(shared, MESSAGES, Some((self.next, word)), bytes, host.now)?;
+        if sent {
+            self.next += 1;
+            self.paired.iter_mut().for_each(|paired| paired.sent_datagrams());
+        }
+        Some(if sent { Push::Sent } else { Push::Full })
+    }
+
+    /// Sends a message or a packet by datagrams, or says that there is no room; nothing if the peer is
+    /// gone.
+    fn datagram(
+        &mut self,
+        shared: &mut Shared,
+        channel: u8,
+        head: Option<(u64, u64)>,
+        bytes: [&[u8]; 2],
+        now: u64,
+    ) -> Option<bool> {
+        let mut first = [0; HEAD];
+        let head = match head {
+            None => &first[..0],
+            Some((number, label)) => {
+                first[..8].copy_from_slice(&number.to_le_bytes());
+                first[8..].copy_from_slice(&label.to_le_bytes());
+                &first[..]
+            }
+        };
+        let parts = [head, bytes[0], bytes[1]];
+        match self.peer.send(shared, channel, &parts, now) {
+            Ok(Sent::Whole(_)) => Some(true),
+            // A message that is taken in part goes on here: its rest has room of its own.
+            Ok(Sent::Part) => {
+                self.rest = Some(parts.concat());
+                Some(true)
+            }
+            Err(Refused::Full | Refused::Unfinished) => Some(false),
+            Err(Refused::TooLong | Refused::Left | Refused::Exhausted) => None,
+        }
+    }
+
+    /// A message that came by a queue pair was taken.
+    pub fn taken(&mut self, pair: u32, host: Host<'_>) {
+        self.paired.iter_mut().for_each(|paired| paired.taken(pair, host));
+    }
+
+    /// Goes on with a message of which some was taken, then with what waits for it.
+    pub fn go_on(&mut self, shared: &mut Shared, host: Host<'_>) {
+        if let Some(rest) = &self.rest
+            && !matches!(self.peer.resume(shared, &[rest], host.now), Ok(Sent::Part))
+        {
+            self.rest = None;
+        }
+        let Some(mut paired) = self.paired.take() else { return };
+        if paired.has_more() {
+            paired.go_on(host, &mut |head, bytes| {
+                let channel = if head.is_some() { MESSAGES } else { PACKETS };
+                // One that is gone needs nothing more.
+                self.datagram(shared, channel, head, [bytes, &[]], host.now).unwrap_or(true)
+            });
+        }
+        self.paired = Some(paired);
+    }
+
+    pub fn transmit(&mut self, shared: &mut Shared, outlet: &Outlet, now: u64) -> bool {
+        let handle = self.handle;
+        !self.peer.has_output()
+            || self.peer.transmit(shared, now, &mut |datagram| outlet.send(handle, datagram))
+    }
+}
