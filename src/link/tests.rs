@@ -184,6 +184,30 @@ fn more_peers_than_lanes_share_them_and_keep_their_order() {
 }
 
 #[test]
+fn in_the_kernel_region_connections_become_hot_at_once() {
+    let (a, b) = pair(100);
+    let send = |count: u64| {
+        for i in 0..count {
+            assert_eq!(a.try_send(Slot(1), 0, i, &payload(i)).unwrap(), Push::Sent);
+        }
+        assert_eq!(receive_all(&b).len() as u64, count);
+    };
+    send(20);
+    assert!(!a.is_hot(Slot(1)));
+    let region = a.core.hints().kernel_region();
+    send(1);
+    assert!(a.is_hot(Slot(1)));
+    drop(region);
+    // Nobody is told never to have a lane, and has one because of a hint.
+    let (a, b) = pair(u32::MAX);
+    assert!(a.core.hints().hint("in_kernel", "1").is_applied());
+    for i in 0..5 {
+        assert_eq!(a.try_send(Slot(1), 0, i, &payload(i)).unwrap(), Push::Sent);
+    }
+    assert!(!a.is_hot(Slot(1)) && receive_all(&b).len() == 5);
+}
+
+#[test]
 fn the_lane_of_a_dead_sender_is_emptied_then_freed() {
     let (a, b) = pair(0);
     for i in 0..20 {

@@ -102,6 +102,7 @@ fn unknown_names_are_refused_and_list_names_them_all() {
     assert!(output.status.success());
     for name in [
         "p2p",
+        "net",
         "collectives",
         "overhead",
         "stencil3d",

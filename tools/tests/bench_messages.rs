@@ -37,6 +37,21 @@ fn messages_have_limits_that_move_the_same_bytes() {
 }
 
 #[test]
+fn messages_between_nodes_stand_beside_the_same_sockets_without_a_library() {
+    let rows = least(&["net"]);
+    assert!(rows.iter().all(|row| row["bench"] == "net" && number(row, "ranks") == 2.0));
+    for by in ["datagrams", "queue pairs"] {
+        assert_eq!(count(&rows, |what| what == format!("one-way latency, {by}")), 7);
+        assert_eq!(count(&rows, |what| what == format!("message rate, {by}")), 2);
+        assert_eq!(count(&rows, |what| what == format!("bandwidth, {by}")), 3);
+    }
+    assert_eq!(count(&rows, |what| what.contains("lost")), 1);
+    // By datagrams a message of one datagram has its like for a limit.
+    let udp = rows.iter().filter(|row| text(row, "limit") == "UDP sockets").count();
+    assert_eq!((udp, rows.len()), (4 + 2 + 1, 25));
+}
+
+#[test]
 fn pairs_can_be_more_and_want_partners() {
     let rows = least(&["p2p-pairs-part", "--ranks", "6"]);
     assert!(rows.len() == 3 && rows.iter().all(|row| number(row, "ranks") == 6.0));

@@ -23,8 +23,12 @@ use crate::net::wire::Control;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// Failures after which a peer gets no queue pair any more: something is in their way.
+/// Failures one after the other after which a peer gets no queue pair any more: something is in their
+/// way.
 const FAILURES: u32 = 3;
+
+/// Messages after which a queue pair has served well, though it failed.
+const SERVED: u32 = 10_000;
 
 /// Bytes of a packet before its own: the life that it is of.
 const LIFE: usize = 4;
@@ -294,7 +298,8 @@ impl Paired {
     fn begin_anew(&mut self, life: u32, host: Host<'_>) {
         self.broken = false;
         self.life = life;
-        self.failures += 1;
+        let served = self.pairs.iter().any(|pair| pair.sent.max(pair.taken) >= SERVED);
+        self.failures = if served { 1 } else { self.failures + 1 };
         self.end(host);
         self.switch = Switch::new(self.first);
         let mut policy = host.pairs.policy();
@@ -379,9 +384,10 @@ impl Paired {
             || self.pairs.iter().any(Pair::must_tell)
     }
 
-    /// Whether the peer has everything.
+    /// Whether the peer has all messages.
     pub fn is_drained(&self) -> bool {
-        self.flying.is_empty() && self.again.is_empty() && !self.broken
+        let under_way = self.flying.iter().any(|flying| flying.message.is_some());
+        !under_way && self.again.is_empty() && !self.broken
     }
 
     fn carry_out(&mut self, mut actions: Vec<Action>, host: Host<'_>) {

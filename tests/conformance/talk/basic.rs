@@ -3,13 +3,14 @@
 use super::{next, previous};
 use crate::Written;
 use hither::{
-    Any, Cancelled, Job, Pending, Persistent, Rank, Result, Status, finish_all, start_all,
+    Any, Cancelled, Hinted, Job, Pending, Persistent, Rank, Result, Status, finish_all, start_all,
     test_all, test_any, wait_all, wait_any,
 };
 use std::time::Duration;
 
 pub const CASES: &[Written] = &[
     ("talk_ring", ring),
+    ("talk_in_the_kernel_region", hints),
     ("talk_to_oneself", oneself),
     ("talk_any_source_any_tag", any),
     ("talk_order_by_tag", by_tag),
@@ -46,6 +47,20 @@ fn ring(job: &Job) -> Result<()> {
         assert_eq!(status, Status { source: previous(job), tag: 1, elements: 2, bytes: 16 });
     }
     team.barrier()
+}
+
+/// Hints change nothing that a program can see but how fast it is.
+fn hints(job: &Job) -> Result<()> {
+    assert_eq!(job.hint("in_kernel", "1")?, Hinted::Applied);
+    ring(job)?;
+    assert_eq!(job.hint("IN_KERNEL", "0")?, Hinted::Applied);
+    {
+        let _region = job.kernel_region()?;
+        ring(job)?;
+    }
+    assert_eq!(job.hint("in kernel", "1")?, Hinted::Unknown);
+    assert!(matches!(job.hint("in_kernel", "perhaps")?, Hinted::BadValue(_)));
+    ring(job)
 }
 
 fn oneself(job: &Job) -> Result<()> {

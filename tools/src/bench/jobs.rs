@@ -48,6 +48,21 @@ pub fn measure_with(
     options: &Options,
     settings: &[(&str, &str)],
 ) -> Result<Vec<Row>> {
+    measure_on(bench, ranks, 1, options, settings)
+}
+
+/// Runs a benchmark as a job of a rank on each of several emulated nodes.
+pub fn measure_between(bench: &Bench, nodes: u32, options: &Options) -> Result<Vec<Row>> {
+    measure_on(bench, nodes, nodes, options, &[])
+}
+
+fn measure_on(
+    bench: &Bench,
+    ranks: u32,
+    nodes: u32,
+    options: &Options,
+    settings: &[(&str, &str)],
+) -> Result<Vec<Row>> {
     let mut args = vec!["bench", bench.name, "--worker"];
     if options.least {
         args.push("--least");
@@ -57,6 +72,7 @@ pub fn measure_with(
     let mut launcher = Launcher::new(own_path()?)
         .args(args)
         .ranks(ranks)
+        .nodes(nodes)
         .bind(options.bind)
         .output(Output::Capture)
         .timeout(LIMIT);

@@ -5,7 +5,7 @@ use super::duel::{self, Case, Effort};
 use super::jobs::Options;
 use super::row::Row;
 use super::subject::{
-    active, bfs, coll, collectives, idle, limits, link, memory, messages, metadata, overhead,
+    active, bfs, coll, collectives, idle, limits, link, memory, messages, metadata, net, overhead,
     oversub, rma, start, stencil3d, talk, window,
 };
 use hither::{Error, Job, Result};
@@ -63,6 +63,11 @@ pub const ALL: &[Bench] = &[
         "p2p",
         "tagged messages: latency, rate, bandwidth, pairs, threads",
         Kind::Outside(talk::p2p),
+    ),
+    bench(
+        "net",
+        "messages between two nodes, by datagrams and by queue pairs",
+        Kind::Outside(net::run),
     ),
     bench("put", "put and flush", Kind::Cases(window::put)),
     bench("get", "get and flush", Kind::Cases(window::get)),
@@ -206,6 +211,19 @@ pub const ALL: &[Bench] = &[
     ),
     bench("skew", "puts to a target that is late (004)", Kind::Outside(rma::overlap::skew)),
     bench("origins", "several origins, one target (004)", Kind::Outside(rma::overlap::origins)),
+    Bench {
+        name: net::DATAGRAMS,
+        about: "",
+        settings: net::BY_DATAGRAMS,
+        kind: Kind::Cases(net::datagrams),
+    },
+    Bench { name: net::PAIRS, about: "", settings: net::BY_PAIRS, kind: Kind::Cases(net::pairs) },
+    Bench {
+        name: net::LOSSES,
+        about: "",
+        settings: net::WITH_LOSSES,
+        kind: Kind::Cases(net::losses),
+    },
     bench(rma::issue::SINGLE, "", Kind::Inside(rma::issue::single)),
     bench(rma::issue::MANY, "", Kind::Inside(rma::issue::many)),
     bench(rma::issue::ALL_TO_ALL, "", Kind::Inside(rma::issue::everybody)),

@@ -12,5 +12,6 @@ pub mod mutex;
 pub mod perfect;
 pub mod ping_pong;
 pub mod ring;
+pub mod sockets;
 pub mod spawn;
 pub mod sum;

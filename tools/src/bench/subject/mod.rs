@@ -11,6 +11,7 @@ pub mod link;
 pub mod memory;
 pub mod messages;
 pub mod metadata;
+pub mod net;
 pub mod overhead;
 pub mod oversub;
 pub mod rma;
