@@ -45,7 +45,6 @@ pub mod topo;
 #[cfg(not(loom))]
 pub mod world;
 
-pub use base::hints::{Hint, Hinted, KernelRegion};
 pub use base::{Deadline, Error, Rank, Result};
 #[cfg(not(loom))]
 pub use {
@@ -53,6 +52,7 @@ pub use {
         Call, Handler, HandlerFunction, Message, Placement, RawCall, RawMessage, UntypedHandler,
         VectorCall, VectorHandler, VectorOutput,
     },
+    base::hints::{Hint, Hinted, KernelRegion},
     coll::message::{
         Any, Cancelled, Exchange, Exchanged, Funneled, MatchedMessage, Pending, Persistent,
         PersistentReceive, PersistentSend, ReceiveBuffer, ReceiveRequest, SendBuffer, SendRequest,
