@@ -377,8 +377,10 @@ impl<'a> Wire<'a> {
 
     /// Makes the connection hot now, if it can be; whether it is.
     pub fn promote(self, peer: Slot) -> Result<bool> {
-        if !self.node.is_local(peer) && self.core.far().is_some() {
-            return Ok(false);
+        if let Some(far) = self.core.far()
+            && !self.node.is_local(peer)
+        {
+            return far.promote(peer);
         }
         self.vc(peer)?.lock().promote(self)
     }

@@ -160,14 +160,20 @@ impl Link {
     }
 
     /// Makes the connection to `peer` hot now, if it can be: the hint that much will be sent.
-    /// Returns whether it is hot. Never waits.
+    /// Returns whether it is hot. Never waits: on another node the peer is asked for a queue pair,
+    /// and messages go by it once it is there.
     pub fn promote(&self, peer: Slot) -> Result<bool> {
         reentry::refuse_inside("promote")?;
         self.wire().promote(peer)
     }
 
-    /// Whether messages to `peer` go through a lane now.
+    /// Whether messages to `peer` go through a lane now, or by a queue pair.
     pub fn is_hot(&self, peer: Slot) -> bool {
+        if let Some(far) = self.core.far()
+            && !self.node.is_local(peer)
+        {
+            return !forked::is_forked() && far.is_hot(peer);
+        }
         !forked::is_forked() && self.core.table().get(peer).is_some_and(|vc| vc.lock().is_hot())
     }
 

@@ -285,6 +285,24 @@ impl FlowState {
         sent
     }
 
+    /// Asks for a queue pair for a peer that has been met, if it has none; whether it has one.
+    pub fn promote(&mut self, outlet: &Outlet, rank: Rank) -> bool {
+        let (now, me) = (outlet.now(), self.me);
+        let host = self.host(outlet, rank, now);
+        let Some(known) = self.peers.get_mut(&rank) else { return false };
+        let hot = known.sends_by_pair();
+        if !hot && host.pairs.policy().asked(host.key, now) {
+            known.paired(me, rank).want(true, host);
+            self.go_on(outlet, rank, now);
+        }
+        hot
+    }
+
+    /// Whether messages to a peer go by a queue pair now.
+    pub fn is_hot(&self, rank: Rank) -> bool {
+        self.peers.get(&rank).is_some_and(Known::sends_by_pair)
+    }
+
     /// A datagram of this flow has come, from `source`.
     pub fn receive(&mut self, outlet: &Outlet, header: &Header, body: &[u8], source: &Address) {
         let (rank, flow) = from_number(header.from);

@@ -127,6 +127,19 @@ impl Inner {
         self.flows[flow as usize].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// A flow on which a peer has been met.
+    fn met(&self, flow: Flow, rank: Rank) -> Result<MutexGuard<'_, FlowState>> {
+        let mut state = self.flow(flow);
+        if !state.knows(rank) {
+            drop(state);
+            // Asked without the lock: it may take a round trip to whoever keeps the directory.
+            let address = self.directory.address(rank)?;
+            state = self.flow(flow);
+            state.meet(&self.outlet, rank, &address)?;
+        }
+        Ok(state)
+    }
+
     /// Sleeps in the device, and does what comes, until the end.
     fn run(&self) {
         while !self.stopping.load(Ordering::Acquire) {
@@ -259,14 +272,7 @@ impl Far for Edge {
         if inner.end_of(rank).is_some() {
             return Err(inner.gone(to));
         }
-        let mut state = inner.flow(flow);
-        if !state.knows(rank) {
-            drop(state);
-            // Asked without the lock: it may take a round trip to whoever keeps the directory.
-            let address = inner.directory.address(rank)?;
-            state = inner.flow(flow);
-            state.meet(&inner.outlet, rank, &address)?;
-        }
+        let mut state = inner.met(flow, rank)?;
         match state.send(&inner.outlet, rank, label, bytes) {
             Some(push) => Ok(push),
             None => {
@@ -307,6 +313,17 @@ impl Far for Edge {
             }
         }
         count
+    }
+
+    fn promote(&self, to: Slot) -> Result<bool> {
+        let Some(rank) = self.inner.rank_of(to) else { return Err(self.inner.gone(to)) };
+        let mut state = self.inner.met(Flow::Messages, rank)?;
+        Ok(state.promote(&self.inner.outlet, rank))
+    }
+
+    fn is_hot(&self, to: Slot) -> bool {
+        let rank = self.inner.rank_of(to);
+        rank.is_some_and(|rank| self.inner.flow(Flow::Messages).is_hot(rank))
     }
 
     fn has_drained(&self, peer: Slot) -> bool {

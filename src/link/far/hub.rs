@@ -130,6 +130,14 @@ impl Far for Joined {
         most
     }
 
+    fn promote(&self, _to: Slot) -> Result<bool> {
+        Ok(false)
+    }
+
+    fn is_hot(&self, _to: Slot) -> bool {
+        false
+    }
+
     fn has_drained(&self, peer: Slot) -> bool {
         let rank = self.rank_of(peer);
         !self.end.flow(Flow::Messages).iter().any(|one| Some(one.from) == rank)

@@ -52,6 +52,11 @@ impl Known {
         self.paired.get_or_insert_with(|| Box::new(Paired::new(me < rank)))
     }
 
+    /// Whether messages go by a queue pair now.
+    pub fn sends_by_pair(&self) -> bool {
+        self.paired.as_ref().is_some_and(|paired| paired.sends_by_pair())
+    }
+
     /// Sends a message; nothing if the peer is gone.
     pub fn send(
         &mut self,

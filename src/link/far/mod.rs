@@ -66,6 +66,16 @@ pub(crate) trait Far: Send + Sync + std::fmt::Debug {
     /// What comes afterwards rings the doorbell. `f` may send.
     fn poll(&self, flow: Flow, most: usize, f: &mut Each<'_>) -> usize;
 
+    /// Much will be sent to a peer: asks for a connection of its own; whether it has one. Never waits
+    /// for it.
+    ///
+    /// # Errors
+    /// Nobody knows where the peer is reached.
+    fn promote(&self, to: Slot) -> Result<bool>;
+
+    /// Whether messages to a peer go by a connection of its own.
+    fn is_hot(&self, to: Slot) -> bool;
+
     /// Of a peer that is gone: whether all messages that had come from it have been taken.
     fn has_drained(&self, peer: Slot) -> bool;
 }

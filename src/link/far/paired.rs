@@ -129,6 +129,8 @@ impl Paired {
         // Where a change is under way its end says what has come of it.
         if !asked && self.switch.is_free() {
             self.settle_policy(host);
+        } else if self.switch.is_refused() {
+            host.pairs.policy().refused(host.key);
         }
     }
 

@@ -306,6 +306,28 @@ fn the_kernel_region_gets_one_at_once() {
 }
 
 #[test]
+fn who_is_to_have_one_gets_it_before_anything_is_sent() {
+    let mut world = World::new(&plain(When::Kernel, 1, Plan::default()));
+    world.meet(0, 1, 2);
+    let promote = |world: &mut World| {
+        let Process { outlet, flows, .. } = &mut world.processes[0];
+        flows[2].promote(outlet, Rank(1))
+    };
+    assert!(!promote(&mut world));
+    let mut tries = 0;
+    while !promote(&mut world) {
+        world.sleep(0, 100_000);
+        world.sleep(1, 100_000);
+        tries += 1;
+        assert!(tries < 1000, "it never comes");
+    }
+    assert!(world.processes[0].flows[2].is_hot(Rank(1)));
+    assert_eq!(world.processes[0].outlet.pairs().policy().connections(), 1);
+    assert!(world.send(0, 1, 2, 100));
+    world.finish();
+}
+
+#[test]
 fn a_peer_that_never_has_queue_pairs_refuses_and_is_not_asked_again() {
     let mut world = World::new(&plain(When::Traffic, 1, Plan::default()));
     let policy = Settings { when: When::Never, ..Settings::default() };

@@ -192,6 +192,11 @@ impl Switch {
         self.handshake.is_free()
     }
 
+    /// Whether the peer has refused a change: none is asked for any more.
+    pub fn is_refused(&self) -> bool {
+        self.handshake.is_refused()
+    }
+
     /// Asks for another connection: a queue pair with this class, or datagrams. Whether it asks:
     /// not if a change is under way, if one was ever refused, or to go from datagrams to datagrams.
     pub fn want(&mut self, class: Option<Class>, now: u64, out: &mut Vec<Action>) -> bool {
