@@ -139,6 +139,22 @@ impl World {
         true
     }
 
+    /// Sends messages of so many bytes one way, which are taken as they come; how often there was no
+    /// room.
+    fn stream(&mut self, ends: (usize, usize), flow: usize, size: usize, count: u32) -> u32 {
+        let ((from, to), mut waits) = (ends, 0);
+        for _ in 0..count {
+            while !self.send(from, to, flow, size) {
+                self.sleep(from, 100_000);
+                self.sleep(to, 100_000);
+                while self.take(to, flow) {}
+                waits += 1;
+                assert!(waits < 1_000_000, "there is never room again");
+            }
+        }
+        waits
+    }
+
     fn all_come(&self) -> bool {
         self.processes.iter().enumerate().all(|(from, process)| {
             process.sent.iter().all(|((to, flow), sent)| {
@@ -240,13 +256,7 @@ fn much_traffic_gets_a_queue_pair_little_does_not_and_idle_ones_go() {
     (0..10).for_each(|_| assert!(world.send(0, 1, 0, 8)));
     world.finish();
     assert_eq!(world.processes[0].pairs, 0);
-    for _ in 0..200 {
-        while !world.send(0, 1, 0, 8) {
-            world.sleep(0, 100_000);
-            world.sleep(1, 100_000);
-            while world.take(1, 0) {}
-        }
-    }
+    world.stream((0, 1), 0, 8, 200);
     world.finish();
     assert_eq!((world.processes[0].pairs, world.processes[1].pairs), (1, 1));
     for _ in 0..2_000 {
@@ -256,13 +266,7 @@ fn much_traffic_gets_a_queue_pair_little_does_not_and_idle_ones_go() {
     let open = |world: &World, rank: usize| world.processes[rank].outlet.pairs().count_open();
     assert_eq!((open(&world, 0), open(&world, 1)), (0, 0));
     // And they come again.
-    for _ in 0..200 {
-        while !world.send(1, 0, 0, 8) {
-            world.sleep(0, 100_000);
-            world.sleep(1, 100_000);
-            while world.take(0, 0) {}
-        }
-    }
+    world.stream((1, 0), 0, 8, 200);
     world.finish();
     assert_eq!(open(&world, 0), 1);
 }
@@ -272,30 +276,15 @@ fn a_sender_learns_of_room_though_nothing_comes_back() {
     let mut world = World::new(&plain(When::Traffic, 1, Plan::default()));
     assert!(world.send(0, 1, 0, 8));
     world.finish();
-    let mut tries = 0;
-    for _ in 0..1_000 {
-        while !world.send(0, 1, 0, 8) {
-            world.sleep(0, 100_000);
-            world.sleep(1, 100_000);
-            while world.take(1, 0) {}
-            tries += 1;
-            assert!(tries < 10_000, "there is never room again");
-        }
-    }
+    let waits = world.stream((0, 1), 0, 8, 1_000);
     world.finish();
-    assert!(tries > 0 && world.processes[0].pairs == 1);
+    assert!(waits > 0 && world.processes[0].pairs == 1);
 }
 
 #[test]
 fn the_kernel_region_gets_one_at_once() {
     let mut world = World::new(&plain(When::Kernel, 1, Plan::default()));
-    for _ in 0..100 {
-        while !world.send(0, 1, 0, 8) {
-            world.sleep(0, 100_000);
-            world.sleep(1, 100_000);
-            while world.take(1, 0) {}
-        }
-    }
+    world.stream((0, 1), 0, 8, 100);
     world.finish();
     assert_eq!(world.processes[0].pairs, 0);
     let region = world.processes[0].hints.kernel_region();
@@ -332,13 +321,7 @@ fn a_peer_that_never_has_queue_pairs_refuses_and_is_not_asked_again() {
     let mut world = World::new(&plain(When::Traffic, 1, Plan::default()));
     let policy = Settings { when: When::Never, ..Settings::default() };
     *world.processes[1].outlet.pairs().policy() = crate::net::promotion::Promotion::new(policy);
-    for _ in 0..300 {
-        while !world.send(0, 1, 0, 8) {
-            world.sleep(0, 100_000);
-            world.sleep(1, 100_000);
-            while world.take(1, 0) {}
-        }
-    }
+    world.stream((0, 1), 0, 8, 300);
     world.finish();
     assert_eq!((world.processes[0].pairs, world.processes[1].pairs), (0, 0));
 }
@@ -347,13 +330,7 @@ fn a_peer_that_never_has_queue_pairs_refuses_and_is_not_asked_again() {
 fn what_fails_again_and_again_is_not_tried_for_ever() {
     let plan = Plan { cut: 1000, ..Plan::default() };
     let mut world = World::new(&plain(When::Traffic, 1, plan));
-    for _ in 0..2_000 {
-        while !world.send(0, 1, 0, 100) {
-            world.sleep(0, 1_000_000);
-            world.sleep(1, 1_000_000);
-            while world.take(1, 0) {}
-        }
-    }
+    world.stream((0, 1), 0, 100, 2_000);
     world.finish();
     assert!(world.processes[0].pairs > 0, "there were some");
     assert_eq!(world.processes[0].outlet.pairs().policy().connections(), 0);
@@ -370,12 +347,6 @@ fn a_receiver_that_takes_nothing_stops_its_sender_on_one_flow_only() {
     }
     assert!(!world.send(0, 1, 0, 100));
     assert!(count < 1_000, "{count} messages wait");
-    for _ in 0..500 {
-        while !world.send(0, 1, 1, 100) {
-            world.sleep(0, 50_000);
-            world.sleep(1, 50_000);
-            while world.take(1, 1) {}
-        }
-    }
+    world.stream((0, 1), 1, 100, 500);
     world.finish();
 }
