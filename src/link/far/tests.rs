@@ -224,7 +224,7 @@ fn rules() -> impl Strategy<Value = Rules> {
     });
     let faults = prop_oneof![
         Just(Plan::default()),
-        (0u32..100, 0u32..100, 0u32..100, 0u32..40).prop_map(|(drop, duplicate, reorder, cut)| {
+        (0u32..100, 0u32..100, 0u32..100, 0u32..200).prop_map(|(drop, duplicate, reorder, cut)| {
             Plan { drop, duplicate, reorder, cut, ..Plan::default() }
         }),
     ];
@@ -278,7 +278,8 @@ fn a_sender_learns_of_room_though_nothing_comes_back() {
     world.finish();
     let waits = world.stream((0, 1), 0, 8, 1_000);
     world.finish();
-    assert!(waits > 0 && world.processes[0].pairs == 1);
+    // Without word of room it would wait until the queue pair is given up for lack of use.
+    assert!(waits > 0 && waits < 200 && world.processes[0].pairs == 1, "{waits} waits");
 }
 
 #[test]
