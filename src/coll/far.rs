@@ -227,6 +227,26 @@ impl Call<'_> {
         })
     }
 
+    /// The lengths of all members' blocks, which at the root are to be those that it gave.
+    async fn agreed(
+        &self,
+        span: &Span,
+        what: What,
+        root: u32,
+        mine: usize,
+        blocks: &Blocks,
+    ) -> Result<Blocks> {
+        let lengths = self.lengths(span, mine).await?;
+        let ranks = if span.rank == root { 0..self.size() } else { 0..0 };
+        for rank in ranks {
+            let (has, wanted) = (lengths.of(rank).len(), blocks.of(rank).len());
+            if has != wanted {
+                return Err(unexpected(what, rank, has, root, wanted));
+            }
+        }
+        Ok(lengths)
+    }
+
     pub(super) async fn far_gatherv(
         &self,
         span: &Span,
@@ -235,15 +255,7 @@ impl Call<'_> {
         all: &mut [u8],
         blocks: &Blocks,
     ) -> Result<()> {
-        let lengths = self.lengths(span, mine.len()).await?;
-        if span.rank == root {
-            for rank in 0..self.size() {
-                let (has, wanted) = (lengths.of(rank).len(), blocks.of(rank).len());
-                if has != wanted {
-                    return Err(unexpected(What::Gatherv, rank, has, root, wanted));
-                }
-            }
-        }
+        let lengths = self.agreed(span, What::Gatherv, root, mine.len(), blocks).await?;
         let in_part = self.blocks_of_part(span, span.part, &lengths);
         let part = self.gather_in_part(span, mine, &in_part).await?;
         self.bring_to_root(
@@ -379,15 +391,7 @@ impl Call<'_> {
         blocks: &Blocks,
         mine: &mut [u8],
     ) -> Result<()> {
-        let lengths = self.lengths(span, mine.len()).await?;
-        if span.rank == root {
-            for rank in 0..self.size() {
-                let (has, wanted) = (lengths.of(rank).len(), blocks.of(rank).len());
-                if has != wanted {
-                    return Err(unexpected(What::Scatterv, rank, has, root, wanted));
-                }
-            }
-        }
+        let lengths = self.agreed(span, What::Scatterv, root, mine.len(), blocks).await?;
         let in_part = self.blocks_of_part(span, span.part, &lengths);
         self.deal_out(span, root, all, blocks, &in_part, mine).await
     }

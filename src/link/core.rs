@@ -396,7 +396,7 @@ impl<'a> Wire<'a> {
             f(message);
         });
         let sink = self.core.sink.get();
-        let polled = receiver.poll(self.node, &mut |message: Message<'_>| {
+        let mut take = |message: Message<'_>| {
             if message.kind < KINDS {
                 count += 1;
                 f(message);
@@ -405,18 +405,10 @@ impl<'a> Wire<'a> {
                 sink.arrive(self, message);
             }
             ControlFlow::Continue(())
-        });
+        };
+        let polled = receiver.poll(self.node, &mut take);
         if let Some(far) = self.core.far().filter(|far| far.has_come(Flow::Messages)) {
-            receiver.poll_far(&**far, &mut |message: Message<'_>| {
-                if message.kind < KINDS {
-                    count += 1;
-                    f(message);
-                } else if let Some(sink) = sink {
-                    others += 1;
-                    sink.arrive(self, message);
-                }
-                ControlFlow::Continue(())
-            });
+            receiver.poll_far(&**far, &mut take);
         }
         drop(receiver);
         self.left(others > 0);

@@ -50,15 +50,22 @@ struct Pair {
     /// Messages sent by it, and how many may have been.
     sent: u32,
     may: u32,
-    /// Messages that came by it and were taken, and how many the peer knows of.
+    /// Messages that came by it, those of them that were taken, and how many of these the peer knows
+    /// of.
+    come: u32,
     taken: u32,
     told: u32,
 }
 
 impl Pair {
-    fn room(&mut self) -> u32 {
-        self.told = self.taken;
+    /// What a message by it is to say.
+    fn room(&self) -> u32 {
         self.taken.wrapping_add(ROOM)
+    }
+
+    /// One that says so is under way.
+    fn has_told(&mut self) {
+        self.told = self.taken;
     }
 
     fn must_tell(&self) -> bool {
@@ -175,6 +182,7 @@ impl Paired {
         match host.pairs.post(&*pair.queue, &head, bytes) {
             Posted::Sent(place) => {
                 pair.sent = pair.sent.wrapping_add(1);
+                pair.has_told();
                 let pair = pair.queue.number();
                 self.flying.push_back(Flying { pair, place, message: Some(length) });
                 self.switch.sent(Way::Pair(connection));
@@ -209,15 +217,15 @@ impl Paired {
     /// Tells the peer of room that it may not know of.
     fn tell_room(&mut self, host: Host<'_>) {
         for pair in self.pairs.iter_mut().filter(|pair| pair.must_tell()) {
-            let told = pair.told;
             let head = Head { number: 0, label: 0, room: pair.room(), kind: Kind::Room };
             let queue = pair.queue.number();
             match host.pairs.post(&*pair.queue, &head, [&[], &[]]) {
                 Posted::Sent(place) => {
+                    pair.has_told();
                     self.flying.push_back(Flying { pair: queue, place, message: None });
                     self.switch.sent(Way::Pair(pair.connection));
                 }
-                Posted::Full => pair.told = told,
+                Posted::Full => {}
                 Posted::Failed => self.broken = true,
             }
         }
@@ -232,6 +240,11 @@ impl Paired {
             pair.may = head.room;
         }
         let by = Way::Pair(pair.connection);
+        if head.kind == Kind::Message {
+            pair.come = pair.come.wrapping_add(1);
+            // Whoever sends more than it has room for is not believed.
+            self.broken |= pair.come.wrapping_sub(pair.taken) > ROOM;
+        }
         if head.kind == Kind::Control {
             self.packet(rest, by, host);
         }
@@ -355,6 +368,7 @@ impl Paired {
                             let head = Head { number, label, room: pair.room(), kind };
                             match host.pairs.post(&*pair.queue, &head, [bytes, &[]]) {
                                 Posted::Sent(place) => {
+                                    pair.has_told();
                                     let pair = pair.queue.number();
                                     self.flying.push_back(Flying { pair, place, message: None });
                                     self.switch.sent(*way);
@@ -401,9 +415,16 @@ impl Paired {
                         let queue = host.pairs.open(host.rank, host.flow).ok();
                         let address = queue.as_ref().map(|queue| queue.address());
                         if let Some(queue) = queue {
-                            let (sent, taken) = (0, 0);
-                            let pair =
-                                Pair { connection: number, queue, sent, may: ROOM, taken, told: 0 };
+                            let (sent, come, taken) = (0, 0, 0);
+                            let pair = Pair {
+                                connection: number,
+                                queue,
+                                sent,
+                                may: ROOM,
+                                come,
+                                taken,
+                                told: 0,
+                            };
                             self.pairs.push(pair);
                         }
                         let end_point = address.as_ref().map(Address::as_bytes);

@@ -280,6 +280,8 @@ fn a_sender_learns_of_room_though_nothing_comes_back() {
     world.finish();
     // Without word of room it would wait until the queue pair is given up for lack of use.
     assert!(waits > 0 && waits < 200 && world.processes[0].pairs == 1, "{waits} waits");
+    // Nobody was found to send more than there is room for: the queue pair is the one of the start.
+    assert!(world.processes[0].flows[0].is_hot(Rank(1)));
 }
 
 #[test]
