@@ -35,6 +35,7 @@ use crate::shm::map::{PAGE, round_up};
 use crate::shm::pair::{Answered, Pair, Posted};
 use crate::shm::park::WaitCell;
 use crate::shm::region::SharedLayout;
+use crate::shm::segment::MAX_CAPACITY;
 use crate::shm::seq::SeqWord;
 use std::ptr::NonNull;
 
@@ -246,16 +247,19 @@ pub(crate) struct WindowBlock {
     pub(super) plan: Plan,
     pub team: Team,
     /// This member and its slot, and how many there are, on this node: here, because the team has
-    /// them several loads away.
-    pub(super) me: u32,
+    /// them several loads away, and short, because every window has them (a node has at most
+    /// [`MAX_CAPACITY`] slots).
+    pub(super) me: u16,
     pub(super) slot: Slot,
+    pub(super) size: u16,
     /// Some members are on other nodes: ranks are not the numbers of members here.
     pub(super) spans: bool,
-    pub(super) size: u32,
     /// The window's range within every stride, and its bytes.
     pub heap: u64,
     pub bytes: u64,
 }
+
+const _: () = assert!(MAX_CAPACITY <= u16::MAX as u32);
 
 // SAFETY: `base` points into the mapping that `team` keeps alive; access is through SharedLayout
 // references only.
@@ -275,14 +279,14 @@ impl WindowBlock {
     #[inline]
     pub fn everywhere(&self) -> Bits<'_> {
         // SAFETY: the set follows the header inside the block that `kind::life` checked.
-        unsafe { Bits::new(self.base.add(size_of::<WindowHeader>()).cast(), words(self.size)) }
+        unsafe { Bits::new(self.base.add(size_of::<WindowHeader>()).cast(), words(self.size.into())) }
     }
 
     /// The number here of a rank of the team. That of one on another node, who has none, is that of
     /// this member: nobody has any business there.
     #[inline]
     fn index(&self, rank: u32) -> u32 {
-        if self.spans { self.team.local_of(Rank(rank)).unwrap_or(self.me) } else { rank }
+        if self.spans { self.team.local_of(Rank(rank)).unwrap_or(self.me.into()) } else { rank }
     }
 
     /// Whether a member's records are in this block.
@@ -312,7 +316,7 @@ impl WindowBlock {
     }
 
     fn copy_of(&self, rank: u32) -> &Copied {
-        let at = self.plan.record(self.size) + rank as usize * size_of::<Copied>();
+        let at = self.plan.record(self.size.into()) + rank as usize * size_of::<Copied>();
         // SAFETY: only windows that have a copy come here, and `kind::life` checked the block with
         // as many of them as the team has members; the records before them end at multiples of 64.
         unsafe { self.base.add(at).cast().as_ref() }
@@ -324,7 +328,7 @@ impl WindowBlock {
     /// A `T` lies at `at` of every part of the plan.
     #[inline]
     unsafe fn record<T: SharedLayout>(&self, rank: u32, at: usize) -> &T {
-        let rank = if rank < self.size { rank } else { 0 };
+        let rank = if rank < self.size.into() { rank } else { 0 };
         let at = self.plan.record(rank) + at;
         // SAFETY: rank < size, so the record lies inside the block that `kind::life` checked.
         unsafe { self.base.add(at).cast().as_ref() }
@@ -375,7 +379,7 @@ impl WindowBlock {
         // SAFETY: as the layout says; the set has as many words.
         unsafe {
             let first: &AtomicWord = self.record(rank, SETS);
-            Bits::new(NonNull::from(&first.0), words(self.size))
+            Bits::new(NonNull::from(&first.0), words(self.size.into()))
         }
     }
 
@@ -455,7 +459,7 @@ impl Parts for WindowBlock {
     }
     #[inline]
     fn me(&self) -> u32 {
-        self.me
+        self.me.into()
     }
     #[inline]
     fn slot(&self) -> Slot {
@@ -463,7 +467,7 @@ impl Parts for WindowBlock {
     }
     #[inline]
     fn size(&self) -> u32 {
-        self.size
+        self.size.into()
     }
     fn slot_of(&self, member: u32) -> Option<Slot> {
         self.team.slot_of(Rank(member)).ok()

@@ -3,6 +3,7 @@
 use super::super::core::Core;
 use super::state::{FENCE, GUARDED, NONE, OFFERED, misuse};
 use super::{Assertions, Epoch, Scope};
+use crate::base::sync::fence_after_rmw;
 use crate::base::{Error, Result, reentry};
 use crate::layout::Datum;
 use crate::rma::Window;
@@ -27,7 +28,14 @@ impl Core {
                 done => Ok(done),
             };
         }
-        let done = if assertions.no_precede { Ok(()) } else { self.complete_operations(None) };
+        let done = match assertions.no_precede {
+            true => Ok(()),
+            false => {
+                // Direct ones are complete: the epoch's word was changed by a read-modify-write.
+                fence_after_rmw();
+                self.complete_away(None)
+            }
+        };
         // In any case: the others are on their way to it.
         self.block.team.barrier().map(|()| done)
     }

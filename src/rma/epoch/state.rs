@@ -136,7 +136,9 @@ impl Change<'_> {
 
 impl Drop for Change<'_> {
     fn drop(&mut self) {
-        self.word.store(self.back, Ordering::SeqCst);
+        // Release is enough: who must see this change at all sees BUSY, which a read-modify-write put
+        // there, until it sees this, and both refuse what is not to meet it.
+        self.word.store(self.back, Ordering::Release);
     }
 }
 

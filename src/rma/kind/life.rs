@@ -112,7 +112,9 @@ impl WindowBlock {
         let plan = Plan::new(size);
         let header = Offset(holding.at().0 + Roll::bytes(size));
         let base = locate(node.mapping(), header, plan_bytes(team, copied), 64)?;
-        let (me, slot, spans) = (team.local_rank(), node.slot(), team.spans_nodes());
+        // A node has few slots enough: see `MAX_CAPACITY`.
+        let (me, size) = (team.local_rank() as u16, size as u16);
+        let (slot, spans) = (node.slot(), team.spans_nodes());
         let (team, heap, bytes) = (team.clone(), 0, 0);
         Ok(WindowBlock { holding, base, plan, team, me, slot, spans, size, heap, bytes })
     }

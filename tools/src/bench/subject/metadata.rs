@@ -29,7 +29,7 @@ const RATE: &str = "window-rate";
 const PER_NODE: usize = 16;
 /// Windows made to see what one takes: enough that what the allocator keeps of freed memory does
 /// not count.
-const WINDOWS: usize = 256;
+const WINDOWS: usize = 512;
 /// Puts to a target before the next one's turn, the paper's.
 const BATCH: u64 = 10;
 /// Elements worked on.
