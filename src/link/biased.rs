@@ -316,6 +316,24 @@ mod models {
             lock.lock().with(|value| assert_eq!(unsafe { *value }, 3 + helped));
         });
     }
+
+    /// Each becomes the owner in its turn, and loses that to the other. (Neither waits: loom would have
+    /// a thread that does see the same for ever.)
+    #[test]
+    fn loom_ownership_goes_to_and_fro_and_one_is_inside_at_a_time() {
+        model(|| {
+            let lock: Shared = Arc::new(Biased::new(UnsafeCell::new(0)));
+            let other = lock.clone();
+            // The second time in a row makes an owner, as the first time ever does.
+            let turns = |lock: Shared| {
+                (0..3).filter_map(|_| lock.try_lock().map(|inside| add(&inside))).count() as u32
+            };
+            let helper = thread::spawn(move || turns(other));
+            let count = turns(lock.clone()) + helper.join().unwrap();
+            // SAFETY: nobody else is left.
+            lock.lock().with(|value| assert_eq!(unsafe { *value }, count));
+        });
+    }
 }
 
 #[cfg(all(test, not(loom)))]

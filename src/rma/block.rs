@@ -279,7 +279,9 @@ impl WindowBlock {
     #[inline]
     pub fn everywhere(&self) -> Bits<'_> {
         // SAFETY: the set follows the header inside the block that `kind::life` checked.
-        unsafe { Bits::new(self.base.add(size_of::<WindowHeader>()).cast(), words(self.size.into())) }
+        unsafe {
+            Bits::new(self.base.add(size_of::<WindowHeader>()).cast(), words(self.size.into()))
+        }
     }
 
     /// The number here of a rank of the team. That of one on another node, who has none, is that of
