@@ -36,7 +36,9 @@ mod synchronisation;
 mod talk;
 mod window;
 
+use hither::world::VirtualNetwork;
 use hither::{Job, Result};
+use std::time::Duration;
 use support::options::Options;
 use sweep::Sweep;
 
@@ -76,7 +78,37 @@ const MAPPED: [&str; 4] = [
 const TURNS: usize = 7;
 
 /// Ways on several nodes, and how many.
-const NODES: [(&str, u32); 4] = [("nodes-2", 2), (IN_TURN, 2), ("nodes-4", 4), (FAULTS, 2)];
+const NODES: [(&str, u32); 7] = [
+    ("nodes-2", 2),
+    (IN_TURN, 2),
+    ("nodes-4", 4),
+    (FAULTS, 2),
+    ("sim-2", 2),
+    ("sim-4", 4),
+    (VIRTUAL_FAULTS, 2),
+];
+
+/// Ways whose nodes are in one process, joined by a virtual network: ranks are threads there.
+const SIMULATED: &str = "sim-";
+
+/// Datagrams overtake each other in it.
+const VIRTUAL: VirtualNetwork = VirtualNetwork {
+    seed: 20,
+    latency: Duration::from_micros(5),
+    bandwidth: 5_000_000_000,
+    jitter: Duration::from_micros(20),
+    datagram_prefix: 40,
+    datagram: 4096,
+};
+
+/// The way on two such nodes between which a fifth of all datagrams is lost.
+const VIRTUAL_FAULTS: &str = "sim-2-faults";
+
+/// How many of 1000.
+const A_FIFTH: [(&str, &str); 2] = [
+    ("HITHER_NET_FAULTS", "drop=200,duplicate=50,delay=20,reorder=50,cut=2"),
+    ("HITHER_NET_PAIR_AFTER", "8"),
+];
 
 /// The way on two nodes whose ranks do not follow each other: at four ranks, the fewest of which two
 /// are on each.
@@ -205,13 +237,14 @@ fn main() {
     for way in ways().filter(|way| options.allows("--way", way) && named(way)) {
         for form in ["threads", "processes"].into_iter().filter(|f| options.allows("--form", f)) {
             let nodes = nodes(way);
-            if nodes > 1 && form == "threads" {
+            // Several nodes are processes, unless they are simulated.
+            if nodes > 1 && way.starts_with(SIMULATED) != (form == "threads") {
                 continue;
             }
             let sizes: &[u32] = if way == "calls" { &BY_CALLS } else { &SIZES };
             // One and two ranks on each node; what faults hit is between nodes.
             let each = match way {
-                FAULTS => 1..=1,
+                FAULTS | VIRTUAL_FAULTS => 1..=1,
                 IN_TURN => 2..=2,
                 _ => 1..=2,
             };

@@ -4,6 +4,7 @@
 use super::support::ranks;
 use super::{Case, selected};
 use hither::topo::Map;
+use hither::world::Simulation;
 use hither::{Job, Result};
 use std::io::Write;
 use std::process::Command;
@@ -144,8 +145,8 @@ fn progress(way: &str) -> &str {
 
 /// The settings for messages, and for what becomes of datagrams.
 fn settings(way: &str) -> &'static [(&'static str, &'static str)] {
-    if way == super::FAULTS {
-        return &super::HOW_MANY;
+    if matches!(way, super::FAULTS | super::VIRTUAL_FAULTS) {
+        return if way == super::FAULTS { &super::HOW_MANY } else { &super::A_FIFTH };
     }
     if way == "nodes-4" {
         return &super::FEW_PAIRS;
@@ -175,10 +176,14 @@ pub fn work(args: &[String]) {
         job.finish().expect("leaving the job");
         return;
     }
-    let outcomes = Job::threads(ranks, |job| match all(&job, &cases, first) {
+    let rank = |job: Job| match all(&job, &cases, first) {
         Ok(()) => job.finish().map_err(|error| error.to_string()),
         Err(failure) => Err(failure),
-    });
+    };
+    let outcomes = match super::nodes(way) {
+        1 => Job::threads(ranks, rank),
+        nodes => Simulation::new(ranks, nodes).network(super::VIRTUAL).run(rank),
+    };
     let failures: Vec<String> =
         outcomes.expect("starting threads").into_iter().filter_map(|end| end.err()).collect();
     if !failures.is_empty() {

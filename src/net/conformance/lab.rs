@@ -22,35 +22,45 @@ pub trait Lab {
     fn is_virtual(&self) -> bool;
 }
 
-pub struct SimLab(Arc<Network>);
+pub struct SimLab {
+    network: Arc<Network>,
+    is_virtual: bool,
+}
 
 impl SimLab {
     pub fn plain() -> SimLab {
-        SimLab(Network::new(Parameters::default()))
+        SimLab { network: Network::new(Parameters::default()), is_virtual: true }
+    }
+
+    /// Its time is the machine's.
+    pub fn in_real_time() -> SimLab {
+        let parameters = Parameters { jitter: Duration::from_micros(50), ..Parameters::default() };
+        SimLab { network: Network::in_real_time(parameters).unwrap(), is_virtual: false }
     }
 
     /// Far, slow, and datagrams overtake each other.
     pub fn rough() -> SimLab {
-        SimLab(Network::new(Parameters {
+        let parameters = Parameters {
             seed: 7,
             latency: Duration::from_millis(3),
             bandwidth: 50_000_000,
             jitter: Duration::from_millis(20),
             datagram_prefix: 0,
             datagram: 1500,
-        }))
+        };
+        SimLab { network: Network::new(parameters), is_virtual: true }
     }
 }
 
 impl Lab for SimLab {
     fn device(&self) -> Arc<dyn Device> {
-        self.0.device(1)
+        self.network.device(1)
     }
     fn stranger(&self) -> Arc<dyn Device> {
-        self.0.device(2)
+        self.network.device(2)
     }
     fn is_virtual(&self) -> bool {
-        true
+        self.is_virtual
     }
 }
 

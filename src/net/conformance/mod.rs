@@ -102,6 +102,7 @@ suite! {
 
 in_lab!(sim, Some(Box::new(crate::net::conformance::lab::SimLab::plain())));
 in_lab!(sim_rough, Some(Box::new(crate::net::conformance::lab::SimLab::rough())));
+in_lab!(sim_in_real_time, Some(Box::new(crate::net::conformance::lab::SimLab::in_real_time())));
 in_lab!(sockets_driven, crate::net::conformance::lab::DrivenLab::boxed("127.0.0.1"));
 in_lab!(sockets_ipv4, crate::net::conformance::lab::SocketLab::boxed("127.0.0.1"));
 // Not every machine has IPv6, not even for itself.

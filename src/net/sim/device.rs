@@ -5,7 +5,6 @@ use super::network::{Network, Place};
 use super::rc::{Line, SimRc};
 use super::ud::SimUd;
 use crate::base::Result;
-use crate::base::sync::AtomicBool;
 use crate::net::memory::Memory;
 use crate::net::provider::{
     Access, Atomics, Capabilities, Channel, CompletionQueue, Counters, Device, Event, MemoryKinds,
@@ -67,11 +66,8 @@ impl Device for SimDevice {
     }
 
     fn channel(&self) -> Result<Arc<dyn Channel>> {
-        let channel = Arc::new(SimChannel {
-            network: self.network.clone(),
-            rung: AtomicBool::new(!self.shared.events.is_empty()),
-            called: AtomicBool::new(false),
-        });
+        let rung = !self.shared.events.is_empty();
+        let channel = Arc::new(SimChannel::new(self.network.clone(), rung));
         let bell: Arc<dyn Bell> = channel.clone();
         let bell: Weak<dyn Bell> = Arc::downgrade(&bell);
         self.shared.events.attach(bell);

@@ -9,11 +9,15 @@
 //! ```text
 //!  post -> frames -> [ node's link: one after the other, bytes / bandwidth ] -> latency -> arrival
 //! ```
+//! [`Network::in_real_time`] is the same with the machine's time, for ranks that are threads and
+//! know nothing of it.
+//!
 //! Like RDMA devices it never tells an idle queue pair that its peer is gone.
 //!
 //! [`Channel::wait`]: super::provider::Channel::wait
 
 mod channel;
+mod clock;
 mod device;
 mod network;
 mod rc;

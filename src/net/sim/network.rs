@@ -1,13 +1,14 @@
 //! The virtual network: what is under way, and when it arrives.
 
+use super::clock::{Alarm, Clock};
 use super::device::SimDevice;
 use super::rc::SimRc;
 use super::ud::SimUd;
-use crate::base::sync::{AtomicU64, Ordering};
+use crate::base::{Error, Result};
 use crate::net::provider::{Address, Device, Time};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 /// What a virtual network is like.
@@ -127,15 +128,42 @@ struct State {
 /// See the [module](super).
 pub struct Network {
     pub(super) parameters: Parameters,
-    now: AtomicU64,
+    clock: Clock,
     state: Mutex<State>,
 }
 
 impl Network {
     /// An empty network at time 1.
     pub fn new(parameters: Parameters) -> Arc<Network> {
+        Self::with_clock(parameters, Clock::still())
+    }
+
+    /// An empty network whose time is the machine's, for programs that compute and wait by themselves:
+    /// a thread of its own lets everything happen when its time has come. Not deterministic.
+    ///
+    /// # Errors
+    /// [`crate::Error::Os`] if the thread cannot be started.
+    pub fn in_real_time(parameters: Parameters) -> Result<Arc<Network>> {
+        let alarm = Arc::new(Alarm::default());
+        let network = Self::with_clock(parameters, Clock::running(alarm.clone()));
+        let events = Arc::downgrade(&network);
+        // It ends with the network.
+        let thread = std::thread::Builder::new().name("hither-sim".into());
+        let run = move || alarm.run(|| events.upgrade().map(|network| network.catch_up()));
+        thread.spawn(run).map_err(|e| Error::os("starting a virtual network's thread", e))?;
+        Ok(network)
+    }
+
+    fn with_clock(parameters: Parameters, clock: Clock) -> Arc<Network> {
         let state = State { dice: parameters.seed, ..State::default() };
-        Arc::new(Network { parameters, now: AtomicU64::new(1), state: Mutex::new(state) })
+        Arc::new(Network { parameters, clock, state: Mutex::new(state) })
+    }
+
+    /// Lets everything happen whose time has come; the time, and when something will next.
+    fn catch_up(&self) -> (Time, Time) {
+        while self.step(self.now()) {}
+        let next = self.lock().events.peek().map_or(Time::NEVER, |Reverse(entry)| entry.0);
+        (self.now(), next)
     }
 
     /// A new node's device. Devices with different cookies do not talk with each other.
@@ -149,28 +177,34 @@ impl Network {
 
     /// The virtual time.
     pub fn now(&self) -> Time {
-        Time(self.now.load(Ordering::Acquire))
+        self.clock.now()
+    }
+
+    /// Whether time passes by itself.
+    pub(super) fn is_real(&self) -> bool {
+        self.clock.alarm().is_some()
     }
 
     /// Lets the next event happen, if there is one until `until`. Otherwise the time is `until`
-    /// (unless that is `Time::NEVER`), and it says false.
+    /// (unless that is `Time::NEVER`), and it says false. In real time only the network itself may
+    /// do so.
     pub fn step(&self, until: Time) -> bool {
         let mut state = self.lock();
         let next = state.events.peek().map(|Reverse(entry)| entry.0);
         if next.is_none_or(|next| next > until) {
             if until != Time::NEVER {
-                self.now.fetch_max(until.0, Ordering::AcqRel);
+                self.clock.advance(until);
             }
             return false;
         }
         let Some(Reverse(Entry(at, _, happening))) = state.events.pop() else { return false };
-        self.now.fetch_max(at.0, Ordering::AcqRel);
+        self.clock.advance(at);
         drop(state);
         self.happen(happening);
         true
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -184,14 +218,18 @@ impl Network {
     }
 
     pub(super) fn at(&self, time: Time, happening: Happening) {
-        let mut state = self.lock();
-        Self::push(&mut state, time, happening);
+        self.push(self.lock(), time, happening);
     }
 
-    fn push(state: &mut State, time: Time, happening: Happening) {
+    fn push(&self, mut state: MutexGuard<'_, State>, time: Time, happening: Happening) {
+        let first = state.events.peek().is_none_or(|Reverse(entry)| time < entry.0);
         state.count += 1;
         let entry = Entry(time, state.count, happening);
         state.events.push(Reverse(entry));
+        drop(state);
+        if let (true, Some(alarm)) = (first, self.clock.alarm()) {
+            alarm.ring();
+        }
     }
 
     /// Sends `bytes` bytes out of a node: they arrive when those before them and they are out, and
@@ -211,7 +249,7 @@ impl Network {
         if jitter > 0 && matches!(happening, Happening::Datagram { .. }) {
             at.0 += Self::roll(&mut state) % (jitter + 1);
         }
-        Self::push(&mut state, at, happening);
+        self.push(state, at, happening);
     }
 
     pub(super) fn add_ud(&self, place: Place, ud: &Arc<SimUd>) {
@@ -261,6 +299,14 @@ impl Network {
                     rc.tick();
                 }
             }
+        }
+    }
+}
+
+impl Drop for Network {
+    fn drop(&mut self) {
+        if let Some(alarm) = self.clock.alarm() {
+            alarm.end();
         }
     }
 }

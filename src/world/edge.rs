@@ -1,0 +1,92 @@
+//! Connects a process to those of other nodes, as the settings want it.
+
+use crate::base::{Deadline, Error, Rank, Result, settings};
+use crate::boot::Bootstrap;
+use crate::link::core::Core;
+use crate::link::far::PairSettings;
+use crate::link::far::edge::{Directory, Edge};
+use crate::net::fault::{FaultDevice, Plan};
+use crate::net::promotion::{self, When};
+use crate::net::provider::{Address, Device};
+use crate::net::sockets;
+use crate::shm::node::Node;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+/// Connects a process to those of other nodes, over sockets.
+pub(super) fn connect(
+    node: &Arc<Node>,
+    mut bootstrap: Box<dyn Bootstrap>,
+    deadline: Deadline,
+) -> Result<()> {
+    const KEY: &str = "net";
+    let cookie = bootstrap.job();
+    // The edge has a thread that waits.
+    let config = sockets::Config { thread: false, ..sockets::Config::from_settings(cookie)? };
+    over(node, sockets::open(&config)?, cookie, |address| {
+        bootstrap.put(KEY, address.as_bytes())?;
+        bootstrap.fence(deadline)?;
+        Ok(Box::new(Published { bootstrap: Mutex::new(bootstrap), key: KEY }))
+    })
+}
+
+/// Connects a process to those of other nodes over a device, with the faults that the settings want.
+/// `publish` tells the others where it is reached, and gives the directory.
+pub(super) fn over(
+    node: &Arc<Node>,
+    device: Arc<dyn Device>,
+    cookie: u64,
+    publish: impl FnOnce(&Address) -> Result<Box<dyn Directory>>,
+) -> Result<()> {
+    let device: Arc<dyn Device> = match Plan::from_settings(node.rank_of(node.slot()).0)? {
+        Some(plan) => FaultDevice::over(device, plan),
+        None => device,
+    };
+    let silence = settings::NET_TIMEOUT.seconds()?.unwrap_or(Duration::MAX);
+    let core = Core::of(node)?;
+    let pairs = PairSettings {
+        policy: policy()?,
+        // Sooner than the peer counts as dead: what it may have missed goes by datagrams then.
+        patience: (silence / 4).min(Duration::from_secs(2)),
+        hints: core.hints().clone(),
+    };
+    let edge = Edge::open(node, device, cookie, silence, pairs, publish)?;
+    node.look_beyond(edge.clone());
+    core.reach_far(edge);
+    Ok(())
+}
+
+/// Who gets a queue pair.
+fn policy() -> Result<promotion::Settings> {
+    let small = |setting: &settings::Setting| -> Result<u32> {
+        Ok(setting.number()?.min(u64::from(u32::MAX)) as u32)
+    };
+    let (when, after) = match settings::NET_PAIRS.text().as_str() {
+        "never" => (When::Never, 1),
+        "kernel" => (When::Kernel, 1),
+        "traffic" => (When::Traffic, small(&settings::NET_PAIR_AFTER)?),
+        other => {
+            let why = format!("\"{other}\" is none of never, kernel and traffic");
+            return Err(Error::invalid(settings::NET_PAIRS.name, why));
+        }
+    };
+    let limit = small(&settings::NET_PAIR_LIMIT)? as usize;
+    Ok(promotion::Settings { when, limit, after, ..Default::default() })
+}
+
+/// Addresses as the processes have published them where the job was wired up.
+struct Published {
+    bootstrap: Mutex<Box<dyn Bootstrap>>,
+    key: &'static str,
+}
+
+impl Directory for Published {
+    fn address(&self, rank: Rank) -> Result<Address> {
+        let mut bootstrap = self.bootstrap.lock().unwrap_or_else(PoisonError::into_inner);
+        let patience = Deadline::after(Duration::from_secs(10));
+        let bytes = bootstrap
+            .get(rank, self.key, patience)?
+            .ok_or_else(|| Error::boot(format!("rank {rank} has not said where it is reached")))?;
+        Address::from_bytes(&bytes)
+    }
+}
