@@ -133,6 +133,13 @@ const HOW_MANY: [(&str, &str); 2] = [
 const FEW_PAIRS: [(&str, &str); 2] =
     [("HITHER_NET_PAIR_AFTER", "1"), ("HITHER_NET_PAIR_LIMIT", "3")];
 
+/// The limit of a team that is to be found waiting in vain: so many milliseconds, and more where
+/// datagrams are lost, for what is not in vain takes its time there.
+pub fn brief(milliseconds: u64) -> Duration {
+    let lossy = std::env::var_os("HITHER_NET_FAULTS").is_some_and(|faults| !faults.is_empty());
+    Duration::from_millis(if lossy { 50 * milliseconds } else { milliseconds })
+}
+
 /// By how much fewer of the generated cases are run at a time on several nodes: windows there go the
 /// way that packets go in a node, which the other ways try.
 const BETWEEN: usize = 5;
