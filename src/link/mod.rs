@@ -29,6 +29,9 @@ mod words;
 #[cfg(test)]
 mod tests;
 
+// Public for the benchmarks; it promises programs nothing.
+#[doc(hidden)]
+pub use self::far::bare::Bare;
 pub use crate::shm::ring::{MAX_MESSAGE, Push};
 
 use self::core::{Core, Wire};

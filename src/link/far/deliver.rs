@@ -16,7 +16,6 @@ use crate::net::ud::{Config, Event, Peer, Shared, Upper, Verdict};
 use crate::net::wire::Header;
 use crate::shm::beyond::Standing;
 use crate::shm::ring::Label;
-use crate::topo::Placement;
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
@@ -141,16 +140,15 @@ fn put(
 }
 
 impl FlowState {
-    /// A flow of the process with rank `me`, in datagrams that the outlet takes.
+    /// A flow of the process with rank `me` of `ranks`, in datagrams that the outlet takes.
     pub fn new(
         flow: Flow,
         me: Rank,
-        placement: &Placement,
+        ranks: u32,
         cookie: u64,
         silence: Duration,
         outlet: &Outlet,
     ) -> Result<FlowState> {
-        let ranks = placement.ranks();
         let mut config = Config::new(cookie, number(me, flow), ranks << 2, 1);
         config.datagram = outlet.datagram();
         config.message = (MAX_MESSAGE + HEAD) as u32;

@@ -94,7 +94,7 @@ impl Edge {
         let (placement, me) = (node.placement().clone(), node.rank_of(node.slot()));
         let outlet = Outlet::open(device, cookie, pairs)?;
         let directory = directory(&outlet.address())?;
-        let flow = |flow| FlowState::new(flow, me, &placement, cookie, silence, &outlet);
+        let flow = |flow| FlowState::new(flow, me, placement.ranks(), cookie, silence, &outlet);
         let [a, b, c] = [flow(Flow::Messages)?, flow(Flow::Requests)?, flow(Flow::Replies)?];
         let inner = Arc::new(Inner {
             node: Arc::downgrade(node),

@@ -467,7 +467,6 @@ impl Pairs {
     }
 
     /// Queue pairs that there are.
-    #[cfg(test)]
     pub fn count_open(&self) -> usize {
         lock(&self.state).known.len()
     }

@@ -1,30 +1,23 @@
 //! Flows of a few processes over a simulated network, in one thread and in virtual time: random
 //! traffic, queue pairs that come, go and are cut, receivers that are slow.
 
-use super::Flow;
-use super::deliver::FlowState;
-use super::outlet::{News, Outlet, PairSettings};
+use super::bare::Bare;
 use crate::base::Rank;
-use crate::base::hints::Hints;
 use crate::link::{MAX_MESSAGE, Push};
 use crate::net::fault::{FaultDevice, Plan};
 use crate::net::promotion::{Settings, When};
 use crate::net::provider::Device;
 use crate::net::sim::{Network, Parameters};
 use crate::shm::ring::Label;
-use crate::topo::Placement;
 use proptest::prelude::*;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-const COOKIE: u64 = 9;
 const SILENCE: Duration = Duration::from_secs(20);
 
 struct Process {
-    outlet: Outlet,
-    flows: [FlowState; 3],
-    hints: Arc<Hints>,
+    ends: Bare,
     /// Sent to, and come from, each peer on each flow.
     sent: HashMap<(u32, usize), u32>,
     come: HashMap<(u32, usize), u32>,
@@ -50,19 +43,13 @@ impl World {
     fn new(rules: &Rules) -> World {
         let parameters = Parameters { seed: rules.seed, ..Parameters::default() };
         let network = Network::new(parameters);
-        let placement = Placement::new(rules.processes, rules.processes, 0).unwrap();
         let process = |rank: u32| {
             let plan = Plan { seed: rules.seed ^ u64::from(rank), ..rules.plan };
-            let device: Arc<dyn Device> = FaultDevice::over(network.device(COOKIE), plan);
-            let hints = Arc::new(Hints::new());
-            let patience = Duration::from_millis(500);
-            let pairs = PairSettings { policy: rules.policy, patience, hints: hints.clone() };
-            let outlet = Outlet::open(device, COOKIE, pairs).unwrap();
-            let flows = Flow::ALL.map(|flow| {
-                FlowState::new(flow, Rank(rank), &placement, COOKIE, SILENCE, &outlet).unwrap()
-            });
+            let device: Arc<dyn Device> = FaultDevice::over(network.device(Bare::COOKIE), plan);
+            let times = [SILENCE, Duration::from_millis(500)];
+            let ends = Bare::open(device, Rank(rank), rules.processes, rules.policy, times);
             let (sent, come) = (HashMap::new(), HashMap::new());
-            Process { outlet, flows, hints, sent, come, pairs: 0 }
+            Process { ends: ends.unwrap(), sent, come, pairs: 0 }
         };
         let processes = (0..rules.processes).map(process).collect();
         World { processes, dice: rules.seed | 1 }
@@ -75,43 +62,28 @@ impl World {
 
     /// As the edge does; when something is due.
     fn progress(&mut self, rank: usize) -> u64 {
-        let Process { outlet, flows, pairs, .. } = &mut self.processes[rank];
-        outlet.arm();
-        let mut taking = outlet.begin(true).unwrap();
-        flows.iter_mut().for_each(FlowState::mark_ends);
-        taking.take(&mut |news| match news {
-            News::Datagram(flow, header, body, source) => {
-                flows[flow as usize].receive(outlet, &header, body, &source);
-            }
-            News::Pair(rank, flow, pair, came) => {
-                flows[flow as usize].pair_came(outlet, rank, pair, came);
-            }
-        });
-        flows.iter_mut().for_each(|flow| flow.tell_ends(outlet));
-        *pairs = (*pairs).max(outlet.pairs().count_open());
-        let now = outlet.now();
-        flows.iter_mut().map(|flow| flow.tick(outlet, now)).min().unwrap()
+        let Process { ends, pairs, .. } = &mut self.processes[rank];
+        ends.look();
+        *pairs = (*pairs).max(ends.queue_pairs());
+        ends.tick()
     }
 
     /// Lets time pass for a process, at most `most` nanoseconds.
     fn sleep(&mut self, rank: usize, most: u64) {
         let next = self.progress(rank);
-        let outlet = &self.processes[rank].outlet;
-        outlet.pairs().await_sent();
-        outlet.arm();
-        outlet.sleep(next.min(outlet.now() + most));
+        self.processes[rank].ends.sleep(next, most);
     }
 
     fn meet(&mut self, from: usize, to: usize, flow: usize) {
-        let address = self.processes[to].outlet.address();
-        let Process { outlet, flows, .. } = &mut self.processes[from];
+        let address = self.processes[to].ends.address();
+        let Bare { outlet, flows, .. } = &mut self.processes[from].ends;
         flows[flow].meet(outlet, Rank(to as u32), &address).unwrap();
     }
 
     /// Sends one message; whether there was room.
     fn send(&mut self, from: usize, to: usize, flow: usize, size: usize) -> bool {
         self.meet(from, to, flow);
-        let Process { outlet, flows, sent, .. } = &mut self.processes[from];
+        let Process { ends: Bare { outlet, flows, .. }, sent, .. } = &mut self.processes[from];
         let number = sent.entry((to as u32, flow)).or_default();
         let label = Label::new(1, u64::from(*number)).unwrap();
         let first = (from as u32, *number, flow as u32);
@@ -127,7 +99,7 @@ impl World {
 
     /// Takes a message that has come, and looks at it.
     fn take(&mut self, rank: usize, flow: usize) -> bool {
-        let Process { outlet, flows, come, .. } = &mut self.processes[rank];
+        let Process { ends: Bare { outlet, flows, .. }, come, .. } = &mut self.processes[rank];
         let Some(message) = flows[flow].take(outlet) else { return false };
         let from = message.from.0;
         let number = come.entry((from, flow)).or_default();
@@ -187,7 +159,7 @@ impl World {
                 }),
                 7 => {
                     let said = if self.roll(2) == 0 { "0" } else { "1" };
-                    assert!(self.processes[from].hints.hint("in_kernel", said).is_applied());
+                    assert!(self.processes[from].ends.hints().hint("in_kernel", said).is_applied());
                 }
                 _ => {
                     let most = [1_000, 100_000, 20_000_000][self.roll(3) as usize];
@@ -199,7 +171,7 @@ impl World {
     }
 
     fn finish(&mut self) {
-        let drained = |process: &Process| process.flows.iter().all(FlowState::is_drained);
+        let drained = |process: &Process| process.ends.is_drained();
         for _ in 0..20_000 {
             for rank in 0..self.processes.len() {
                 for flow in 0..3 {
@@ -263,7 +235,7 @@ fn much_traffic_gets_a_queue_pair_little_does_not_and_idle_ones_go() {
         world.sleep(0, 20_000_000);
         world.sleep(1, 20_000_000);
     }
-    let open = |world: &World, rank: usize| world.processes[rank].outlet.pairs().count_open();
+    let open = |world: &World, rank: usize| world.processes[rank].ends.outlet.pairs().count_open();
     assert_eq!((open(&world, 0), open(&world, 1)), (0, 0));
     // And they come again.
     world.stream((1, 0), 0, 8, 200);
@@ -281,7 +253,7 @@ fn a_sender_learns_of_room_though_nothing_comes_back() {
     // Without word of room it would wait until the queue pair is given up for lack of use.
     assert!(waits > 0 && waits < 200 && world.processes[0].pairs == 1, "{waits} waits");
     // Nobody was found to send more than there is room for: the queue pair is the one of the start.
-    assert!(world.processes[0].flows[0].is_hot(Rank(1)));
+    assert!(world.processes[0].ends.flows[0].is_hot(Rank(1)));
 }
 
 #[test]
@@ -290,7 +262,7 @@ fn the_kernel_region_gets_one_at_once() {
     world.stream((0, 1), 0, 8, 100);
     world.finish();
     assert_eq!(world.processes[0].pairs, 0);
-    let region = world.processes[0].hints.kernel_region();
+    let region = world.processes[0].ends.hints.kernel_region();
     assert!(world.send(0, 1, 0, 8));
     drop(region);
     world.finish();
@@ -302,7 +274,7 @@ fn who_is_to_have_one_gets_it_before_anything_is_sent() {
     let mut world = World::new(&plain(When::Kernel, 1, Plan::default()));
     world.meet(0, 1, 2);
     let promote = |world: &mut World| {
-        let Process { outlet, flows, .. } = &mut world.processes[0];
+        let Bare { outlet, flows, .. } = &mut world.processes[0].ends;
         flows[2].promote(outlet, Rank(1))
     };
     assert!(!promote(&mut world));
@@ -313,8 +285,8 @@ fn who_is_to_have_one_gets_it_before_anything_is_sent() {
         tries += 1;
         assert!(tries < 1000, "it never comes");
     }
-    assert!(world.processes[0].flows[2].is_hot(Rank(1)));
-    assert_eq!(world.processes[0].outlet.pairs().policy().connections(), 1);
+    assert!(world.processes[0].ends.flows[2].is_hot(Rank(1)));
+    assert_eq!(world.processes[0].ends.outlet.pairs().policy().connections(), 1);
     assert!(world.send(0, 1, 2, 100));
     world.finish();
 }
@@ -323,7 +295,8 @@ fn who_is_to_have_one_gets_it_before_anything_is_sent() {
 fn a_peer_that_never_has_queue_pairs_refuses_and_is_not_asked_again() {
     let mut world = World::new(&plain(When::Traffic, 1, Plan::default()));
     let policy = Settings { when: When::Never, ..Settings::default() };
-    *world.processes[1].outlet.pairs().policy() = crate::net::promotion::Promotion::new(policy);
+    *world.processes[1].ends.outlet.pairs().policy() =
+        crate::net::promotion::Promotion::new(policy);
     world.stream((0, 1), 0, 8, 300);
     world.finish();
     assert_eq!((world.processes[0].pairs, world.processes[1].pairs), (0, 0));
@@ -336,7 +309,7 @@ fn what_fails_again_and_again_is_not_tried_for_ever() {
     world.stream((0, 1), 0, 100, 2_000);
     world.finish();
     assert!(world.processes[0].pairs > 0, "there were some");
-    assert_eq!(world.processes[0].outlet.pairs().policy().connections(), 0);
+    assert_eq!(world.processes[0].ends.outlet.pairs().policy().connections(), 0);
 }
 
 #[test]

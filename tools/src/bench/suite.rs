@@ -6,7 +6,7 @@ use super::jobs::Options;
 use super::row::Row;
 use super::subject::{
     active, bfs, coll, collectives, idle, limits, link, memory, messages, metadata, net, overhead,
-    oversub, rma, start, stencil3d, talk, window,
+    oversub, rma, scale, start, stencil3d, talk, window,
 };
 use hither::{Error, Job, Result};
 
@@ -68,6 +68,11 @@ pub const ALL: &[Bench] = &[
         "net",
         "messages between two nodes, by datagrams and by queue pairs",
         Kind::Outside(net::run),
+    ),
+    bench(
+        "scale",
+        "bytes and connections of a process for others on other nodes, 2 to 2^20 ranks (simulated)",
+        Kind::Outside(scale::run),
     ),
     bench("put", "put and flush", Kind::Cases(window::put)),
     bench("get", "get and flush", Kind::Cases(window::get)),

@@ -15,6 +15,7 @@ pub mod net;
 pub mod overhead;
 pub mod oversub;
 pub mod rma;
+pub mod scale;
 pub mod start;
 pub mod stencil3d;
 pub mod talk;
