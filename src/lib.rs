@@ -82,6 +82,11 @@ struct Collectives;
 #[doc = include_str!("../docs/messages.md")]
 struct Messages;
 
+/// Compiles and runs the examples in the page on several nodes.
+#[cfg(doctest)]
+#[doc = include_str!("../docs/nodes.md")]
+struct Nodes;
+
 /// Compiles and runs the README's example.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

@@ -53,6 +53,9 @@ impl Drop for Block {
     }
 }
 
+/// Bytes of a cache line.
+const LINE: usize = 64;
+
 impl Memory {
     /// The `length` bytes at `base`, for as long as `owner` is kept.
     ///
@@ -64,7 +67,7 @@ impl Memory {
         Memory { base, length, owner }
     }
 
-    /// Fresh zeros. Allocates.
+    /// Fresh zeros, at a cache line's start. Allocates; of much memory only what is used takes pages.
     pub fn zeroed(length: usize) -> Result<Memory> {
         let failed = || Error::OutOfMemory {
             what: "memory for the network".into(),
@@ -73,11 +76,14 @@ impl Memory {
             limit: "the allocator refused".into(),
             advice: "use fewer or smaller buffers",
         };
-        let layout =
-            std::alloc::Layout::from_size_align(length.max(1), 64).map_err(|_| failed())?;
+        // Zeros at more than the usual alignment would be written rather than mapped.
+        let size = length.checked_add(LINE).ok_or_else(failed)?;
+        let layout = std::alloc::Layout::from_size_align(size, 16).map_err(|_| failed())?;
         // SAFETY: the layout has a size other than zero.
-        let base = NonNull::new(unsafe { std::alloc::alloc_zeroed(layout) }).ok_or_else(failed)?;
-        Ok(Memory { base, length, owner: Arc::new(Block { base, layout }) })
+        let start = NonNull::new(unsafe { std::alloc::alloc_zeroed(layout) }).ok_or_else(failed)?;
+        // SAFETY: less than a line further on, which the block has room for.
+        let base = unsafe { start.add(start.addr().get().wrapping_neg() % LINE) };
+        Ok(Memory { base, length, owner: Arc::new(Block { base: start, layout }) })
     }
 
     /// Address of the first byte, as devices name it.

@@ -53,14 +53,20 @@ pub(super) struct Outlet {
     number: u32,
     free: Mutex<Vec<u32>>,
     /// What one thread at a time works with that takes completions.
-    taking: Mutex<Vec<u8>>,
+    taking: Mutex<Scratch>,
     pairs: Pairs,
+}
+
+/// Room for what is looked at: a datagram, and completions.
+struct Scratch {
+    bytes: Vec<u8>,
+    completions: Vec<Completion>,
 }
 
 /// Of one thread at a time.
 pub(super) struct Taking<'a> {
     outlet: &'a Outlet,
-    scratch: MutexGuard<'a, Vec<u8>>,
+    scratch: MutexGuard<'a, Scratch>,
 }
 
 impl Taking<'_> {
@@ -122,7 +128,10 @@ impl Outlet {
             datagram: datagram as u16,
             cookie,
             free: Mutex::new((0..DEPTH).collect()),
-            taking: Mutex::new(vec![0; datagram as usize]),
+            taking: Mutex::new(Scratch {
+                bytes: vec![0; datagram as usize],
+                completions: vec![Completion::NONE; BATCH as usize],
+            }),
             device,
         };
         for place in 0..DEPTH {
@@ -215,11 +224,11 @@ impl Outlet {
         scratch.map(|scratch| Taking { outlet: self, scratch })
     }
 
-    fn take(&self, scratch: &mut Vec<u8>, f: &mut Each<'_>) {
+    fn take(&self, scratch: &mut Scratch, f: &mut Each<'_>) {
         let retired = self.pairs.retired();
-        let mut completions = [Completion::NONE; BATCH as usize];
+        let Scratch { bytes: scratch, completions } = scratch;
         loop {
-            let count = self.queue.poll(&mut completions);
+            let count = self.queue.poll(completions);
             let taken = &completions[..count];
             let of_pairs = |done: &&Completion| done.queue_pair != self.number;
             let used = taken.iter().filter(of_pairs).filter(|done| done.opcode.is_receive());
