@@ -20,6 +20,10 @@ pub trait Lab {
     fn stranger(&self) -> Arc<dyn Device>;
     /// Whether time is virtual: then nothing happens but while this thread waits.
     fn is_virtual(&self) -> bool;
+    /// Whether programs can wait for a channel's descriptor.
+    fn has_descriptors(&self) -> bool {
+        !self.is_virtual()
+    }
 }
 
 pub struct SimLab {
@@ -61,6 +65,9 @@ impl Lab for SimLab {
     }
     fn is_virtual(&self) -> bool {
         self.is_virtual
+    }
+    fn has_descriptors(&self) -> bool {
+        false
     }
 }
 

@@ -210,7 +210,7 @@ pub trait Channel: Any + Send + Sync {
     fn wake(&self);
 
     /// A descriptor that is readable when `wait` would return at once, to sleep with others in one
-    /// place; none where time is virtual. Only `wait` makes it unreadable again.
+    /// place; none in a virtual network. Only `wait` makes it unreadable again.
     fn descriptor(&self) -> Option<BorrowedFd<'_>>;
 }
 

@@ -2,7 +2,7 @@
 
 use crate::base::sync::{AtomicU64, Ordering};
 use crate::net::provider::Time;
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 pub(super) enum Clock {
@@ -48,21 +48,32 @@ impl Clock {
 /// When the thread of a network in real time is to wake.
 #[derive(Default)]
 pub(super) struct Alarm {
-    /// Something earlier than it knew has come up, or the network is gone.
-    news: Mutex<(bool, bool)>,
+    news: Mutex<News>,
     changed: Condvar,
 }
 
+#[derive(Default)]
+struct News {
+    /// Something is to happen sooner than the thread knew.
+    sooner: bool,
+    /// The network is gone.
+    ended: bool,
+}
+
 impl Alarm {
+    fn news(&self) -> MutexGuard<'_, News> {
+        self.news.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Something is to happen before all else.
     pub fn ring(&self) {
-        self.news.lock().unwrap_or_else(PoisonError::into_inner).0 = true;
+        self.news().sooner = true;
         self.changed.notify_one();
     }
 
     /// The network is gone.
     pub fn end(&self) {
-        self.news.lock().unwrap_or_else(PoisonError::into_inner).1 = true;
+        self.news().ended = true;
         self.changed.notify_one();
     }
 
@@ -70,8 +81,8 @@ impl Alarm {
     /// network is gone.
     pub fn run(&self, catch_up: impl Fn() -> Option<(Time, Time)>) {
         while let Some((now, next)) = catch_up() {
-            let news = self.news.lock().unwrap_or_else(PoisonError::into_inner);
-            let quiet = |news: &mut (bool, bool)| !news.0 && !news.1;
+            let news = self.news();
+            let quiet = |news: &mut News| !news.sooner && !news.ended;
             let mut news = match next {
                 Time::NEVER => {
                     self.changed.wait_while(news, quiet).unwrap_or_else(PoisonError::into_inner)
@@ -82,8 +93,8 @@ impl Alarm {
                     waited.unwrap_or_else(PoisonError::into_inner).0
                 }
             };
-            news.0 = false;
-            if news.1 {
+            news.sooner = false;
+            if news.ended {
                 return;
             }
         }
