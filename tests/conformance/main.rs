@@ -201,7 +201,8 @@ fn cases(way: &str) -> Vec<Case> {
     // Ranks of different nodes share no memory, and have no endpoints (see `kinds::lies_apart`).
     let near = |name: &str| name.contains("/allocate_shared") || name.contains("endpoint");
     all.retain(|case| nodes(way) == 1 || !near(&case.name));
-    all.retain(|case| way != IN_TURN || !PAIRS.iter().any(|pair| case.name.starts_with(pair)));
+    let by_others = matches!(way, IN_TURN | "sim-4");
+    all.retain(|case| !by_others || !PAIRS.iter().any(|pair| case.name.starts_with(pair)));
     all
 }
 
