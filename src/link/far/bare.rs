@@ -17,7 +17,7 @@ use std::time::Duration;
 /// The job's.
 const COOKIE: u64 = 9;
 
-/// See the [module](self).
+/// A process's connections to others on other nodes, in one thread and in the time of their device.
 pub struct Bare {
     pub(super) outlet: Outlet,
     pub(super) flows: [FlowState; 3],
