@@ -145,14 +145,15 @@ fn progress(way: &str) -> &str {
 
 /// The settings for messages, and for what becomes of datagrams.
 fn settings(way: &str) -> &'static [(&'static str, &'static str)] {
-    if matches!(way, super::FAULTS | super::VIRTUAL_FAULTS) {
-        return if way == super::FAULTS { &super::HOW_MANY } else { &super::A_FIFTH };
+    match way {
+        super::FAULTS => &super::HOW_MANY,
+        super::VIRTUAL_FAULTS => &super::A_FIFTH,
+        "nodes-4" => &super::FEW_PAIRS,
+        _ => {
+            let found = super::talk::WAYS.iter().find(|(name, _)| *name == way);
+            found.map_or(&[], |(_, settings)| settings)
+        }
     }
-    if way == "nodes-4" {
-        return &super::FEW_PAIRS;
-    }
-    let found = super::talk::WAYS.iter().find(|(name, _)| *name == way);
-    found.map_or(&[], |(_, settings)| settings)
 }
 
 /// The setting for collectives.
