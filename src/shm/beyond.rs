@@ -28,6 +28,9 @@ pub(crate) trait Beyond: Send + Sync + std::fmt::Debug {
     /// Waits until processes of other nodes have what this one has sent, or count as dead.
     fn drain(&self);
 
+    /// A call of this process that has waited awake is about to sleep: it looks no more.
+    fn rest(&self);
+
     /// This process leaves in good order when it ends.
     fn leave(&self);
 

@@ -375,6 +375,9 @@ impl Node {
             Yielded::Nothing => {}
         }
         drop(awake);
+        if let Some(beyond) = self.beyond.get() {
+            beyond.rest();
+        }
         cell.sleep_until(beside, pace, deadline, during, poll, check)
     }
 

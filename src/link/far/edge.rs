@@ -4,7 +4,7 @@
 //!  try_send --> reliable delivery (net::ud, one for each flow and peer) --> datagrams --> device
 //!  poll     <-- inbox of the flow <-- reliable delivery <-- datagrams <-- device
 //!                                          ^
-//!          a thread that sleeps in the device, and whoever polls now and then
+//!          a thread that sleeps in the device, or whoever polls (`shift`)
 //! ```
 //! Flows do not wait for each other: each has sequence numbers, credits and an inbox of its own. In
 //! datagrams a process on a flow has the number `rank * 4 + flow`.
@@ -17,6 +17,7 @@
 use super::deliver::{End, FlowState};
 use super::known::Arrived;
 use super::outlet::{News, Outlet, PairSettings};
+use super::shift::Shift;
 use super::{Each, Far, Flow};
 use crate::base::sync::{AtomicBool, AtomicU32, Ordering};
 use crate::base::{Error, Rank, Result, Slot};
@@ -60,6 +61,7 @@ pub(super) struct Inner {
     /// Messages in each inbox, as of the last change.
     come: [AtomicU32; 3],
     looks: AtomicU32,
+    shift: Shift,
     ended: RwLock<HashMap<Rank, (Standing, String)>>,
     any_ended: AtomicBool,
     deaths: AtomicU32,
@@ -106,6 +108,7 @@ impl Edge {
             flows: [Mutex::new(a), Mutex::new(b), Mutex::new(c)],
             come: Default::default(),
             looks: AtomicU32::new(0),
+            shift: Shift::default(),
             ended: RwLock::default(),
             any_ended: AtomicBool::new(false),
             deaths: AtomicU32::new(0),
@@ -140,9 +143,10 @@ impl Inner {
         Ok(state)
     }
 
-    /// Sleeps in the device, and does what comes, until the end.
+    /// Sleeps in the device, and does what comes, until the end; sleeps elsewhere while calls do it.
     fn run(&self) {
         while !self.stopping.load(Ordering::Acquire) {
+            self.shift.leave_to_calls(self.outlet.now());
             self.outlet.arm();
             let next = self.progress(true);
             self.outlet.sleep(next);
@@ -292,6 +296,7 @@ impl Far for Edge {
         }
         if inner.looks.fetch_add(1, Ordering::Relaxed).is_multiple_of(LOOK_EVERY) {
             inner.progress(false);
+            inner.shift.note_look(inner.outlet.now());
         }
         inner.come[flow as usize].load(Ordering::Acquire) != 0
     }
@@ -380,6 +385,10 @@ impl Beyond for Edge {
         }
     }
 
+    fn rest(&self) {
+        self.inner.shift.call_back();
+    }
+
     fn leave(&self) {
         self.inner.leaving.store(true, Ordering::Release);
     }
@@ -391,6 +400,7 @@ impl Drop for Edge {
             return;
         }
         self.inner.stopping.store(true, Ordering::Release);
+        self.inner.shift.call_back();
         self.inner.outlet.wake();
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
         // It ends by itself; that it panicked is a defect that its message has told.

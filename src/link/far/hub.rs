@@ -164,6 +164,8 @@ impl Beyond for Joined {
 
     fn drain(&self) {}
 
+    fn rest(&self) {}
+
     fn leave(&self) {}
 
     fn deaths(&self) -> u32 {

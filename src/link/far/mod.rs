@@ -20,6 +20,7 @@ mod order;
 mod outlet;
 mod paired;
 mod pairs;
+mod shift;
 #[cfg(test)]
 mod tests;
 
