@@ -127,6 +127,19 @@ fn play(role: &str, victim: Rank) -> Result<String> {
             team.recv(Any, 1, &mut vec![0u32; 20_000])?;
             sent.wait().map(drop)
         }),
+        "read" => {
+            until_somebody_dies(|| {
+                let sent = team.isend(next, 1, vec![me.0; 1 << 20])?;
+                let mut came = team.irecv(Any, 1, vec![0u32; 1 << 20])?;
+                // Some of both is under way.
+                (0..20 * (me.0 + 1)).try_for_each(|_| came.test().map(drop))?;
+                dies();
+                let (data, status) = came.wait()?;
+                assert!(data.iter().all(|word| *word == status.source.0), "a message came changed");
+                sent.wait().map(drop)
+            });
+            assert!(team.message_counters()?.fetched > 0, "nothing was read");
+        }
         "lock" => {
             let window = Window::<u64>::allocate(team, 8)?;
             until_somebody_dies(|| {
@@ -299,6 +312,7 @@ fn played_on(role: &str, nodes: u32, map: &str, victim: u32, expected: &str) {
         .env(ROLE, role)
         .env(VICTIM, victim.to_string())
         .env("HITHER_NET_TIMEOUT", "2")
+        .env("HITHER_NET_PAIR_AFTER", "8")
         .env("HITHER_WAIT_TIMEOUT", "60")
         .ranks(4)
         .nodes(nodes)
@@ -411,6 +425,11 @@ fn deaths_in_collectives() {
 fn deaths_between_messages() {
     survived("talk", 2, 2);
     survived("talk", 4, 1);
+}
+
+#[test]
+fn deaths_while_messages_are_read() {
+    (0..4).for_each(|victim| survived("read", 4, victim));
 }
 
 #[test]

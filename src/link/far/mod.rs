@@ -23,6 +23,8 @@ mod pairs;
 #[cfg(test)]
 mod tests;
 mod transfer;
+#[cfg(test)]
+mod transfer_tests;
 
 pub(crate) use outlet::PairSettings;
 pub(crate) use transfer::{Registered, Transfer};
