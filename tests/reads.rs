@@ -8,7 +8,7 @@ use std::time::Duration;
 const SIZES: [usize; 5] = [32 << 10, 100_001, 1 << 20, (1 << 20) + 1, 5_000_000];
 
 fn content(from: Rank, seed: usize, size: usize) -> Vec<u8> {
-    (0..size).map(|i| (i * (2 * seed + 3) >> 3) as u8 ^ from.0 as u8).collect()
+    (0..size).map(|i| ((i * (2 * seed + 3)) >> 3) as u8 ^ from.0 as u8).collect()
 }
 
 fn fetched(job: &Job) -> u64 {

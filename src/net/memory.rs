@@ -263,18 +263,18 @@ mod tests {
         let bytes = Box::new([7u8; 16]);
         // SAFETY: the box outlives what was lent, and is only read.
         let (lent, memory) = unsafe { Lent::new(NonNull::from(&bytes[0]), 16) };
-        let looked = Arc::new(std::sync::atomic::AtomicBool::new(false));
+        let looked = Arc::new(crate::base::sync::AtomicBool::new(false));
         let other = std::thread::spawn({
             let looked = looked.clone();
             move || {
                 std::thread::sleep(std::time::Duration::from_millis(20));
                 let mut back = [0; 16];
                 assert!(memory.read(0, &mut back));
-                looked.store(true, std::sync::atomic::Ordering::Release);
+                looked.store(true, Ordering::Release);
             }
         });
         drop(lent);
-        assert!(looked.load(std::sync::atomic::Ordering::Acquire));
+        assert!(looked.load(Ordering::Acquire));
         other.join().unwrap();
     }
 

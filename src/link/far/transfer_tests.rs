@@ -84,7 +84,8 @@ impl Asked {
 
 fn all_over(world: &mut World, asked: &mut [Asked]) {
     for _ in 0..100_000 {
-        if asked.iter_mut().fold(true, |over, it| it.look() && over) {
+        let over = asked.iter_mut().filter_map(|it| it.look().then_some(())).count();
+        if over == asked.len() {
             return;
         }
         (0..world.processes.len()).for_each(|rank| world.sleep(rank, 1_000_000));
