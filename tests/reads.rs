@@ -163,6 +163,25 @@ fn a_sender_that_gives_up_takes_its_memory_back() {
 }
 
 #[test]
+fn a_sender_that_gives_up_while_it_is_read_is_read_no_more() {
+    // A second for each message.
+    let slow = VirtualNetwork { bandwidth: 8_000_000, ..VirtualNetwork::default() };
+    two(slow, |job, peer| {
+        let (team, size) = (job.team(), 8_000_000);
+        if job.rank() == Rank(0) {
+            let hasty = team.with_deadline(Duration::from_millis(300));
+            let error = hasty.send(peer, 6, &content(job.rank(), 1, size)).unwrap_err();
+            assert!(matches!(error, Error::TimedOut { .. }), "{error}");
+        } else {
+            let error = team.recv(peer, 6, &mut vec![0u8; size]).unwrap_err();
+            assert!(matches!(error, Error::PeerFailed { .. }), "{error}");
+        }
+        team.barrier()?;
+        exchange(job, peer, 3, 50_000)
+    });
+}
+
+#[test]
 fn a_receiver_that_gives_up_has_its_memory_back() {
     // A second for each message.
     let slow = VirtualNetwork { bandwidth: 8_000_000, ..VirtualNetwork::default() };
