@@ -35,7 +35,7 @@ pub(super) struct World {
 pub(super) struct Rules {
     seed: u64,
     pub processes: u32,
-    policy: Settings,
+    pub policy: Settings,
     plan: Plan,
 }
 
