@@ -8,7 +8,7 @@ mod support;
 use hither::coll::each;
 use hither::rma::{LockKind, Memory};
 use hither::topo::Map;
-use hither::{Any, Error, Job, Op, Rank, Result, Team, Window};
+use hither::{Any, Error, Job, Op, Pending, Rank, Result, Team, Window};
 use std::time::Duration;
 use support::ranks;
 
@@ -57,6 +57,22 @@ fn until_somebody_dies(mut work: impl FnMut() -> Result<()>) {
             Err(error) => panic!("{error}"),
         }
     }
+}
+
+/// Makes progress until a request is over, or somebody in the team is gone: whoever has its part in
+/// it may have given up because of that.
+fn finish(team: &Team, request: &mut dyn Pending) -> Result<()> {
+    let slots: Vec<_> = team.ranks().map(|rank| team.slot_of(rank)).collect::<Result<_>>()?;
+    for turn in 1u32.. {
+        if request.test()? {
+            break;
+        }
+        if turn.is_multiple_of(256) {
+            team.node().check(slots.iter().copied(), "talking")?;
+            std::thread::yield_now();
+        }
+    }
+    Ok(())
 }
 
 /// A collective that some are through with before others have begun, after which all leave without
@@ -127,6 +143,21 @@ fn play(role: &str, victim: Rank) -> Result<String> {
             team.recv(Any, 1, &mut vec![0u32; 20_000])?;
             sent.wait().map(drop)
         }),
+        "read" => {
+            until_somebody_dies(|| {
+                let mut sent = team.isend(next, 1, vec![me.0; 1 << 20])?;
+                let mut came = team.irecv(Any, 1, vec![0u32; 1 << 20])?;
+                // Some of both is under way.
+                (0..20 * (me.0 + 1)).try_for_each(|_| came.test().map(drop))?;
+                dies();
+                finish(team, &mut came)?;
+                let (data, status) = came.wait()?;
+                assert!(data.iter().all(|word| *word == status.source.0), "a message came changed");
+                finish(team, &mut sent)?;
+                sent.wait().map(drop)
+            });
+            assert!(team.message_counters()?.fetched > 0, "nothing was read");
+        }
         "lock" => {
             let window = Window::<u64>::allocate(team, 8)?;
             until_somebody_dies(|| {
@@ -299,6 +330,7 @@ fn played_on(role: &str, nodes: u32, map: &str, victim: u32, expected: &str) {
         .env(ROLE, role)
         .env(VICTIM, victim.to_string())
         .env("HITHER_NET_TIMEOUT", "2")
+        .env("HITHER_NET_PAIR_AFTER", "8")
         .env("HITHER_WAIT_TIMEOUT", "60")
         .ranks(4)
         .nodes(nodes)
@@ -411,6 +443,11 @@ fn deaths_in_collectives() {
 fn deaths_between_messages() {
     survived("talk", 2, 2);
     survived("talk", 4, 1);
+}
+
+#[test]
+fn deaths_while_messages_are_read() {
+    (0..4).for_each(|victim| survived("read", 4, victim));
 }
 
 #[test]

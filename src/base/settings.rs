@@ -142,6 +142,10 @@ settings! {
     /// Between nodes: queue pairs of a process at a time. Where one more is wanted, the one that is
     /// used least goes.
     NET_PAIR_LIMIT = "HITHER_NET_PAIR_LIMIT", "128", "queue pairs";
+    /// Between nodes: messages from this size on are read by their receiver out of their sender's
+    /// memory where a queue pair leads there, instead of coming in pieces; 0 means none are. At least
+    /// what a short message holds (7032 bytes).
+    NET_READ_FROM = "HITHER_NET_READ_FROM", "16K", "bytes";
     /// Between nodes, to try programs out: what is to happen to datagrams, of 1000 that a process
     /// sends, and how many of 1000 posts to a queue pair find it cut, as
     /// drop=20,duplicate=5,delay=10,delay-for=3,reorder=20,cut=1,seed=7 (delays in milliseconds).

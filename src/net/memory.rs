@@ -191,6 +191,33 @@ impl Memory {
     }
 }
 
+/// Memory that is lent to devices for a time. Dropping this waits until none of them has it any more:
+/// for the part of an access that is just being made, once it is registered nowhere.
+#[derive(Debug)]
+pub struct Lent(Arc<()>);
+
+impl Lent {
+    /// Lends the `length` bytes at `base`, to whoever the memory is given to.
+    ///
+    /// # Safety
+    /// The bytes stay mapped and readable until this is dropped, which it is (or never are given
+    /// back), and writable if they are registered for that; and nobody uses them otherwise while a
+    /// device may access them, but to read what devices only read.
+    pub unsafe fn new(base: NonNull<u8>, length: usize) -> (Lent, Memory) {
+        let token = Arc::new(());
+        // SAFETY: the caller's: the memory's clones have the token, for which the drop waits.
+        (Lent(token.clone()), unsafe { Memory::new(base, length, token) })
+    }
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        while Arc::get_mut(&mut self.0).is_none() {
+            crate::base::sync::yield_now();
+        }
+    }
+}
+
 impl std::fmt::Debug for Memory {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Memory({:p}, {} bytes)", self.base, self.length)
@@ -229,6 +256,26 @@ mod tests {
         assert_eq!(back, [1, 2, 1, 2, 3, 4, 5, 6]);
         assert!(!memory.copy(11, &memory, 0, 6));
         assert!(!memory.copy(0, &memory, 11, 6));
+    }
+
+    #[test]
+    fn who_lends_memory_has_it_back_when_nobody_else_has_it() {
+        let bytes = Box::new([7u8; 16]);
+        // SAFETY: the box outlives what was lent, and is only read.
+        let (lent, memory) = unsafe { Lent::new(NonNull::from(&bytes[0]), 16) };
+        let looked = Arc::new(crate::base::sync::AtomicBool::new(false));
+        let other = std::thread::spawn({
+            let looked = looked.clone();
+            move || {
+                std::thread::sleep(std::time::Duration::from_millis(20));
+                let mut back = [0; 16];
+                assert!(memory.read(0, &mut back));
+                looked.store(true, Ordering::Release);
+            }
+        });
+        drop(lent);
+        assert!(looked.load(Ordering::Acquire));
+        other.join().unwrap();
     }
 
     #[test]

@@ -315,6 +315,6 @@ impl Messenger {
             0 => Ok(Arrived::default()),
             _ => Err(given_up(wire.node, from, "sending a message")),
         };
-        sending.record.finish(outcome);
+        sending.withdraw().finish(outcome);
     }
 }

@@ -14,6 +14,8 @@ pub struct MessageCounters {
     pub fulfilled: u64,
     /// Messages that came in pieces because neither side could copy from or to the other.
     pub streamed: u64,
+    /// Large messages of other nodes that this process read out of their sender's memory.
+    pub fetched: u64,
     /// Receives of which their sources were told.
     pub advertised: u64,
     /// Messages that came before they were asked for.
@@ -63,6 +65,7 @@ pub(super) struct Counting {
     pub pulled: AtomicU64,
     pub fulfilled: AtomicU64,
     pub streamed: AtomicU64,
+    pub fetched: AtomicU64,
     pub advertised: AtomicU64,
     pub pooled: AtomicU64,
     pub missed: AtomicU64,
@@ -94,6 +97,7 @@ impl Counting {
             pulled: read(&self.pulled),
             fulfilled: read(&self.fulfilled),
             streamed: read(&self.streamed),
+            fetched: read(&self.fetched),
             advertised: read(&self.advertised),
             unexpected: read(&self.unexpected),
             unexpected_peak: read(&self.peak),

@@ -9,6 +9,7 @@
 //! | stream | matched, and the data must be asked for | all has come, or the peer is buried |
 
 use super::eager::Pooled;
+use super::fetch::Exposed;
 use super::matching::{Envelope, Key, Matching, Pattern};
 use super::record::{Arrived, Record, RecordRef};
 use super::wire::Rts;
@@ -101,12 +102,27 @@ pub(super) struct Sending {
     pub record: RecordRef,
     pub to: Slot,
     pub claim: Option<u32>,
+    /// While its receiver, on another node, may read the data.
+    pub exposed: Option<Exposed>,
     /// Bytes for which room was granted so far.
     pub granted: usize,
     /// Bytes that were pushed.
     pub pushed: usize,
     /// Pushes under way: the record may not end.
     pub busy: u32,
+}
+
+impl Sending {
+    /// A send of which nothing has happened.
+    pub fn new(record: RecordRef, to: Slot) -> Sending {
+        Sending { record, to, claim: None, exposed: None, granted: 0, pushed: 0, busy: 0 }
+    }
+
+    /// The record, to be ended: nobody reads the data any more.
+    pub fn withdraw(self) -> RecordRef {
+        drop(self.exposed);
+        self.record
+    }
 }
 
 /// A receive whose data come piece by piece.

@@ -211,7 +211,7 @@ impl Messenger {
             {
                 drop(engine);
                 sending.claim.into_iter().for_each(|claim| self.claims.release(wire.node, claim));
-                sending.record.finish(Ok(Arrived::default()));
+                sending.withdraw().finish(Ok(Arrived::default()));
                 return None;
             }
         }

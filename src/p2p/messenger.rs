@@ -18,6 +18,7 @@ use super::claim::Claims;
 use super::counters::{Counting, count};
 use super::engine::Engine;
 use super::far::Beyond;
+use super::fetch::Fetches;
 use super::outgoing::Outgoing;
 use super::ports::Endpoints;
 use super::reach::Reaches;
@@ -48,6 +49,8 @@ pub(super) struct Limits {
     pub eager: usize,
     /// Memory for unexpected messages above which large and small ones are only announced.
     pub unexpected: usize,
+    /// Smallest message that processes of other nodes are to read by themselves.
+    pub read: usize,
 }
 
 /// See the [module](self).
@@ -71,6 +74,7 @@ pub struct Messenger {
     pub(super) awaited: Awaited,
     pub(super) switching: Switching,
     pub(super) beyond: Beyond,
+    pub(super) fetches: Fetches,
 }
 
 impl std::fmt::Debug for Messenger {
@@ -106,6 +110,10 @@ impl Messenger {
         let eager = settings::EAGER_LIMIT.bytes()?;
         let eager = usize::try_from(eager).unwrap_or(usize::MAX);
         let unexpected = settings::UNEXPECTED_LIMIT.bytes()?;
+        let read = match settings::NET_READ_FROM.bytes()? {
+            0 => usize::MAX,
+            from => usize::try_from(from).unwrap_or(usize::MAX).max(wire::MOST_EAGER + 1),
+        };
         Ok(Messenger {
             engine: Biased::new(Engine::new()),
             outgoing: Outgoing::default(),
@@ -114,6 +122,7 @@ impl Messenger {
             limits: Limits {
                 eager: eager.min(wire::MOST_EAGER),
                 unexpected: usize::try_from(unexpected).unwrap_or(usize::MAX),
+                read,
             },
             switching: Switching::open(eager, common.budget, own.is_some())?,
             own,
@@ -126,6 +135,7 @@ impl Messenger {
             adverts: Adverts::default(),
             awaited: Awaited::default(),
             beyond: Beyond::default(),
+            fetches: Fetches::default(),
         })
     }
 
@@ -362,6 +372,7 @@ impl Sink for Messenger {
 impl Drop for Messenger {
     fn drop(&mut self) {
         // Peers may still copy from and to what goes on: it is never freed.
+        self.fetches.leak();
         let mut engine = self.engine.lock();
         let numbers: Vec<u64> = engine.sendings.iter().map(|(number, _)| number).collect();
         for number in numbers {

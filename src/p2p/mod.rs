@@ -21,6 +21,7 @@
 //! | `advert` | telling the sender where a large message is wanted |
 //! | `stream` | large messages in pieces, where nobody can copy |
 //! | `far` | the same over the network; what peers of other nodes are told |
+//! | `fetch` | large messages of other nodes that are read out of their senders' memory |
 //! | `awaited` | wakers of requests, and the thread that makes progress for them |
 //! | `eager`, `pool` | large messages that travel with their data, and the buffers they do so in |
 //! | `switch` | what [`adapt`] decides, at work |
@@ -51,6 +52,8 @@ mod endpoint;
 mod engine;
 #[cfg(not(loom))]
 mod far;
+#[cfg(not(loom))]
+mod fetch;
 #[doc(hidden)]
 #[cfg(not(loom))]
 pub mod matching;

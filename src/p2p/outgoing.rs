@@ -125,6 +125,7 @@ impl Outgoing {
         }
         drop(notes);
         messenger.push_far(wire);
+        messenger.end_fetches(wire);
         let mut queues = lock(&self.numbered);
         queues.retain(|to, queue| match self.flush_queue(messenger, wire, *to, queue) {
             Ok(empty) => !empty,

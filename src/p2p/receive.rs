@@ -261,6 +261,9 @@ impl Endpoint {
             if record.is_done() {
                 return false;
             }
+            if messenger.stop_fetch(wire, record) == Some(true) {
+                return record.abandon();
+            }
             let mut engine = messenger.engine();
             let mut source = None;
             match key.and_then(|key| Some((key, engine.matching.posted_mut(key)?.advert))) {
@@ -453,7 +456,7 @@ impl Messenger {
         for number in sendings {
             let Some(sending) = engine.sendings.remove(number) else { continue };
             sending.claim.into_iter().for_each(|word| self.claims.release(wire.node, word));
-            ended.push(sending.record);
+            ended.push(sending.withdraw());
         }
         let from =
             |(number, it): (u64, &super::engine::Stream)| (it.from == peer).then_some(number);

@@ -12,6 +12,7 @@ use super::counters::count;
 use super::eager::{Fill, Filled};
 use super::endpoint::Endpoint;
 use super::engine::Sending;
+use super::fetch::Exposed;
 use super::messenger::{Messenger, Wanted};
 use super::outgoing::{Waiting, pack, with_data};
 use super::record::{Arrived, Place, Record, RecordRef};
@@ -231,8 +232,7 @@ impl Endpoint {
         if self.node.is_dead(to) {
             return Err(self.node.died(to, DURING));
         }
-        let mut sending =
-            Sending { record: handle, to, claim: None, granted: 0, pushed: 0, busy: 0 };
+        let mut sending = Sending::new(handle, to);
         if self.is_small(to, len) && mode == Mode::Synchronous {
             let number = messenger.engine().sendings.insert(sending);
             return Ok(Begun::Data { label: letter.label(wire::EAGER_SYNC)?, head, number });
@@ -265,6 +265,7 @@ impl Endpoint {
         let local = self.node.is_local(to);
         let claimed = address.filter(|_| borrowed && local);
         sending.claim = claimed.and_then(|_| messenger.claims.take(wire.node));
+        sending.exposed = messenger.expose(wire, to, handle);
         let rts = Rts { missed, ..messenger.rts(sending, borrowed || !local) };
         Ok(Begun::Words { label: letter.label(wire::RTS)?, words: rts.words(head) })
     }
@@ -352,8 +353,9 @@ impl Endpoint {
                     && sending.claim.is_none_or(|claim| messenger.claims.withdraw(wire.node, claim))
             });
             if free {
-                engine.sendings.remove(number);
+                let sending = engine.sendings.remove(number);
                 drop(engine);
+                sending.map(Sending::withdraw);
                 return record.abandon();
             }
             drop(engine);
@@ -370,10 +372,15 @@ impl Messenger {
         count(&self.counting.announced);
         let (place, claim) = (&sending.record.get().place, sending.claim);
         let readable = place.address().is_some() && (claim.is_some() || !borrowed);
-        let address = place.address().map_or(0, |at| at.addr() as u64);
+        let exposed = sending.exposed.as_ref().map(Exposed::remote);
+        let address = match exposed {
+            Some(remote) => remote.address,
+            None => place.address().map_or(0, |at| at.addr() as u64),
+        };
+        let key = exposed.map(|remote| remote.key);
         let length = place.len() as u64;
         let number = self.engine().sendings.insert(sending);
-        Rts { length, address, number, claim, readable, missed: false }
+        Rts { length, address, number, claim, key, readable, missed: false }
     }
 
     /// Announces a message whose data were to travel with it. Its memory may be borrowed.
@@ -388,7 +395,7 @@ impl Messenger {
         let flat = record.get().place.address().is_some();
         let shared = flat && wire.node.is_local(to);
         let claim = if shared { self.claims.take(wire.node) } else { None };
-        let rts = self.rts(Sending { record, to, claim, granted: 0, pushed: 0, busy: 0 }, true);
+        let rts = self.rts(Sending { claim, ..Sending::new(record, to) }, true);
         let label = Label::new(wire::RTS, label.imm())?;
         Ok(Waiting::Words { label, words: rts.words(head), logged: true })
     }

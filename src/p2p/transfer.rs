@@ -20,6 +20,7 @@ use super::record::{Arrived, RecordRef};
 use super::wire::Rts;
 use crate::base::{Error, Result, Slot};
 use crate::link::core::Wire;
+use crate::net::provider::Remote;
 use crate::shm::node::Node;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::task::Waker;
@@ -128,7 +129,8 @@ impl Messenger {
             if wire.node.is_local(from) {
                 self.ask(wire, stream);
             } else {
-                self.ask_far(wire, stream);
+                let source = rts.key.map(|key| Remote { address: rts.address, key });
+                self.fetch(wire, stream, source);
             }
         };
         if reach == Reach::Never {

@@ -4,7 +4,7 @@
 //! kind            imm 39..8  7..0      payload, words of 8 bytes
 //! EAGER           context    element   head | data
 //! EAGER_SYNC      context    element   head | number | data
-//! RTS             context    element   head | length | address | number | flags and claim
+//! RTS             context    element   head | length | address | number | flags and claim or key
 //! FULFILLED       context    element   head | length | advert
 //! POOL            context    element   head | length | class and buffer
 //!                 these are numbered: both sides count them alike
@@ -133,6 +133,8 @@ pub(super) struct Rts {
     pub number: u64,
     /// By what it is to be claimed before it is read.
     pub claim: Option<u32>,
+    /// By which the receiver's device reads it, on another node; instead of a claim.
+    pub key: Option<u32>,
     /// Whether it may be read at all; else it is to be asked for.
     pub readable: bool,
     /// Whether it would have gone by a pool, had a buffer been free.
@@ -142,26 +144,30 @@ pub(super) struct Rts {
 const READABLE: u64 = 1;
 const CLAIMED: u64 = 2;
 const MISSED: u64 = 4;
+const KEYED: u64 = 8;
 
 impl Rts {
     /// The payload.
     pub fn words(&self, head: u64) -> Words {
         let flags = u64::from(self.readable) * READABLE
             + u64::from(self.claim.is_some()) * CLAIMED
-            + u64::from(self.missed) * MISSED;
-        let last = u64::from(self.claim.unwrap_or(0)) << 32 | flags;
+            + u64::from(self.missed) * MISSED
+            + u64::from(self.key.is_some()) * KEYED;
+        let last = u64::from(self.claim.or(self.key).unwrap_or(0)) << 32 | flags;
         Words::new([head, self.length, self.address, self.number, last])
     }
 
     /// Head and contents of a payload.
     pub fn read(bytes: &[u8]) -> Option<(u64, Rts)> {
         let [head, length, address, number, last] = words(bytes)?;
-        if length > isize::MAX as u64 || address.checked_add(length).is_none() {
+        let both = last & (CLAIMED | KEYED) == CLAIMED | KEYED;
+        if length > isize::MAX as u64 || address.checked_add(length).is_none() || both {
             return None;
         }
         let claim = (last & CLAIMED != 0).then_some((last >> 32) as u32);
+        let key = (last & KEYED != 0).then_some((last >> 32) as u32);
         let (readable, missed) = (last & READABLE != 0, last & MISSED != 0);
-        Some((head, Rts { length, address, number, claim, readable, missed }))
+        Some((head, Rts { length, address, number, claim, key, readable, missed }))
     }
 }
 
@@ -173,9 +179,14 @@ mod tests {
     fn announcements_come_back_as_they_were() {
         for (claim, readable) in [(None, true), (Some(u32::MAX), true), (Some(7), false)] {
             let (address, missed) = (1 << 46, !readable);
-            let rts = Rts { length: 9, address, number: u64::MAX, claim, readable, missed };
+            let number = u64::MAX;
+            let rts = Rts { length: 9, address, number, claim, key: None, readable, missed };
+            assert_eq!(Rts::read(rts.words(5).bytes()), Some((5, rts)));
+            let rts = Rts { claim: None, key: Some(u32::MAX - 1), ..rts };
             assert_eq!(Rts::read(rts.words(5).bytes()), Some((5, rts)));
         }
+        // Memory is claimed or read by a device, not both.
+        assert_eq!(Rts::read(Words::new([0, 1, 2, 3, CLAIMED | KEYED]).bytes()), None);
         let absurd = Words::new([0, u64::MAX, 1, 2, 3]);
         assert_eq!(Rts::read(absurd.bytes()), None);
         assert_eq!(Rts::read(&absurd.bytes()[1..]), None);

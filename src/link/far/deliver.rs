@@ -6,6 +6,7 @@ use super::order::{Order, Place};
 use super::outlet::Outlet;
 use super::paired::Host;
 use super::pairs::{Came, Head, Kind};
+use super::transfer::Reading;
 use crate::base::{Error, Rank, Result};
 use crate::link::control::FIRST_RESERVED;
 use crate::link::{MAX_MESSAGE, Push};
@@ -299,6 +300,19 @@ impl FlowState {
     /// Whether messages to a peer go by a queue pair now.
     pub fn is_hot(&self, rank: Rank) -> bool {
         self.peers.get(&rank).is_some_and(Known::sends_by_pair)
+    }
+
+    /// Begins to read from a peer's memory; the reading back if no queue pair leads there now.
+    pub fn read(&mut self, outlet: &Outlet, rank: Rank, reading: Reading) -> Option<Reading> {
+        let known = self.peers.get_mut(&rank).and_then(|known| known.paired.as_mut());
+        match known.filter(|paired| paired.sends_by_pair()) {
+            None => Some(reading),
+            Some(paired) => {
+                paired.read(reading);
+                self.go_on(outlet, rank, outlet.now());
+                None
+            }
+        }
     }
 
     /// A datagram of this flow has come, from `source`.

@@ -18,11 +18,13 @@ use super::deliver::{End, FlowState};
 use super::known::Arrived;
 use super::outlet::{News, Outlet, PairSettings};
 use super::shift::Shift;
+use super::transfer::{Reading, Registered, Transfer};
 use super::{Each, Far, Flow};
 use crate::base::sync::{AtomicBool, AtomicU32, Ordering};
 use crate::base::{Error, Rank, Result, Slot};
 use crate::link::Push;
-use crate::net::provider::{Address, Device};
+use crate::net::memory::Memory;
+use crate::net::provider::{Access, Address, Device, Remote};
 use crate::shm::beyond::{Beyond, Standing};
 use crate::shm::node::Node;
 use crate::shm::region::SharedRef;
@@ -329,6 +331,23 @@ impl Far for Edge {
     fn is_hot(&self, to: Slot) -> bool {
         let rank = self.inner.rank_of(to);
         rank.is_some_and(|rank| self.inner.flow(Flow::Messages).is_hot(rank))
+    }
+
+    fn expose(&self, to: Slot, memory: &Memory) -> Option<Registered> {
+        let hot = self.is_hot(to);
+        hot.then(|| self.inner.outlet.pairs().register(memory, Access::REMOTE_READ).ok())?
+    }
+
+    fn read(&self, from: Slot, source: Remote, into: &Memory) -> Option<Arc<Transfer>> {
+        let (inner, rank) = (&self.inner, self.inner.rank_of(from)?);
+        let registered = inner.outlet.pairs().register(into, Access::LOCAL_WRITE).ok()?;
+        let for_end = Arc::downgrade(inner);
+        let transfer = Arc::new(Transfer::new(move || {
+            for_end.upgrade().into_iter().for_each(|inner| inner.ring(Flow::Messages));
+        }));
+        let reading = Reading::new(transfer.clone(), registered, source);
+        let refused = inner.flow(Flow::Messages).read(&inner.outlet, rank, reading);
+        refused.is_none().then_some(transfer)
     }
 
     fn has_drained(&self, peer: Slot) -> bool {

@@ -2,9 +2,11 @@
 //! this. It has the rules of [`Far`] and no speed; queues are short, so that senders often find no
 //! room.
 
-use super::{Each, Far, Flow};
+use super::{Each, Far, Flow, Registered, Transfer};
 use crate::base::{Rank, Result, Slot};
 use crate::link::Push;
+use crate::net::memory::Memory;
+use crate::net::provider::Remote;
 use crate::shm::beyond::{Beyond, Standing};
 use crate::shm::node::Node;
 use crate::shm::ring::Label;
@@ -136,6 +138,14 @@ impl Far for Joined {
 
     fn is_hot(&self, _to: Slot) -> bool {
         false
+    }
+
+    fn expose(&self, _to: Slot, _memory: &Memory) -> Option<Registered> {
+        None
+    }
+
+    fn read(&self, _from: Slot, _source: Remote, _into: &Memory) -> Option<Arc<Transfer>> {
+        None
     }
 
     fn has_drained(&self, peer: Slot) -> bool {

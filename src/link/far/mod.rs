@@ -23,13 +23,20 @@ mod pairs;
 mod shift;
 #[cfg(test)]
 mod tests;
+mod transfer;
+#[cfg(test)]
+mod transfer_tests;
 
 pub(crate) use outlet::PairSettings;
+pub(crate) use transfer::{Registered, Transfer};
 
 use super::Push;
 use crate::base::{Result, Slot};
+use crate::net::memory::Memory;
+use crate::net::provider::Remote;
 use crate::shm::ring::{FIRST_BYTES, Label, Payload};
 use std::ops::ControlFlow;
+use std::sync::Arc;
 
 /// Flows between two processes. What has come on one never waits for another's being taken, so
 /// that requests can be left where they are while replies are taken.
@@ -77,6 +84,14 @@ pub(crate) trait Far: Send + Sync + std::fmt::Debug {
 
     /// Whether messages to a peer go by a connection of its own.
     fn is_hot(&self, to: Slot) -> bool;
+
+    /// Lets a peer read from memory of this process by its queue pair, as long as the result lives;
+    /// nothing if it has none, or the device cannot.
+    fn expose(&self, to: Slot, memory: &Memory) -> Option<Registered>;
+
+    /// Begins to read from a peer's memory, all of `into`. Never waits; nothing if no queue pair leads
+    /// there now. The end rings this process's doorbell of messages.
+    fn read(&self, from: Slot, source: Remote, into: &Memory) -> Option<Arc<Transfer>>;
 
     /// Of a peer that is gone: whether all messages that had come from it have been taken.
     fn has_drained(&self, peer: Slot) -> bool;

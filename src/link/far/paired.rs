@@ -14,6 +14,7 @@
 use super::Flow;
 use super::order::AHEAD;
 use super::pairs::{Head, Kind, Pairs, Posted, ROOM};
+use super::transfer::{Reading, Readings};
 use crate::base::Rank;
 use crate::base::adapt::Class;
 use crate::link::MAX_MESSAGE;
@@ -77,8 +78,18 @@ impl Pair {
 struct Flying {
     pair: u32,
     place: u32,
-    /// Bytes behind its head; none if it is not a message of the flow.
-    message: Option<usize>,
+    load: Load,
+}
+
+/// What that is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Load {
+    /// A message of the flow, with so many bytes behind its head.
+    Message(usize),
+    /// Something about the queue pair itself.
+    Own,
+    /// A part of a read: which one's.
+    Read(u64),
 }
 
 /// Sends bytes by datagrams, as the message with this number and label or as a packet; says whether
@@ -93,6 +104,7 @@ pub(super) struct Paired {
     failures: u32,
     pairs: Vec<Pair>,
     flying: VecDeque<Flying>,
+    readings: Readings,
     /// Packets to be sent, oldest first.
     packets: VecDeque<(Way, Vec<u8>)>,
     /// Messages that go by datagrams again: number, label, bytes.
@@ -115,6 +127,7 @@ impl Paired {
             failures: 0,
             pairs: Vec::new(),
             flying: VecDeque::new(),
+            readings: Readings::default(),
             packets: VecDeque::new(),
             again: VecDeque::new(),
             ahead: 0,
@@ -151,7 +164,7 @@ impl Paired {
         if !self.again.is_empty() {
             return false;
         }
-        if self.flying.iter().all(|flying| flying.message.is_none()) {
+        if self.flying.iter().all(|flying| !matches!(flying.load, Load::Message(_))) {
             self.ahead = 0;
             return true;
         }
@@ -184,7 +197,7 @@ impl Paired {
                 pair.sent = pair.sent.wrapping_add(1);
                 pair.has_told();
                 let pair = pair.queue.number();
-                self.flying.push_back(Flying { pair, place, message: Some(length) });
+                self.flying.push_back(Flying { pair, place, load: Load::Message(length) });
                 self.switch.sent(Way::Pair(connection));
                 Some(true)
             }
@@ -222,7 +235,7 @@ impl Paired {
             match host.pairs.post(&*pair.queue, &head, [&[], &[]]) {
                 Posted::Sent(place) => {
                     pair.has_told();
-                    self.flying.push_back(Flying { pair: queue, place, message: None });
+                    self.flying.push_back(Flying { pair: queue, place, load: Load::Own });
                     self.switch.sent(Way::Pair(pair.connection));
                 }
                 Posted::Full => {}
@@ -287,12 +300,41 @@ impl Paired {
     /// The first of what a queue pair has under way is with the peer.
     pub fn completed(&mut self, queue: u32, host: Host<'_>) {
         let Some(at) = self.flying.iter().position(|flying| flying.pair == queue) else { return };
-        self.flying.remove(at);
+        if let Some(Flying { load: Load::Read(reading), .. }) = self.flying.remove(at) {
+            self.readings.came(reading);
+        }
         let pair = self.pairs.iter().find(|pair| pair.queue.number() == queue);
         if let Some(connection) = pair.map(|pair| pair.connection) {
             let mut actions = Vec::new();
             self.switch.completed(Way::Pair(connection), &mut actions);
             self.carry_out(actions, host);
+        }
+    }
+
+    /// Begins to read; [`Paired::go_on`] goes on.
+    pub fn read(&mut self, reading: Reading) {
+        self.readings.add(reading);
+    }
+
+    /// Posts parts of reads, as many as may be under way.
+    fn read_on(&mut self, host: Host<'_>) {
+        let Way::Pair(connection) = self.switch.sends_by() else { return self.readings.stop() };
+        let pair = self.pairs.iter().find(|pair| pair.connection == connection);
+        let Some(pair) = pair.map(|pair| pair.queue.clone()) else { return self.readings.stop() };
+        while let Some((reading, into, from)) = self.readings.next(host.pairs.longest()) {
+            match host.pairs.post_read(&*pair, into, from) {
+                Posted::Sent(place) => {
+                    self.readings.posted(reading, into.length);
+                    let (pair, load) = (pair.number(), Load::Read(reading));
+                    self.flying.push_back(Flying { pair, place, load });
+                    self.switch.sent(Way::Pair(connection));
+                }
+                Posted::Full => return,
+                Posted::Failed => {
+                    self.broken = true;
+                    return;
+                }
+            }
         }
     }
 
@@ -324,7 +366,7 @@ impl Paired {
     /// Gives up all queue pairs; what is under way by them is to go again.
     fn end(&mut self, host: Host<'_>) {
         for flying in std::mem::take(&mut self.flying) {
-            let Some(length) = flying.message else { continue };
+            let Load::Message(length) = flying.load else { continue };
             if let Some((head, bytes)) = host.pairs.read_back(flying.place, length) {
                 self.again.push_back((head.number, head.label, bytes));
             }
@@ -335,6 +377,8 @@ impl Paired {
             pair.queue.fail();
             host.pairs.retire(pair.queue);
         }
+        // Nothing is put into their memory any more.
+        self.readings.fail();
         self.packets.clear();
         self.ahead = 0;
     }
@@ -370,7 +414,7 @@ impl Paired {
                                 Posted::Sent(place) => {
                                     pair.has_told();
                                     let pair = pair.queue.number();
-                                    self.flying.push_back(Flying { pair, place, message: None });
+                                    self.flying.push_back(Flying { pair, place, load: Load::Own });
                                     self.switch.sent(*way);
                                     true
                                 }
@@ -389,6 +433,7 @@ impl Paired {
             }
             self.packets.pop_front();
         }
+        self.read_on(host);
         self.tell_room(host);
     }
 
@@ -397,12 +442,13 @@ impl Paired {
         self.broken
             || !self.again.is_empty()
             || !self.packets.is_empty()
+            || self.readings.have_more()
             || self.pairs.iter().any(Pair::must_tell)
     }
 
     /// Whether the peer has all messages.
     pub fn is_drained(&self) -> bool {
-        let under_way = self.flying.iter().any(|flying| flying.message.is_some());
+        let under_way = self.flying.iter().any(|flying| matches!(flying.load, Load::Message(_)));
         !under_way && self.again.is_empty() && !self.broken
     }
 

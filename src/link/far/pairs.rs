@@ -13,15 +13,16 @@
 //! are more when half of them were found used, up to as many as peers have promised not to exceed.
 
 use super::Flow;
+use super::transfer::{ABREAST, Registered};
 use crate::base::hints::Hints;
-use crate::base::sync::{AtomicBool, Ordering};
+use crate::base::sync::{AtomicBool, AtomicU32, Ordering};
 use crate::base::{Error, Rank, Result};
 use crate::link::MAX_MESSAGE;
 use crate::net::memory::Memory;
 use crate::net::promotion::{Promotion, Settings};
 use crate::net::provider::{
-    Access, Arm, Completion, CompletionQueue, Data, Device, Event, Operation, PostError, Queues,
-    RcOptions, RcQueuePair, Receive, Region, SharedReceiveQueue, Status, Work,
+    Access, Arm, Completion, CompletionQueue, Data, Device, Event, Local, Operation, PostError,
+    Queues, RcOptions, RcQueuePair, Receive, Region, Remote, SharedReceiveQueue, Status, Work,
 };
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -37,7 +38,10 @@ pub(super) const ROOM: u32 = 64;
 pub(super) const BATCH: u32 = 64;
 
 /// What is posted by one queue pair at a time: its window, and what goes beside it.
-const SEND_DEPTH: u32 = 2 * ROOM;
+const SEND_DEPTH: u32 = 2 * ROOM + ABREAST;
+
+/// What reads are called in completions: places have lower numbers.
+const READ: u64 = 1 << 32;
 
 /// Places that are made at a time.
 const CHUNK: u32 = 32;
@@ -183,6 +187,8 @@ pub(super) struct Pairs {
     any: AtomicBool,
     /// Somebody waits until something that was sent has completed.
     awaited: AtomicBool,
+    /// Reads that are under way, for all of which somebody waits.
+    reads: AtomicU32,
     hints: Arc<Hints>,
 }
 
@@ -217,6 +223,7 @@ impl Pairs {
             victims: Mutex::default(),
             any: AtomicBool::new(false),
             awaited: AtomicBool::new(false),
+            reads: AtomicU32::new(0),
             hints,
             device,
         })
@@ -327,6 +334,44 @@ impl Pairs {
         posted
     }
 
+    /// Posts a read by a queue pair. Its place is none.
+    pub fn post_read(&self, pair: &dyn RcQueuePair, into: Local, from: Remote) -> Posted {
+        let read = Operation::Read { into: std::slice::from_ref(&into), from };
+        self.count(pair.number());
+        self.reads.fetch_add(1, Ordering::AcqRel);
+        // Whoever asked sleeps until the network's thread, which may sleep too, has seen it.
+        let armed = self.queue.arm(Arm::Any);
+        match armed.is_ok().then(|| pair.post(&[Work::new(READ, read)])) {
+            Some(Ok(())) => Posted::Sent(u32::MAX),
+            Some(Err(refused)) if refused.why == PostError::Full => {
+                self.read_ended(pair.number());
+                Posted::Full
+            }
+            _ => {
+                self.read_ended(pair.number());
+                Posted::Failed
+            }
+        }
+    }
+
+    fn read_ended(&self, pair: u32) {
+        self.uncount(pair);
+        self.reads.fetch_sub(1, Ordering::AcqRel);
+    }
+
+    /// Has the device know memory, for as long as the result lives.
+    ///
+    /// # Errors
+    /// The device's limits; memory of a kind that it does not take.
+    pub fn register(&self, memory: &Memory, access: Access) -> Result<Registered> {
+        Registered::new(&*self.device, memory, access)
+    }
+
+    /// Bytes of one read at most.
+    pub fn longest(&self) -> u64 {
+        self.device.capabilities().message.into()
+    }
+
     fn count(&self, pair: u32) {
         if let Some(known) = lock(&self.state).known.get_mut(&pair) {
             known.under_way += 1;
@@ -367,7 +412,8 @@ impl Pairs {
 
     /// What is to end the next sleep.
     pub fn arms(&self) -> Arm {
-        if self.awaited.swap(false, Ordering::AcqRel) { Arm::Any } else { Arm::Solicited }
+        let reads = self.reads.load(Ordering::Acquire) > 0;
+        if self.awaited.swap(false, Ordering::AcqRel) || reads { Arm::Any } else { Arm::Solicited }
     }
 
     /// Whether there has been a queue pair.
@@ -399,6 +445,9 @@ impl Pairs {
         if let Some((rank, flow)) = self.whose(done.queue_pair) {
             let well = done.status == Status::Success;
             f(rank, flow, if well { Came::Sent } else { Came::Failed });
+        }
+        if done.id == READ {
+            return self.read_ended(done.queue_pair);
         }
         self.uncount(done.queue_pair);
         // Not before: what it holds may have been asked for.

@@ -16,8 +16,8 @@ use std::time::Duration;
 
 const SILENCE: Duration = Duration::from_secs(20);
 
-struct Process {
-    ends: Bare,
+pub(super) struct Process {
+    pub ends: Bare,
     /// Sent to, and come from, each peer on each flow.
     sent: HashMap<(u32, usize), u32>,
     come: HashMap<(u32, usize), u32>,
@@ -25,22 +25,22 @@ struct Process {
     pairs: usize,
 }
 
-struct World {
-    processes: Vec<Process>,
+pub(super) struct World {
+    pub processes: Vec<Process>,
     dice: u64,
 }
 
 /// What is different from world to world.
 #[derive(Clone, Debug)]
-struct Rules {
+pub(super) struct Rules {
     seed: u64,
-    processes: u32,
-    policy: Settings,
+    pub processes: u32,
+    pub policy: Settings,
     plan: Plan,
 }
 
 impl World {
-    fn new(rules: &Rules) -> World {
+    pub fn new(rules: &Rules) -> World {
         let parameters = Parameters { seed: rules.seed, ..Parameters::default() };
         let network = Network::new(parameters);
         let process = |rank: u32| {
@@ -55,7 +55,7 @@ impl World {
         World { processes, dice: rules.seed | 1 }
     }
 
-    fn roll(&mut self, below: u32) -> u32 {
+    pub fn roll(&mut self, below: u32) -> u32 {
         self.dice = self.dice.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
         ((self.dice >> 33) % u64::from(below)) as u32
     }
@@ -69,7 +69,7 @@ impl World {
     }
 
     /// Lets time pass for a process, at most `most` nanoseconds.
-    fn sleep(&mut self, rank: usize, most: u64) {
+    pub fn sleep(&mut self, rank: usize, most: u64) {
         let next = self.progress(rank);
         self.processes[rank].ends.sleep(next, most);
     }
@@ -81,7 +81,7 @@ impl World {
     }
 
     /// Sends one message; whether there was room.
-    fn send(&mut self, from: usize, to: usize, flow: usize, size: usize) -> bool {
+    pub fn send(&mut self, from: usize, to: usize, flow: usize, size: usize) -> bool {
         self.meet(from, to, flow);
         let Process { ends: Bare { outlet, flows, .. }, sent, .. } = &mut self.processes[from];
         let number = sent.entry((to as u32, flow)).or_default();
@@ -98,7 +98,7 @@ impl World {
     }
 
     /// Takes a message that has come, and looks at it.
-    fn take(&mut self, rank: usize, flow: usize) -> bool {
+    pub fn take(&mut self, rank: usize, flow: usize) -> bool {
         let Process { ends: Bare { outlet, flows, .. }, come, .. } = &mut self.processes[rank];
         let Some(message) = flows[flow].take(outlet) else { return false };
         let from = message.from.0;
@@ -113,7 +113,7 @@ impl World {
 
     /// Sends messages of so many bytes one way, which are taken as they come; how often there was no
     /// room.
-    fn stream(&mut self, ends: (usize, usize), flow: usize, size: usize, count: u32) -> u32 {
+    pub fn stream(&mut self, ends: (usize, usize), flow: usize, size: usize, count: u32) -> u32 {
         let ((from, to), mut waits) = (ends, 0);
         for _ in 0..count {
             while !self.send(from, to, flow, size) {
@@ -170,7 +170,7 @@ impl World {
         self.finish();
     }
 
-    fn finish(&mut self) {
+    pub fn finish(&mut self) {
         let drained = |process: &Process| process.ends.is_drained();
         for _ in 0..20_000 {
             for rank in 0..self.processes.len() {
@@ -189,7 +189,7 @@ impl World {
     }
 }
 
-fn rules() -> impl Strategy<Value = Rules> {
+pub(super) fn rules() -> impl Strategy<Value = Rules> {
     let when = prop_oneof![Just(When::Traffic), Just(When::Kernel)];
     let policy = (when, 1usize..6, 1u32..40, 20u64..2000).prop_map(|(when, limit, after, age)| {
         Settings { when, limit, after, age: age * 1_000_000 }
@@ -217,7 +217,7 @@ proptest! {
     }
 }
 
-fn plain(when: When, after: u32, plan: Plan) -> Rules {
+pub(super) fn plain(when: When, after: u32, plan: Plan) -> Rules {
     let policy = Settings { when, limit: 8, after, ..Settings::default() };
     Rules { seed: 1, processes: 2, policy, plan }
 }

@@ -135,7 +135,8 @@ impl RemoteRegion {
 }
 
 /// Registered memory. Dropping it unregisters:
-/// - at once for peers: what arrives later is refused with `RemoteAccess`;
+/// - at once for peers: what arrives later is refused with `RemoteAccess`, and so is the rest of what
+///   is being answered;
 /// - for operations of this process that were posted before and have not completed: each completes
 ///   as if the region still were, or with `LocalProtection`. The memory's owner is kept until the
 ///   device touches it no more, so no byte is written after it was given back.

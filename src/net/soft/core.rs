@@ -162,7 +162,7 @@ impl Core {
 
     /// Appends answers to send; those that say why this end failed in the error state too.
     pub fn emit_answers(&mut self, out: &mut Vec<u8>, limit: usize) {
-        self.responder.emit(out, limit);
+        self.responder.emit(&self.ports.shared.keys, out, limit);
     }
 
     /// Whether a request waits for a receive: feed no more requests, but [`Core::retry`].

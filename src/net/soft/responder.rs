@@ -3,16 +3,16 @@
 
 use super::completions::Completions;
 use super::frame::{CHUNK, FIRST, Frame, HEADER, IMMEDIATE, Kind, LAST, SOLICITED};
+use super::keys::Keys;
 use super::receives::{Posted, Receives};
 use super::{READS, Shared, count};
 use crate::base::sync::Ordering;
-use crate::net::memory::Memory;
 use crate::net::provider::{Access, Address, Completion, Opcode, Status};
 use std::collections::VecDeque;
 
 enum Answer {
     Ack(u32),
-    Bytes { sequence: u32, memory: Option<Memory>, offset: u64, done: u32, total: u32 },
+    Bytes { sequence: u32, key: u32, address: u64, done: u32, total: u32 },
     Old { sequence: u32, old: u64 },
     Nak { sequence: u32, status: u8 },
     Busy(u32),
@@ -194,11 +194,10 @@ impl Responder {
             count(&ends.shared.refused);
             return self.refuse(frame, Status::RemoteAccess);
         }
-        let (memory, offset) = place.map_or((None, 0), |(memory, at)| (Some(memory), at));
         self.reads += 1;
         self.expected = self.expected.wrapping_add(1);
-        let sequence = frame.sequence;
-        self.answers.push_back(Answer::Bytes { sequence, memory, offset, done: 0, total });
+        let Frame { sequence, key, address, .. } = *frame;
+        self.answers.push_back(Answer::Bytes { sequence, key, address, done: 0, total });
         Taken::Done
     }
 
@@ -260,7 +259,7 @@ impl Responder {
     }
 
     /// Appends answers until `out` has `limit` bytes or there are none.
-    pub fn emit(&mut self, out: &mut Vec<u8>, limit: usize) {
+    pub fn emit(&mut self, keys: &Keys, out: &mut Vec<u8>, limit: usize) {
         while out.len() < limit {
             let Some(answer) = self.answers.front_mut() else { break };
             match answer {
@@ -283,19 +282,23 @@ impl Responder {
                     out.extend_from_slice(&old.to_le_bytes());
                     self.reads -= 1;
                 }
-                Answer::Bytes { sequence, memory, offset, done, total } => {
+                Answer::Bytes { sequence, key, address, done, total } => {
                     let part = (*total - *done).min(CHUNK as u32);
                     let mut frame = Frame::new(Kind::Bytes, *sequence);
                     let last = *done + part == *total;
                     frame.flags = if *done == 0 { FIRST } else { 0 } | if last { LAST } else { 0 };
                     frame.length = part;
                     out.extend_from_slice(&frame.encode());
-                    // Held against its bounds when the request came.
-                    let at = *offset + u64::from(*done);
-                    let inside = memory.as_ref().is_none_or(|m| m.append(at, part as usize, out));
+                    // For each part: the region may go meanwhile, and then its memory is its
+                    // owner's at once.
+                    let at = address.wrapping_add((*done).into());
+                    let found = keys.find(*key, at, part.into(), Access::REMOTE_READ);
+                    let inside =
+                        part == 0 || found.is_some_and(|(m, at)| m.append(at, part as usize, out));
                     if !inside {
                         out.truncate(out.len() - HEADER);
-                        *answer = Answer::Nak { sequence: *sequence, status: 3 };
+                        *answer = Answer::Nak { sequence: *sequence, status: 2 };
+                        self.reads -= 1;
                         continue;
                     }
                     *done += part;
