@@ -14,7 +14,8 @@ pub const CASES: &[Written] = &[
     ("mixed_ways_as_they_are_counted", counted),
     ("mixed_sums_of_words_are_exact", sums),
     ("mixed_sums_of_many_are_exact", many),
-    ("mixed_pairs_are_swapped_one_at_a_time", pairs),
+    ("mixed_pairs_lose_no_update", pairs),
+    ("mixed_pairs_are_swapped_one_at_a_time", swapped_pairs),
     ("mixed_tickets_are_unique", tickets),
     ("mixed_swaps_make_a_lock", swapped_lock),
     ("mixed_exclusive_locks_exclude", exclusive),
@@ -148,36 +149,96 @@ fn sums(job: &Job) -> Result<()> {
     floats.free()
 }
 
-/// So many elements that they are updated under locks, while others update single ones of them.
-fn many(job: &Job) -> Result<()> {
-    const LEN: usize = 6000;
-    const EACH: u64 = 12;
-    let window = Window::<u32>::allocate(job.team(), LEN)?;
-    let ones = vec![1; LEN];
-    let epoch = window.lock_all()?;
-    for _ in 0..EACH {
-        for target in job.team().ranks() {
-            epoch.accumulate(target, 0, Op::Sum, &ones)?;
-            for index in [0, 3, LEN / 2, LEN - 1] {
-                epoch.fetch_and_op(target, index, Op::Sum, 1)?;
-            }
+/// Has far origins work on `target` while near ones, its owner aside, do so all the time. Returns how
+/// often each near one did.
+fn from_both_sides(
+    job: &Job,
+    target: Rank,
+    mut near_work: impl FnMut() -> Result<()>,
+    far_work: impl FnOnce() -> Result<()>,
+) -> Result<u64> {
+    let over = Window::<u64>::allocate(job.team(), 1)?;
+    let near = near(job)?;
+    let far = u64::from(job.size()) - near.len() as u64;
+    let epoch = over.lock_all()?;
+    let mut times = 0;
+    if !near.contains(&target) {
+        far_work()?;
+        for rank in job.team().ranks() {
+            epoch.accumulate(rank, 0, Op::Sum, &[1])?;
+        }
+        epoch.flush_all()?;
+    } else if job.rank() != target {
+        let begun = Instant::now();
+        while times < 20 || over.local().fetch_and_op(0, Op::NoOp, 0)? < far {
+            near_work()?;
+            times += 1;
+            assert!(begun.elapsed() < Duration::from_secs(100), "the far ones do not end");
         }
     }
     epoch.unlock_all()?;
-    job.team().barrier()?;
-    let mut mine = vec![0; LEN];
-    window.local().read(0, &mut mine)?;
-    let all = EACH as u32 * job.size();
-    for (index, got) in mine.into_iter().enumerate() {
-        let single = [0, 3, LEN / 2, LEN - 1].contains(&index);
-        assert_eq!(got, if single { 2 * all } else { all }, "element {index}");
+    over.free()?;
+    Ok(times)
+}
+
+/// So many elements that they are updated under locks, while others update single ones of them.
+fn many(job: &Job) -> Result<()> {
+    const LEN: usize = 6000;
+    const FAR: u32 = 30;
+    let window = Window::<u32>::allocate(job.team(), LEN)?;
+    let (ones, near) = (vec![1; LEN], near(job)?);
+    let epoch = window.lock_all()?;
+    for target in job.team().ranks() {
+        let single = [0, 3, LEN / 2, LEN - 1];
+        let all_and_some = || {
+            epoch.accumulate(target, 0, Op::Sum, &ones)?;
+            single
+                .into_iter()
+                .try_for_each(|index| epoch.fetch_and_op(target, index, Op::Sum, 1).map(drop))
+        };
+        let times = from_both_sides(job, target, all_and_some, || {
+            (0..FAR).try_for_each(|_| all_and_some())?;
+            epoch.flush(target)
+        })?;
+        let mut sum = [if near.contains(&target) { times as u32 } else { FAR }];
+        job.team().allreduce(Op::Sum, &mut sum)?;
+        let mut found = vec![0; LEN];
+        epoch.get(target, 0, &mut found)?;
+        for (index, got) in found.into_iter().enumerate() {
+            let want = if single.contains(&index) { 2 * sum[0] } else { sum[0] };
+            assert_eq!(got, want, "element {index} of {target}");
+        }
     }
+    epoch.unlock_all()?;
     window.free()
 }
 
-/// Pairs of 16 bytes have no native way: each is swapped under the lock of its stripe.
+/// Pairs of 16 bytes have no native way: each is updated under the lock of its stripe, and stored as a
+/// whole even if it stays as it was.
 fn pairs(job: &Job) -> Result<()> {
-    let each = share(job, 60);
+    const EACH: u64 = 150;
+    let window = Window::<Located<u64, i64>>::allocate(job.team(), job.size() as usize)?;
+    let pair = |value| Located { value, index: 7 };
+    let (nothing, mine) = (vec![pair(0); window.len()], job.rank().index());
+    let epoch = window.lock_all()?;
+    for target in job.team().ranks() {
+        let unchanged = || epoch.accumulate(target, 0, Op::MaxLoc, &nothing);
+        from_both_sides(job, target, unchanged, || {
+            for value in 1..=EACH {
+                let mut old = [pair(0)];
+                epoch.get_accumulate(target, mine, Op::MaxLoc, &[pair(value)], &mut old)?;
+                assert_eq!(old[0].value, value - 1, "a greater one was lost");
+            }
+            Ok(())
+        })?;
+    }
+    epoch.unlock_all()?;
+    window.free()
+}
+
+/// Who swaps first wins, with pairs as well.
+fn swapped_pairs(job: &Job) -> Result<()> {
+    let each = share(job, 40);
     let window = Window::<Located<u64, i64>>::allocate(job.team(), 1)?;
     let epoch = window.lock_all()?;
     for target in job.team().ranks() {
@@ -297,23 +358,21 @@ fn all_among_writers(job: &Job) -> Result<()> {
     window.free()
 }
 
-/// What anybody writes in one phase, everybody finds in the next, and nothing of a later one.
+/// What anybody writes in one phase, everybody finds in the next, and nothing of a later one. One part
+/// gets much, so that its owner is behind the others.
 fn fences(job: &Job) -> Result<()> {
-    const LEN: usize = 3000;
+    const LEN: usize = 6000;
     let size = job.size() as usize;
     let window = Window::<u64>::allocate(job.team(), size * LEN)?;
     let mut epoch = window.fence()?;
     for round in 1..16u64 {
-        for target in job.team().ranks() {
-            epoch.put(target, job.rank().index() * LEN, &vec![round; LEN])?;
-        }
+        let target = Rank((round % size as u64) as u32);
+        epoch.put(target, job.rank().index() * LEN, &vec![round; LEN])?;
         epoch.next()?;
-        for target in job.team().ranks() {
-            let mut found = vec![0; size * LEN];
-            epoch.get(target, 0, &mut found)?;
-            let late = found.iter().position(|value| *value != round);
-            assert_eq!(late, None, "round {round} of {target}");
-        }
+        let mut found = vec![0; size * LEN];
+        epoch.get(target, 0, &mut found)?;
+        let other = found.iter().position(|value| *value != round);
+        assert_eq!(other, None, "round {round}");
         epoch.next()?;
     }
     epoch.end()?;
