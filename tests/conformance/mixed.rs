@@ -334,7 +334,7 @@ fn exclusive(job: &Job) -> Result<()> {
     window.free()
 }
 
-/// What writers leave alike behind an exclusive lock, who has locked all parts finds alike.
+/// Who has locked all parts finds them unchanged as long as that lasts, among those who change them.
 fn all_among_writers(job: &Job) -> Result<()> {
     const LEN: usize = 600;
     let window = Window::<u64>::allocate(job.team(), LEN)?;
@@ -348,9 +348,11 @@ fn all_among_writers(job: &Job) -> Result<()> {
         } else {
             let epoch = window.lock_all()?;
             for target in job.team().ranks() {
-                let mut values = vec![0; LEN];
-                epoch.get(target, 0, &mut values)?;
-                assert!(values.iter().all(|value| *value == values[0]), "{values:?}");
+                let (mut first, mut again) = (vec![0; LEN], vec![0; LEN]);
+                epoch.get(target, 0, &mut first)?;
+                std::thread::sleep(Duration::from_micros(300));
+                epoch.get(target, 0, &mut again)?;
+                assert!(first.iter().chain(&again).all(|value| *value == first[0]), "{target}");
             }
             epoch.unlock_all()?;
         }
