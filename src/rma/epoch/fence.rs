@@ -71,7 +71,7 @@ impl Core {
 }
 
 impl<T: Datum> Window<T> {
-    /// Opens a fence epoch. Collective: a barrier. Where packets reach all parts it does not wait;
+    /// Opens a fence epoch. Collective: a barrier. Where packets synchronise the members it does not wait;
     /// operations wait until their target has called it.
     ///
     /// # Errors
