@@ -183,7 +183,7 @@ fn direct_message(job: &Job, victim: Rank) -> Result<String> {
         assert_eq!(window.local().get(0)?, window.local().get(1)? + 1, "half done");
         window.local().set(0, window.local().get(1)?)?;
         window.heal(target)?;
-    } else if job.rank().0 % 2 == 0 {
+    } else if job.rank().0.is_multiple_of(2) {
         // The ranks of the two nodes take turns.
         assert!(matches!(window.heal(target), Err(Error::Misuse { .. })), "it is elsewhere");
     }
