@@ -184,7 +184,7 @@ fn from_both_sides(
 /// So many elements that they are updated under locks, while others update single ones of them.
 fn many(job: &Job) -> Result<()> {
     const LEN: usize = 6000;
-    const FAR: u32 = 30;
+    let far = share(job, 30) as u32;
     let window = Window::<u32>::allocate(job.team(), LEN)?;
     let (ones, near) = (vec![1; LEN], near(job)?);
     let epoch = window.lock_all()?;
@@ -197,10 +197,10 @@ fn many(job: &Job) -> Result<()> {
                 .try_for_each(|index| epoch.fetch_and_op(target, index, Op::Sum, 1).map(drop))
         };
         let times = from_both_sides(job, target, all_and_some, || {
-            (0..FAR).try_for_each(|_| all_and_some())?;
+            (0..far).try_for_each(|_| all_and_some())?;
             epoch.flush(target)
         })?;
-        let mut sum = [if near.contains(&target) { times as u32 } else { FAR }];
+        let mut sum = [if near.contains(&target) { times as u32 } else { far }];
         job.team().allreduce(Op::Sum, &mut sum)?;
         let mut found = vec![0; LEN];
         epoch.get(target, 0, &mut found)?;
@@ -216,7 +216,7 @@ fn many(job: &Job) -> Result<()> {
 /// Pairs of 16 bytes have no native way: each is updated under the lock of its stripe, and stored as a
 /// whole even if it stays as it was.
 fn pairs(job: &Job) -> Result<()> {
-    const EACH: u64 = 150;
+    let each = share(job, 150);
     let window = Window::<Located<u64, i64>>::allocate(job.team(), job.size() as usize)?;
     let pair = |value| Located { value, index: 7 };
     let (nothing, mine) = (vec![pair(0); window.len()], job.rank().index());
@@ -224,7 +224,7 @@ fn pairs(job: &Job) -> Result<()> {
     for target in job.team().ranks() {
         let unchanged = || epoch.accumulate(target, 0, Op::MaxLoc, &nothing);
         from_both_sides(job, target, unchanged, || {
-            for value in 1..=EACH {
+            for value in 1..=each {
                 let mut old = [pair(0)];
                 epoch.get_accumulate(target, mine, Op::MaxLoc, &[pair(value)], &mut old)?;
                 assert_eq!(old[0].value, value - 1, "a greater one was lost");
@@ -339,7 +339,7 @@ fn all_among_writers(job: &Job) -> Result<()> {
     const LEN: usize = 600;
     let window = Window::<u64>::allocate(job.team(), LEN)?;
     for round in 0..share(job, 30) as u32 {
-        if (round + job.rank().0) % 2 == 0 {
+        if (round + job.rank().0).is_multiple_of(2) {
             for target in job.team().ranks() {
                 let epoch = window.lock(target, LockKind::Exclusive)?;
                 add_one(&epoch, target, LEN)?;
