@@ -8,7 +8,9 @@ mod support;
 use hither::coll::each;
 use hither::rma::{LockKind, Memory};
 use hither::topo::Map;
-use hither::{Any, Error, Job, Op, Pending, Rank, Result, Team, Window};
+use hither::{Any, Assertions, Error, Job, Op, Pending, Rank, Result, Team, Window};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use support::ranks;
 
@@ -112,6 +114,114 @@ fn drop_nothing() -> Result<String> {
     job.finish().map(|()| "finished".into())
 }
 
+/// Told by the victim that it has what it will die with, which takes it some time yet.
+const HELD: u32 = 9;
+
+/// Tells the others, gives them time to stand in line, and dies.
+fn tell_and_die(job: &Job) -> Result<()> {
+    for rank in job.team().ranks().filter(|rank| *rank != job.rank()) {
+        job.team().send(rank, HELD, &[1u8])?;
+    }
+    std::thread::sleep(Duration::from_millis(200));
+    die()
+}
+
+/// The victim dies with the lock of a part on its own node, which it has changed without packets,
+/// while the others, near and far, wait for that lock.
+fn direct_lock(job: &Job, victim: Rank) -> Result<String> {
+    let window = Window::<u64>::allocate(job.team(), 8)?;
+    let target = Rank(0);
+    let mut told = 0;
+    if job.rank() == victim {
+        let epoch = window.lock(target, LockKind::Exclusive)?;
+        let sent = |window: &Window<u64>| {
+            let all = window.packet_counters();
+            all.iter().find(|(name, _)| *name == "operations_sent").map(|(_, sent)| *sent)
+        };
+        let before = sent(&window);
+        epoch.put(target, 0, &[40])?;
+        epoch.fetch_and_op(target, 0, Op::Sum, 2)?;
+        assert_eq!(sent(&window), before, "it is on the same node");
+        tell_and_die(job)?;
+    }
+    job.team().recv(victim, HELD, &mut [0u8])?;
+    for round in 0..10 {
+        let epoch = window.lock(target, LockKind::Exclusive)?;
+        match epoch.recovered_from() {
+            Some(lost) if round == 0 && lost == victim => told += 1,
+            None => {}
+            lost => panic!("round {round}: lost {lost:?}"),
+        }
+        let mut values = [0; 2];
+        epoch.get(target, 0, &mut values)?;
+        assert_eq!(values[0], 42, "what the victim has written");
+        epoch.put(target, 1, &[values[1] + 1])?;
+        epoch.unlock()?;
+    }
+    let rest = job.team().shrink()?;
+    let mut all = [told];
+    rest.allreduce(Op::Sum, &mut all)?;
+    assert_eq!(all, [1], "the first to be granted it is told");
+    if job.rank() == target {
+        assert_eq!(window.local().get(1)?, 10 * u64::from(rest.size()));
+    }
+    go_on(&rest).map(|()| format!("{} go on", rest.size()))
+}
+
+/// The victim dies inside a handler that it runs itself on a part of its own node: whoever sends a
+/// message there learns of it, near or far, until the part is healed.
+fn direct_message(job: &Job, victim: Rank) -> Result<String> {
+    let (team, target) = (job.team(), Rank(1));
+    let window = Window::<u64>::allocate(team, 2)?;
+    let dies = Arc::new(AtomicBool::new(false));
+    let here = dies.clone();
+    let add = window.register::<u64, u64>(1, move |call| {
+        let old = call.persistent.get(0).unwrap_or(0);
+        let _ = call.persistent.set(0, old + 1);
+        if here.load(Ordering::Relaxed) {
+            die();
+        }
+        let _ = call.persistent.set(1, old + 1);
+    })?;
+    // Locks nothing: what is tried is the turn.
+    let epoch = window.lock_all_with(Assertions { no_check: true, ..Assertions::default() })?;
+    epoch.am(&add, target, 0..2, &[], &mut [])?;
+    team.barrier()?;
+    if job.rank() == victim {
+        dies.store(true, Ordering::Relaxed);
+        let _ = epoch.am(&add, target, 0..2, &[], &mut []);
+        unreachable!("it runs the handler itself");
+    }
+    until_poisoned(|| epoch.am(&add, target, 0..2, &[], &mut []), target, victim);
+    let _ = epoch.unlock_all();
+    let rest = team.shrink()?;
+    if job.rank() == target {
+        assert_eq!(window.local().get(0)?, window.local().get(1)? + 1, "half done");
+        window.local().set(0, window.local().get(1)?)?;
+        window.heal(target)?;
+    } else if job.rank().0.is_multiple_of(2) {
+        // The ranks of the two nodes take turns.
+        assert!(matches!(window.heal(target), Err(Error::Misuse { .. })), "it is elsewhere");
+    }
+    rest.barrier()?;
+    let epoch = window.lock(target, LockKind::Shared)?;
+    epoch.am(&add, target, 0..2, &[], &mut [])?;
+    epoch.unlock()?;
+    go_on(&rest).map(|()| format!("{} go on", rest.size()))
+}
+
+fn until_poisoned(mut send: impl FnMut() -> Result<()>, part: Rank, by: Rank) {
+    loop {
+        match send() {
+            Ok(()) => {}
+            Err(Error::WindowPoisoned { target, culprit }) if (target, culprit) == (part, by) => {
+                return;
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
 fn play(role: &str, victim: Rank) -> Result<String> {
     let job = Job::init()?;
     if role.contains("leave after") {
@@ -128,6 +238,8 @@ fn play(role: &str, victim: Rank) -> Result<String> {
         }
     };
     match role {
+        "direct lock" => return direct_lock(&job, victim),
+        "direct message" => return direct_message(&job, victim),
         "barrier" => until_somebody_dies(|| {
             dies();
             team.barrier()
@@ -456,4 +568,15 @@ fn deaths_in_epochs() {
     survived("lock", 2, 0);
     survived("fence", 2, 1);
     survived("fence", 4, 2);
+}
+
+#[test]
+fn who_dies_with_a_lock_taken_by_packets_and_used_without() {
+    played_on("direct lock", 2, "block", 1, "3 go on");
+    played_on("direct lock", 2, "cyclic", 2, "3 go on");
+}
+
+#[test]
+fn who_dies_in_a_handler_on_its_own_node() {
+    played_on("direct message", 2, "cyclic", 3, "3 go on");
 }

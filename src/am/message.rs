@@ -167,10 +167,18 @@ impl<T: Datum> Epoch<'_, T> {
 
 impl<T: Datum> Window<T> {
     /// Declares `target`'s part sound again after a rank died inside an active message on it,
-    /// once the program has repaired its data. Any rank may do it.
+    /// once the program has repaired its data. Any rank on its node may do it.
+    ///
+    /// # Errors
+    /// [`crate::Error::Misuse`] if the target is on another node.
     pub fn heal(&self, target: Rank) -> Result<()> {
-        reentry::refuse_inside("Window::heal")?;
-        self.core().check_target("Window::heal", target)?;
+        const WHAT: &str = "Window::heal";
+        reentry::refuse_inside(WHAT)?;
+        self.core().check_target(WHAT, target)?;
+        if !self.core().block.is_here(target.0) {
+            let why = format!("rank {target} is on another node; let it, or one on its node, call");
+            return Err(crate::Error::Misuse { what: WHAT, why });
+        }
         let line = self.line(target);
         let guard = line.am_lock.lock(&**self.node(), self.team().deadline())?;
         line.poison.store(0, Ordering::Relaxed);

@@ -11,7 +11,7 @@
 //! run at the same time and take no lock, there are explicit ones.
 
 use crate::base::sync::{Ordering, fence_after_rmw, full_fence};
-use crate::base::{Error, Rank, Result};
+use crate::base::{Error, Rank, Result, Slot};
 use crate::rma::block::PartLine;
 use crate::rma::core::Core;
 use crate::rma::turns::Turns;
@@ -37,7 +37,7 @@ pub(crate) fn take<R>(
     let line = core.block.part(target.0);
     if concurrent {
         full_fence();
-        sound(target, line.poison.load(Ordering::Relaxed))?;
+        sound(core, target, line.poison.load(Ordering::Relaxed))?;
         let done = work();
         // Whoever fetched the part to work on a copy of it looks at this before it writes back.
         if core.remote().is_some() {
@@ -55,7 +55,7 @@ pub(crate) fn take<R>(
     // Nobody died with it: it was given back.
     let alone = Alone { core, line, by };
     fence_after_rmw();
-    sound(target, line.poison.load(Ordering::Relaxed))?;
+    sound(core, target, line.poison.load(Ordering::Relaxed))?;
     let done = work();
     count(core, line);
     drop(alone);
@@ -136,7 +136,7 @@ fn in_line<R>(core: &Core, target: Rank, counts: bool, work: impl FnOnce() -> R)
     if let Some(culprit) = guard.previous_holder_died() {
         line.poison.store(u32::from(culprit.0) + 1, Ordering::Relaxed);
     }
-    sound(target, line.poison.load(Ordering::Relaxed))?;
+    sound(core, target, line.poison.load(Ordering::Relaxed))?;
     let done = work();
     if counts {
         count(core, line);
@@ -174,11 +174,13 @@ fn count(core: &Core, line: &PartLine) {
 
 /// An error if a part's poison says that it is.
 #[inline(always)]
-fn sound(target: Rank, poison: u32) -> Result<()> {
-    if poison == 0 { Ok(()) } else { Err(poisoned(target, poison)) }
+fn sound(core: &Core, target: Rank, poison: u32) -> Result<()> {
+    if poison == 0 { Ok(()) } else { Err(poisoned(core, target, poison)) }
 }
 
 #[cold]
-fn poisoned(target: Rank, poison: u32) -> Error {
-    Error::WindowPoisoned { target, culprit: Rank(poison - 1) }
+fn poisoned(core: &Core, target: Rank, poison: u32) -> Error {
+    // Slots are each node's own numbers; the error names a rank of the job.
+    let culprit = core.block.team.node().rank_of(Slot((poison - 1) as u16));
+    Error::WindowPoisoned { target, culprit }
 }

@@ -291,8 +291,9 @@ impl WindowBlock {
         if self.spans { self.team.local_of(Rank(rank)).unwrap_or(self.me.into()) } else { rank }
     }
 
-    /// Whether a member's records are in this block.
-    fn is_here(&self, rank: u32) -> bool {
+    /// Whether a member's records are in this block: it is on this node.
+    #[inline]
+    pub fn is_here(&self, rank: u32) -> bool {
         !self.spans || self.team.local_of(Rank(rank)).is_some()
     }
 
@@ -336,7 +337,8 @@ impl WindowBlock {
         unsafe { self.base.add(at).cast().as_ref() }
     }
 
-    /// Where a member's part lies, as its owner wrote it.
+    /// Where a member's part lies, as its owner wrote it. Of a window on several nodes the node's copy
+    /// says it, the same on all of them, and only how large the part is.
     #[inline]
     pub fn entry(&self, rank: u32) -> Entry {
         if self.spans { self.copied(rank) } else { self.info(rank).entry() }

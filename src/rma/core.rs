@@ -37,7 +37,8 @@ pub(crate) struct Core {
     pub parts: Parts,
     /// This process's own part, which its views reach directly whatever it is.
     pub own: Own,
-    /// All parts are reached by packets, even where they are mapped, the own one included.
+    /// All parts are reached by packets, even where they are mapped, the own one included. On several
+    /// nodes packets synchronise the members in any case.
     pub packets: bool,
     /// Parts may be locked, by the block's locks alone, and operations are complete with the
     /// read-modify-write that gives a lock back.

@@ -156,6 +156,14 @@ pub(crate) trait Remote: Debug + Send + Sync {
     /// mapped memory, with [`Remote::flush`] before each release, and nothing below is called.
     fn synchronises(&self) -> bool;
 
+    /// Waits until this process may access a part that it has mapped, in the epoch that is open:
+    /// from when on operations posted for it would be carried out there, to the end of the epoch.
+    /// Called before each access; one load but for the first.
+    ///
+    /// # Errors
+    /// As for operations; a target that is dead or has dropped the window is reported as such.
+    fn reach(&self, what: &'static str, target: Rank) -> Result<()>;
+
     /// Begins to acquire the lock of a part; operations may be posted at once.
     fn lock(&self, target: Rank, locking: Locking) -> Result<()>;
 

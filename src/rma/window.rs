@@ -167,16 +167,22 @@ impl<T: Datum> Window<T> {
     }
 
     /// Another rank's part, for direct loads and stores: in the node it is as near as one's own.
-    /// Order against other ranks' accesses comes from epochs, as for every other operation.
+    /// Order against other ranks' accesses comes from epochs, as for every other operation. In a
+    /// window of a team on several nodes it is there for an open epoch that covers the part: it waits
+    /// until that gives access, and is to be asked for again in the next one.
     ///
     /// # Errors
-    /// [`Error::Misuse`] if that part is reached by packets.
+    /// [`Error::Misuse`] if that part is reached by packets, or if on several nodes no open epoch
+    /// covers it; as for operations.
     pub fn part(&self, target: Rank) -> Result<View<'_, T>> {
         const WHAT: &str = "Window::part";
         let part = self.core.part_of(WHAT, target)?;
         let first = part.first.ok_or_else(|| not_mapped(WHAT, target))?;
         if !first.cast::<T>().is_aligned() {
             return Err(damaged());
+        }
+        if self.core.block.spans {
+            self.core.reach_covered(WHAT, target)?;
         }
         let len = part.bytes / size_of::<T>().max(1);
         // SAFETY: `part_of` checked that the part is mapped, as long as the window is.

@@ -36,7 +36,7 @@ pub(super) fn previous(job: &Job) -> Rank {
 }
 
 pub(super) fn direct<T: hither::Datum>(window: &Window<T>) -> bool {
-    window.info().medium == Medium::Auto
+    window.info().medium == Medium::Auto && !window.team().spans_nodes()
 }
 
 /// Everybody writes to, and reads from, every element of everybody's part, in turn.

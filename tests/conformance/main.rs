@@ -30,6 +30,7 @@ mod dynamic;
 mod generated;
 mod kinds;
 mod memory;
+mod mixed;
 mod operations;
 mod signals;
 #[path = "../support/mod.rs"]
@@ -180,6 +181,7 @@ fn cases(way: &str) -> Vec<Case> {
         window::CASES,
         kinds::CASES,
         memory::CASES,
+        mixed::CASES,
         dynamic::CASES,
         operations::CASES,
         signals::CASES,

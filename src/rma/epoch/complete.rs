@@ -97,6 +97,19 @@ impl Core {
         }
     }
 
+    /// Waits for access to a part on this node of a window on several, for as long as the epoch lasts
+    /// that covers it.
+    pub(crate) fn reach_covered(&self, what: &'static str, target: Rank) -> Result<()> {
+        if self.covers(target) {
+            return self.reach(what, target);
+        }
+        let why = format!(
+            "no open epoch covers rank {target}; the team is on several nodes, so ask for its part in \
+             an epoch"
+        );
+        Err(misuse(what, why))
+    }
+
     /// An error unless a passive-target epoch of this process covers `target` (anything, for
     /// `None`).
     pub(super) fn check_passive(&self, what: &'static str, target: Option<Rank>) -> Result<()> {

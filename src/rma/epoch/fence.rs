@@ -71,7 +71,7 @@ impl Core {
 }
 
 impl<T: Datum> Window<T> {
-    /// Opens a fence epoch. Collective: a barrier. Where packets reach all parts it does not wait;
+    /// Opens a fence epoch. Collective: a barrier. Where packets synchronise the members it does not wait;
     /// operations wait until their target has called it.
     ///
     /// # Errors
@@ -94,8 +94,8 @@ impl<T: Datum> Window<T> {
 impl<T: Datum> FenceEpoch<'_, T> {
     /// Ends this phase and begins the next: all operations of this phase on this rank's part, and
     /// all of its own, are complete when it returns; whatever accesses a part in the next phase
-    /// sees the operations of this one. Collective: a full fence and a barrier; where packets reach
-    /// all parts, a reduce-scatter or a barrier of messages.
+    /// sees the operations of this one. Collective: a full fence and a barrier; where packets
+    /// synchronise the members, a reduce-scatter or a barrier of messages.
     ///
     /// # Errors
     /// As [`Window::fence`]. If the team synchronises no more, the epoch has ended.

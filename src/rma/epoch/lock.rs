@@ -31,7 +31,7 @@ impl<T: Datum> Window<T> {
     ///
     /// Cost if nobody else wants the part: one atomic read-modify-write, and one to unlock.
     ///
-    /// Where packets reach all parts it waits only for the lock of this rank's own part; otherwise
+    /// Where packets synchronise the members it waits only for the lock of this rank's own part; otherwise
     /// operations wait for the grant, and so does [`LockEpoch::recovered_from`].
     ///
     /// # Errors

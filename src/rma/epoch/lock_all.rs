@@ -18,7 +18,7 @@ impl<T: Datum> Window<T> {
     /// Locks all parts, shared. Waits until nobody holds one exclusively.
     ///
     /// Cost if nobody does: one atomic read-modify-write, a look at every part's lock, and one
-    /// read-modify-write to unlock. Where packets reach all parts it locks this rank's own part,
+    /// read-modify-write to unlock. Where packets synchronise the members it locks this rank's own part,
     /// and each other target when the first operation goes there.
     ///
     /// # Errors

@@ -18,8 +18,8 @@
 //! reports what it refused.
 //!
 //! Windows whose parts are all mapped, or some of them, synchronise by words in the window's block.
-//! Where packets reach all parts they carry the synchronisation too: then opening an epoch does not
-//! wait for other ranks, its operations do.
+//! Where packets reach all parts, or all those on other nodes, they synchronise the members too: then
+//! opening an epoch does not wait for other ranks, its operations do, direct ones among them.
 //!
 //! Several threads of a rank share an epoch by sharing its guard. One that opens or closes an epoch
 //! while another does so is refused.

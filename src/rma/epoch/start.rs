@@ -15,7 +15,7 @@ pub struct AccessEpoch<'w, T: Datum> {
 
 impl<T: Datum> Window<T> {
     /// Opens an access epoch to the parts of `targets`. Waits until each of them has called
-    /// [`Window::post`] with this rank in its group; where packets reach all parts, operations wait
+    /// [`Window::post`] with this rank in its group; where packets synchronise the members, operations wait
     /// for that instead. `targets` may be empty and may contain this rank.
     ///
     /// # Errors
@@ -49,7 +49,7 @@ impl<T: Datum> AccessEpoch<'_, T> {
     ///
     /// # Errors
     /// [`crate::Error::RankDied`] if a target is known to be dead. The epoch is closed then too.
-    /// Where packets reach all parts and some target has not posted, that ends the epoch without
+    /// Where packets synchronise the members and some target has not posted, that ends the epoch without
     /// it, as [`Window::start`] would have ended; [`crate::Error::TimedOut`] names such targets, too:
     /// no operation was done there, while the others get all that was meant for them.
     pub fn complete(mut self) -> Result<()> {

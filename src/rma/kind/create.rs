@@ -80,8 +80,7 @@ impl Wish<'_> {
         let (team, during) = (self.team, self.during);
         // Whatever else is wrong here: what is compared must not differ because of it.
         let medium = Medium::from_settings();
-        // What synchronises the members of several nodes is packets.
-        if matches!(medium, Ok(Medium::Packets)) || team.spans_nodes() {
+        if matches!(medium, Ok(Medium::Packets)) {
             self.info.medium = Medium::Packets;
         }
         let valid = valid.and(medium.map(drop)).and_then(|()| self.refuse_shared());
@@ -115,13 +114,15 @@ impl Wish<'_> {
     ) -> Result<Core> {
         let packets = self.info.medium == Medium::Packets;
         let dynamic = matches!(parts, Parts::Dynamic(_));
+        // Also where parts on one's own node are mapped: members of several nodes have nothing else.
+        let synchronise = packets || self.team.spans_nodes();
         // Of a dynamic window also where there is one member: see `place_attached`.
-        let away = packets || dynamic || (self.team.size() > 1 && sizes.private);
+        let away = synchronise || dynamic || (self.team.size() > 1 && sizes.private);
         let target: Arc<dyn OwnPart> = match &parts {
             Parts::Dynamic(attachments) => attachments.clone(),
             _ => Arc::new(own),
         };
-        let open = || packet::open(block, &self.info, target, packets);
+        let open = || packet::open(block, &self.info, target, synchronise);
         let remote = if away { Some(open()?) } else { None };
         let memory = match &self.source {
             Source::Brought(region) => Some(region.clone()),

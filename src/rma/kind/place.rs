@@ -84,6 +84,9 @@ impl Core {
         }
         match self.parts {
             Parts::Uniform { bytes, unit } if self.packets => Ok(Part { first: None, bytes, unit }),
+            Parts::Uniform { bytes, unit } if !self.block.is_here(target.0) => {
+                Ok(Part { first: None, bytes, unit })
+            }
             Parts::Uniform { bytes, unit } => {
                 let slot = self.block.team.slot_of(target)?;
                 let at = self.block.team.node().areas().heap(slot).0 + self.block.heap;
@@ -91,8 +94,14 @@ impl Core {
             }
             Parts::Dynamic(_) => Ok(Part { first: None, bytes: 0, unit: 1 }),
             Parts::Table(ref directory) => {
-                let computed = directory.computed(target.0);
-                let entry = computed.unwrap_or_else(|| self.block.entry(target.0));
+                // What is the same on all nodes does not say where a part lies on this one.
+                let near = self.block.spans && self.block.is_here(target.0);
+                let computed = if near { None } else { directory.computed(target.0) };
+                let entry = match computed {
+                    Some(entry) => entry,
+                    None if near => self.block.info(target.0).entry(),
+                    None => self.block.entry(target.0),
+                };
                 let (Ok(bytes), unit) = (usize::try_from(entry.bytes), entry.unit as usize) else {
                     return Err(damaged());
                 };
@@ -106,9 +115,31 @@ impl Core {
         }
     }
 
-    /// Where the bytes of `span` around displacement `start` of `target` are. The address is that
-    /// of the displacement, which itself may lie outside of the span.
+    /// Where the bytes of `span` around displacement `start` of `target` are, for an operation. The
+    /// address is that of the displacement, which itself may lie outside of the span.
+    ///
+    /// On several nodes packets synchronise the members: what is here is so once the open epoch gives
+    /// access to it, for which this waits.
     pub fn place_span(
+        &self,
+        what: &'static str,
+        target: Rank,
+        start: usize,
+        span: Span,
+    ) -> Result<Place<u8>> {
+        let place = self.find_span(what, target, start, span)?;
+        if self.block.spans && matches!(place, Place::Here(_)) {
+            self.reach(what, target)?;
+        }
+        Ok(place)
+    }
+
+    /// Waits until the open epoch of a window on several nodes gives access to a part on this node.
+    pub fn reach(&self, what: &'static str, target: Rank) -> Result<()> {
+        self.remote().map_or(Ok(()), |remote| remote.reach(what, target))
+    }
+
+    fn find_span(
         &self,
         what: &'static str,
         target: Rank,

@@ -13,7 +13,8 @@
 //! * [`execute`]: a unit carried out on the part, in the window's one atomic domain.
 //! * [`agent`], [`world`]: one per process; engine, transport, and the windows there are.
 //! * [`thread`]: carries out what arrives while the program is elsewhere.
-//! * [`remote`]: the calls of a window; [`waiting`]: how they wait.
+//! * [`remote`]: the calls of a window; [`waiting`]: how they wait; [`reached`]: which parts the origin
+//!   may access itself at present.
 //!
 //! **What bounds the memory.** A process owns two inboxes of fixed size. Requests stay in theirs
 //! while the answer to the first finds no room; replies are always taken at once, which needs no
@@ -31,6 +32,7 @@ mod distrust;
 mod execute;
 mod fault;
 mod outgoing;
+mod reached;
 mod remote;
 mod state;
 mod thread;

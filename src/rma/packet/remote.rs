@@ -3,10 +3,11 @@
 use super::agent::Agent;
 use super::cut::{Cutter, land};
 use super::distrust::Distrust;
+use super::reached::Reached;
 use super::waiting::both;
 use super::world::{Around, PATIENCE, Site, short};
 use super::{MOST_BODY, fault};
-use crate::base::{Error, Rank, Result};
+use crate::base::{Error, Rank, Result, reentry};
 use crate::coll::Team;
 use crate::link::service::doorbell;
 use crate::rma::accumulate::Domain;
@@ -33,18 +34,22 @@ pub(super) struct Packets {
     pub id: WindowId,
     pub team: Team,
     block: Arc<WindowBlock>,
-    /// All parts are reached by packets: then the engine also synchronises. Else epochs are
+    /// All parts are reached by packets, or all that are on other nodes: then the engine also
+    /// synchronises. Else epochs are
     /// synchronised as for mapped memory, which some parts are, and for the engine one epoch on
     /// all parts is open as long as the window is.
     pub synchronises: bool,
     distrust: Arc<Distrust>,
+    /// The parts that are accessed without packets in the present epochs: none where all go by
+    /// packets, or where epochs are synchronised elsewhere.
+    reached: Reached,
     /// Who performs what is no one-sided operation.
     pub foreign: OnceLock<Arc<dyn Foreign>>,
 }
 
 /// Opens the packet path of a window. Every member has to, before any of them uses it: a part of
-/// making the window. `own` is this process's part; `all` says that every part is reached by
-/// packets, by every member.
+/// making the window. `own` is this process's part; `all` says that packets synchronise the members:
+/// every part is reached by packets, by every member, or by those on other nodes.
 ///
 /// # Errors
 /// [`Error::OutOfMemory`] for the inboxes, [`Error::Os`] for the thread.
@@ -73,7 +78,10 @@ pub(crate) fn open(
     agent.add(&node, id, site)?;
     let (block, foreign) = (block.clone(), OnceLock::new());
     let distrust = agent.enter()?.world.distrust.clone();
-    let packets = Packets { node, agent, id, team, block, synchronises: all, distrust, foreign };
+    let reached = Reached::new(if all && team.spans_nodes() { team.locals() } else { 0 });
+    let synchronises = all;
+    let packets =
+        Packets { node, agent, id, team, block, synchronises, distrust, reached, foreign };
     if !all {
         packets.ask("making a window", |e, around, id| e.lock_all(around, id, true))?;
     }
@@ -292,6 +300,18 @@ impl Remote for Packets {
         self.synchronises
     }
 
+    fn reach(&self, what: &'static str, target: Rank) -> Result<()> {
+        reentry::refuse_inside(what)?;
+        if self.reached.has(&self.team, target) {
+            return Ok(());
+        }
+        let limit = self.limit();
+        let reached = self.ask_within(what, &limit, |e, around, id| e.reach(around, id, target.0));
+        self.naming(Some(target), reached)?;
+        self.reached.insert(&self.team, target);
+        Ok(())
+    }
+
     fn lock(&self, target: Rank, locking: Locking) -> Result<()> {
         let kind = if locking.exclusive { LockKind::Exclusive } else { LockKind::Shared };
         let no_check = locking.no_check;
@@ -312,6 +332,7 @@ impl Remote for Packets {
     }
 
     fn unlock(&self, target: Rank) -> Result<()> {
+        self.reached.remove(&self.team, target);
         let limit = self.limit();
         let settled = self.settle("unlock", Some(target), true, &limit, |_| {});
         let unlocked =
@@ -324,6 +345,7 @@ impl Remote for Packets {
     }
 
     fn unlock_all(&self) -> Result<()> {
+        self.reached.clear();
         let limit = self.limit();
         let settled = self.settle("unlock_all", None, true, &limit, |_| {});
         let unlock_all = |e: &mut Engine, around: &mut Around<'_>, id| e.unlock_all(around, id);
@@ -333,6 +355,7 @@ impl Remote for Packets {
     fn fence(&self, assertions: Assertions) -> Result<()> {
         let Assertions { no_precede, no_succeed, .. } = assertions;
         let flags = FenceFlags { no_precede, no_succeed };
+        self.reached.clear();
         let limit = self.limit();
         let settled = self.settle("fence", None, true, &limit, |_| {});
         let fenced = self.ask_within("fence", &limit, |e, around, id| e.fence(around, id, flags));
@@ -353,6 +376,7 @@ impl Remote for Packets {
     }
 
     fn complete(&self) -> Result<()> {
+        self.reached.clear();
         let limit = self.limit();
         // Those that have not posted would be waited for in vain once somebody of the group is
         // dead; what was meant for them has to be given up first.

@@ -32,9 +32,9 @@ pub struct Engine {
     pub(super) active: VecDeque<WindowId>,
 }
 
-type Answer<T> = Poll<Result<T, Trouble>>;
+pub(super) type Answer<T> = Poll<Result<T, Trouble>>;
 
-const NO_WINDOW: Trouble = Trouble::Misuse("there is no such window");
+pub(super) const NO_WINDOW: Trouble = Trouble::Misuse("there is no such window");
 
 impl Engine {
     /// Takes all the memory that its pools will ever have.

@@ -80,6 +80,11 @@ impl LockAll {
         self.age
     }
 
+    /// Whether everybody is asked for its lock.
+    pub fn is_wide(&self) -> bool {
+        self.wide
+    }
+
     /// Whether it takes any lock.
     pub fn locks(&self) -> bool {
         !self.no_check

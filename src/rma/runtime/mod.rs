@@ -25,6 +25,7 @@ mod progress;
 mod pscw;
 mod queries;
 mod ranks;
+mod reach;
 mod reserve;
 mod shared;
 mod table;

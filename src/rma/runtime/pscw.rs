@@ -45,6 +45,13 @@ pub(super) struct Access {
     ending: bool,
 }
 
+impl Access {
+    /// A member of the group that is dead.
+    pub fn first_dead(&self, dead: &Ranks) -> Option<u32> {
+        self.died.or(self.group.iter().find(|rank| dead.contains(*rank)))
+    }
+}
+
 /// What this rank, as an origin, knows of others' exposure epochs.
 #[derive(Debug)]
 pub(super) struct Posts {
@@ -327,7 +334,7 @@ impl Window {
     /// targets that have not posted.
     pub fn give_up_for_dead<H: Host>(&mut self, shared: &mut Shared, host: &mut H) {
         let Some(access) = &mut self.access else { return };
-        access.died = access.died.or(access.group.iter().find(|rank| self.dead.contains(*rank)));
+        access.died = access.first_dead(&self.dead);
         if access.died.is_some() {
             self.give_up_late(shared, host);
         }

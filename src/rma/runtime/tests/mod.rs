@@ -6,6 +6,7 @@ mod net;
 mod programs;
 mod protocol;
 mod random;
+mod reach;
 mod scale;
 mod threads;
 mod turns;
