@@ -252,9 +252,7 @@ mod tests {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let port = listener.local_addr().unwrap().port();
         assert!(listening(port));
-        assert!(
-            listener.set_nonblocking(true).and_then(|()| Ok(listener.accept())).unwrap().is_err()
-        );
+        assert!(listener.set_nonblocking(true).map(|()| listener.accept()).unwrap().is_err());
         let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         drop((listener, client));
         assert!(!listening(port));

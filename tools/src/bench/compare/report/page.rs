@@ -11,7 +11,7 @@ const CSS: &str = "table{border-collapse:collapse;font-size:12.5px;margin:.8em 0
 th,td{padding:.25em .6em;border-bottom:1px solid #e4e7eb;text-align:right;white-space:nowrap}\
 th{background:#f5f7fa}td:first-child,th:first-child{text-align:left;white-space:normal;min-width:15em}\
 .holds{background:#e3f4e8}.missed{background:#fbe6e1}.best{font-weight:bold}\
-.none{color:#7b8794}body{max-width:1150px}.wide{overflow-x:auto}li{margin:.2em 0}\
+.none{color:#7b8794}body{max-width:1320px}.wide{overflow-x:auto}li{margin:.2em 0}\
 code{font-size:11.5px;overflow-wrap:anywhere}small{color:#52606d}";
 
 /// The curves: each workload that has some sizes, by size; the start of jobs, by ranks.
