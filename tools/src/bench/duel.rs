@@ -122,9 +122,10 @@ pub fn run(crew: &Crew, case: &Case, effort: Effort) -> Result<Option<Row>> {
     }
 }
 
-fn batch(
+/// One batch of a side, on all ranks; nanoseconds.
+pub fn batch(
     crew: &Crew,
-    sides: &mut [Box<dyn Side>; 2],
+    sides: &mut [Box<dyn Side>],
     side: usize,
     count: u64,
     meter: &mut Meter,
@@ -136,9 +137,9 @@ fn batch(
 }
 
 /// Finds how many operations fill a batch; warms up on the way.
-fn calibrate(
+pub fn calibrate(
     crew: &Crew,
-    sides: &mut [Box<dyn Side>; 2],
+    sides: &mut [Box<dyn Side>],
     side: usize,
     effort: Effort,
 ) -> Result<u64> {

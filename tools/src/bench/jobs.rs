@@ -25,7 +25,8 @@ pub struct Options {
 /// A job that takes longer than this is ended.
 const LIMIT: Duration = Duration::from_secs(300);
 
-fn own_path() -> Result<PathBuf> {
+/// The file of this program.
+pub fn own_path() -> Result<PathBuf> {
     std::env::current_exe().map_err(|e| Error::os("looking for this program's file", e))
 }
 

@@ -6,12 +6,14 @@
 //! duel     two sides, interleaved A B A B ...    crew      ranks that measure, and their orders
 //! row, stats, meter, clock, table                block     shared memory for the limits
 //! plot     the sweeps as curves, for --plot        overhead  the post-work-wait method
+//! compare/ the same workloads on hither and on its peers
 //! ```
 //! The command starts a job for each benchmark; its ranks, bound to cores, measure both sides
 //! in the same processes, and rank 0 hands the rows back.
 
 mod block;
 mod clock;
+mod compare;
 mod crew;
 mod duel;
 mod floor;
@@ -31,7 +33,10 @@ use std::process::ExitCode;
 
 /// Arguments of `hither bench`.
 #[derive(clap::Args)]
+#[command(args_conflicts_with_subcommands = true)]
 pub struct Args {
+    #[command(subcommand)]
+    other: Option<Other>,
     /// What to measure: names, "all" (the default), or "list" to see the names
     names: Vec<String>,
     /// Ranks that measure; most benchmarks are meant for 2
@@ -60,8 +65,26 @@ pub struct Args {
     begun: bool,
 }
 
+/// What is not measured by ranks beside their limits.
+#[derive(clap::Subcommand)]
+enum Other {
+    /// Measure the same workloads on hither and on every peer that is installed, in turn
+    Compare(compare::Args),
+    /// Show which peers are here, or have them installed
+    Peers(compare::install::Args),
+    /// A rank of a job that is compared
+    #[command(hide = true)]
+    Own(compare::own::Args),
+}
+
 /// Runs `hither bench`.
 pub fn run(args: &Args) -> Result<ExitCode> {
+    match &args.other {
+        Some(Other::Compare(args)) => return compare::run(args),
+        Some(Other::Peers(args)) => return compare::install::run(args),
+        Some(Other::Own(args)) => return compare::own::run(args).map(|()| ExitCode::SUCCESS),
+        None => {}
+    }
     if args.begun {
         print!(".");
         return Ok(ExitCode::SUCCESS);

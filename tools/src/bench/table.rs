@@ -4,11 +4,11 @@ use super::row::Row;
 use comfy_table::{Cell, CellAlignment, LineStyle, Table, TableStyle};
 
 /// A line under the header and nothing else: rows are many.
-const STYLE: TableStyle =
+pub const STYLE: TableStyle =
     TableStyle::new().header_separator(LineStyle::none().fill('─').junction('─'));
 
 /// A number with about three digits that matter.
-fn short(value: f64) -> String {
+pub fn short(value: f64) -> String {
     match value.abs() {
         v if v >= 100.0 => format!("{value:.0}"),
         v if v >= 10.0 => format!("{value:.1}"),
@@ -17,7 +17,8 @@ fn short(value: f64) -> String {
     }
 }
 
-fn bytes(size: usize) -> String {
+/// A size as people write it; nothing for 0.
+pub fn bytes(size: usize) -> String {
     match size {
         0 => String::new(),
         s if s >= 1 << 20 && s.is_multiple_of(1 << 20) => format!("{} MiB", s >> 20),

@@ -3,7 +3,7 @@
 //! beside the page.
 
 mod axis;
-mod chart;
+pub mod chart;
 
 use super::row::Row;
 use super::table;
@@ -13,7 +13,8 @@ use hither::{Error, Result};
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
-const CSS: &str = "\
+/// How pages look.
+pub const CSS: &str = "\
 body{font-family:'DejaVu Sans',Verdana,Helvetica,Arial,sans-serif;color:#1f2933;max-width:960px;\
 margin:2em auto;padding:0 1em}h1{font-size:1.4em}h2{font-size:1.1em;margin-top:2.2em}\
 pre{font-size:11px;line-height:1.25;overflow-x:auto;background:#f5f7fa;padding:.8em}\
@@ -78,7 +79,7 @@ fn charts(rows: &[Row]) -> Vec<(Chart, Vec<Row>)> {
 }
 
 /// What was run, where and when.
-fn facts(command: &str) -> String {
+pub fn facts(command: &str) -> String {
     let machine = match Topology::detect() {
         Ok(topology) => format!("{}: {}", topology.name(), crate::topo::summary(&topology)),
         Err(error) => error.to_string(),
@@ -119,11 +120,13 @@ fn date(days: u64) -> String {
     format!("{:04}-{month:02}-{day:02}", era * 400 + year + u64::from(month <= 2))
 }
 
-fn escape(text: &str) -> String {
+/// Text as HTML has it.
+pub fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
-fn file_name(title: &str) -> String {
+/// A name for a file from a title.
+pub fn file_name(title: &str) -> String {
     let plain = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' };
     let name: String = title.chars().map(plain).take(60).collect();
     name.split('-').filter(|part| !part.is_empty()).collect::<Vec<_>>().join("-")

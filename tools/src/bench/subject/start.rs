@@ -13,7 +13,7 @@ use rustix::time::{ClockId, clock_gettime};
 pub const PART: &str = "start-part";
 
 /// Milliseconds on the clock that all processes of the node share.
-fn now() -> f64 {
+pub fn now() -> f64 {
     let t = clock_gettime(ClockId::Monotonic);
     t.tv_sec as f64 * 1e3 + t.tv_nsec as f64 / 1e6
 }

@@ -8,12 +8,12 @@
 //! ```
 //! Benchmarks named `...-packets` are the same, in a job whose windows are reached by packets.
 
-mod epochs;
+pub mod epochs;
 pub mod issue;
-mod operation;
+pub mod operation;
 mod origins;
 pub mod overlap;
-mod raw;
+pub mod raw;
 
 pub use origins::{accumulates, locks};
 

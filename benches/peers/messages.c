@@ -1,0 +1,179 @@
+/* Messages between ranks 2 i and 2 i + 1: latency, bandwidth, rate, request and reply. */
+#include "common.h"
+
+enum { WINDOW = 64, SMALL_WINDOW = 8, LARGE = 256 << 10 };
+
+static int peer, window;
+static char *one;
+static char *out[WINDOW], *in[WINDOW];
+static MPI_Request requests[2 * WINDOW];
+static uint64_t counter;
+
+static void begin_one(void)
+{
+    peer = rank ^ 1;
+    one = memory((size_t)bytes);
+}
+
+static void end_one(void)
+{
+    free(one);
+}
+
+static void send(int tag)
+{
+    MPI_Send(one, (int)bytes, MPI_BYTE, peer, tag, MPI_COMM_WORLD);
+}
+
+static void receive(int tag)
+{
+    MPI_Recv(one, (int)bytes, MPI_BYTE, peer, tag, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+}
+
+/* Back and forth. */
+static void latency(long n)
+{
+    long i;
+    for (i = 0; i < n; i++) {
+        if (rank % 2 == 0) {
+            if (bytes >= 8)
+                memcpy(one, &i, 8);
+            send(1);
+            receive(1);
+        } else {
+            receive(1);
+            send(1);
+        }
+    }
+}
+
+/* As many as possible one way; the last is answered. */
+static void rate(long n)
+{
+    long i;
+    if (rank % 2 == 0) {
+        for (i = 0; i < n; i++) {
+            memcpy(one, &i, 8);
+            send(1);
+        }
+        receive(2);
+    } else {
+        for (i = 0; i < n; i++)
+            receive(1);
+        send(2);
+    }
+}
+
+static void begin_windows(void)
+{
+    int i;
+    peer = rank ^ 1;
+    window = bytes < LARGE ? WINDOW : SMALL_WINDOW;
+    for (i = 0; i < window; i++) {
+        out[i] = memory((size_t)bytes);
+        in[i] = memory((size_t)bytes);
+    }
+}
+
+static void end_windows(void)
+{
+    int i;
+    for (i = 0; i < window; i++) {
+        free(out[i]);
+        free(in[i]);
+    }
+}
+
+static long in_window(long n, long at)
+{
+    return n - at < window ? n - at : window;
+}
+
+static void post_receives(long count)
+{
+    long i;
+    for (i = 0; i < count; i++)
+        MPI_Irecv(in[i], (int)bytes, MPI_BYTE, peer, 1, MPI_COMM_WORLD, &requests[i]);
+}
+
+static void post_sends(long count, MPI_Request *first)
+{
+    long i;
+    for (i = 0; i < count; i++)
+        MPI_Isend(out[i], (int)bytes, MPI_BYTE, peer, 1, MPI_COMM_WORLD, &first[i]);
+}
+
+/* Windows of messages one way, each window answered. */
+static void bandwidth(long n)
+{
+    long at, count;
+    char nothing;
+    for (at = 0; at < n; at += count) {
+        count = in_window(n, at);
+        if (rank % 2 == 0) {
+            post_sends(count, requests);
+            MPI_Waitall((int)count, requests, MPI_STATUSES_IGNORE);
+            MPI_Recv(&nothing, 0, MPI_BYTE, peer, 2, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        } else {
+            post_receives(count);
+            MPI_Waitall((int)count, requests, MPI_STATUSES_IGNORE);
+            MPI_Send(&nothing, 0, MPI_BYTE, peer, 2, MPI_COMM_WORLD);
+        }
+    }
+}
+
+/* Windows of messages both ways at once. */
+static void bidirectional(long n)
+{
+    long at, count;
+    for (at = 0; at < n; at += count) {
+        count = in_window(n, at);
+        post_receives(count);
+        post_sends(count, requests + count);
+        MPI_Waitall((int)(2 * count), requests, MPI_STATUSES_IGNORE);
+    }
+}
+
+static uint64_t add(uint64_t value)
+{
+    uint64_t old = counter;
+    counter += value;
+    return old;
+}
+
+typedef uint64_t (*handler)(uint64_t);
+static handler handlers[8] = {0, 0, 0, add};
+
+/* An active message, written over messages: the tag names the handler, the reply brings its
+ * result. The target does nothing but answer. */
+static void request(long n)
+{
+    const int which = 3, reply = 100;
+    uint64_t value = 1;
+    MPI_Status status;
+    long i;
+    for (i = 0; i < n; i++) {
+        if (rank % 2 == 0) {
+            MPI_Send(&value, 8, MPI_BYTE, peer, which, MPI_COMM_WORLD);
+            MPI_Recv(&counter, 8, MPI_BYTE, peer, reply, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        } else {
+            uint64_t result;
+            MPI_Recv(&value, 8, MPI_BYTE, MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_COMM_WORLD, &status);
+            result = handlers[status.MPI_TAG & 7](value);
+            MPI_Send(&result, 8, MPI_BYTE, status.MPI_SOURCE, reply, MPI_COMM_WORLD);
+        }
+    }
+}
+
+static const struct workload all[] = {
+    {"latency", begin_one, latency, end_one, NANOSECONDS, 2},
+    {"rate", begin_one, rate, end_one, MILLIONS_PER_SECOND, 1},
+    {"bandwidth", begin_windows, bandwidth, end_windows, GIGABYTES_PER_SECOND, 1},
+    {"bidirectional", begin_windows, bidirectional, end_windows, GIGABYTES_PER_SECOND, 2},
+    {"request", begin_one, request, end_one, NANOSECONDS, 1},
+};
+
+int main(int argc, char **argv)
+{
+    return measure_all(argc, argv, all, sizeof all / sizeof *all);
+}

@@ -1,0 +1,212 @@
+/* One-sided operations on the right neighbour's part of a window: by rank 0 alone where there are
+ * two ranks, by all at once where there are more. */
+#include "common.h"
+
+enum { MANY = 128 };
+
+static MPI_Win win;
+static void *part;
+static uint64_t *origin, *result, expected;
+static int target, acts, count;
+static MPI_Group neighbours;
+
+static void open_window(void)
+{
+    MPI_Aint length = bytes < 64 ? 64 : bytes;
+    MPI_Win_allocate(length, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &part, &win);
+    memset(part, 0, (size_t)length);
+    origin = memory((size_t)bytes);
+    result = memory((size_t)bytes);
+    expected = 0;
+    target = (rank + 1) % size;
+    acts = size > 2 || rank == 0;
+    count = (int)((bytes + 7) / 8);
+    MPI_Barrier(MPI_COMM_WORLD);
+}
+
+static void close_window(void)
+{
+    free(origin);
+    free(result);
+    MPI_Win_free(&win);
+}
+
+/* The operations. */
+#define OPERATION static inline __attribute__((always_inline)) void
+
+OPERATION put(void)
+{
+    MPI_Put(origin, (int)bytes, MPI_BYTE, target, 0, (int)bytes, MPI_BYTE, win);
+}
+
+OPERATION get(void)
+{
+    MPI_Get(result, (int)bytes, MPI_BYTE, target, 0, (int)bytes, MPI_BYTE, win);
+}
+
+OPERATION accumulate(void)
+{
+    MPI_Accumulate(origin, count, MPI_UINT64_T, target, 0, count, MPI_UINT64_T, MPI_SUM, win);
+}
+
+OPERATION get_accumulate(void)
+{
+    MPI_Get_accumulate(origin, count, MPI_UINT64_T, result, count, MPI_UINT64_T, target, 0, count,
+                       MPI_UINT64_T, MPI_SUM, win);
+}
+
+OPERATION fetch_and_op(void)
+{
+    MPI_Fetch_and_op(origin, result, MPI_UINT64_T, target, 0, MPI_SUM, win);
+}
+
+OPERATION compare_and_swap(void)
+{
+    uint64_t next = expected + 1;
+    MPI_Compare_and_swap(&next, &expected, result, MPI_UINT64_T, target, 0, win);
+    MPI_Win_flush(target, win);
+    expected = result[0] == expected ? next : result[0];
+}
+
+/* Each operation completed, and MANY at a time, under a lock of all. */
+#define UNDER_LOCK_ALL(OP)                                                                         \
+    static void OP##_each(long n)                                                                  \
+    {                                                                                              \
+        long i;                                                                                    \
+        if (!acts)                                                                                 \
+            return;                                                                                \
+        MPI_Win_lock_all(0, win);                                                                  \
+        for (i = 0; i < n; i++) {                                                                  \
+            OP();                                                                                  \
+            MPI_Win_flush(target, win);                                                            \
+        }                                                                                          \
+        MPI_Win_unlock_all(win);                                                                   \
+    }                                                                                              \
+    static void OP##_many(long n)                                                                  \
+    {                                                                                              \
+        long i;                                                                                    \
+        if (!acts)                                                                                 \
+            return;                                                                                \
+        MPI_Win_lock_all(0, win);                                                                  \
+        for (i = 0; i < n; i++) {                                                                  \
+            OP();                                                                                  \
+            if (i % MANY == MANY - 1)                                                              \
+                MPI_Win_flush(target, win);                                                        \
+        }                                                                                          \
+        MPI_Win_flush(target, win);                                                                \
+        MPI_Win_unlock_all(win);                                                                   \
+    }
+
+UNDER_LOCK_ALL(put)
+UNDER_LOCK_ALL(get)
+UNDER_LOCK_ALL(accumulate)
+UNDER_LOCK_ALL(get_accumulate)
+UNDER_LOCK_ALL(fetch_and_op)
+
+/* What comes back decides what comes next, so the flush is in the operation. */
+static void compare_and_swap_each(long n)
+{
+    long i;
+    if (!acts)
+        return;
+    MPI_Win_lock_all(0, win);
+    for (i = 0; i < n; i++)
+        compare_and_swap();
+    MPI_Win_unlock_all(win);
+}
+
+static void locked(int kind, int whose, long n)
+{
+    long i;
+    for (i = 0; i < n; i++) {
+        MPI_Win_lock(kind, whose, 0, win);
+        MPI_Put(origin, 8, MPI_BYTE, whose, 0, 8, MPI_BYTE, win);
+        MPI_Win_unlock(whose, win);
+    }
+}
+
+static void lock_shared(long n)
+{
+    if (acts)
+        locked(MPI_LOCK_SHARED, target, n);
+}
+
+static void lock_exclusive(long n)
+{
+    if (acts)
+        locked(MPI_LOCK_EXCLUSIVE, target, n);
+}
+
+/* By all at once, on rank 0; over when the last is through. */
+static void lock_contended(long n)
+{
+    locked(MPI_LOCK_EXCLUSIVE, 0, n);
+    MPI_Barrier(MPI_COMM_WORLD);
+}
+
+static void fence(long n)
+{
+    long i;
+    MPI_Win_fence(0, win);
+    for (i = 0; i < n; i++)
+        MPI_Win_fence(0, win);
+}
+
+static void open_pairs(void)
+{
+    int peer = rank ^ 1;
+    MPI_Group everybody;
+    open_window();
+    MPI_Comm_group(MPI_COMM_WORLD, &everybody);
+    MPI_Group_incl(everybody, 1, &peer, &neighbours);
+    MPI_Group_free(&everybody);
+}
+
+static void close_pairs(void)
+{
+    MPI_Group_free(&neighbours);
+    close_window();
+}
+
+/* Even ranks put into the parts of the odd ones above them. */
+static void pscw(long n)
+{
+    long i;
+    for (i = 0; i < n; i++) {
+        if (rank % 2 == 0) {
+            MPI_Win_start(neighbours, 0, win);
+            MPI_Put(origin, 8, MPI_BYTE, rank ^ 1, 0, 8, MPI_BYTE, win);
+            MPI_Win_complete(win);
+        } else {
+            MPI_Win_post(neighbours, 0, win);
+            MPI_Win_wait(win);
+        }
+    }
+}
+
+#define LATENCY(NAME, RUN) {NAME, open_window, RUN, close_window, NANOSECONDS, 1}
+#define RATE(NAME, RUN) {NAME, open_window, RUN, close_window, MILLIONS_PER_SECOND, 1}
+
+static const struct workload all[] = {
+    LATENCY("put", put_each),
+    LATENCY("get", get_each),
+    LATENCY("accumulate", accumulate_each),
+    LATENCY("get-accumulate", get_accumulate_each),
+    LATENCY("fetch-and-op", fetch_and_op_each),
+    LATENCY("compare-and-swap", compare_and_swap_each),
+    RATE("put-rate", put_many),
+    RATE("get-rate", get_many),
+    RATE("accumulate-rate", accumulate_many),
+    RATE("get-accumulate-rate", get_accumulate_many),
+    RATE("fetch-and-op-rate", fetch_and_op_many),
+    LATENCY("lock-shared", lock_shared),
+    LATENCY("lock-exclusive", lock_exclusive),
+    LATENCY("lock-contended", lock_contended),
+    LATENCY("fence", fence),
+    {"pscw", open_pairs, pscw, close_pairs, NANOSECONDS, 1},
+};
+
+int main(int argc, char **argv)
+{
+    return measure_all(argc, argv, all, sizeof all / sizeof *all);
+}

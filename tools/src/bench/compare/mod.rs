@@ -1,0 +1,177 @@
+//! `hither bench compare`: the same workloads on hither and on every peer that is installed,
+//! interleaved in one run, and a report.
+//!
+//! ```text
+//! workload  what is measured            peer/    who is compared, and how their programs are run
+//! own/      hither's side and limits    lines    what programs say; crashes and hangs
+//! rounds    in turn; settings; medians  child    a program that may hang
+//! report/   tables, curves, raw values  install  what a package manager offers
+//! ```
+
+mod child;
+pub mod install;
+mod lines;
+pub mod own;
+mod peer;
+mod report;
+mod rounds;
+mod workload;
+
+use hither::{Error, Result};
+use rounds::{Effort, Results};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+use workload::Group;
+
+/// Arguments of `hither bench compare`.
+#[derive(clap::Args)]
+pub struct Args {
+    /// What to measure: messages, bandwidth, onesided, sums, collectives, start; all unless given
+    groups: Vec<String>,
+    /// Fewer sizes, fewer and shorter rounds
+    #[arg(long)]
+    quick: bool,
+    /// Shorter still: whether all runs, not how fast
+    #[arg(long, hide = true)]
+    least: bool,
+    /// Write the report into this directory: report.html, a picture of each diagram, report.json
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// Rounds of all contestants
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    rounds: Option<u16>,
+    /// Ranks of the jobs with more ranks than cores; 0 for none
+    #[arg(long, default_value = "4", value_parser = clap::value_parser!(u32).range(0..=1024))]
+    crowd: u32,
+    /// Largest job whose start and memory are measured
+    #[arg(long, default_value = "64", value_parser = clap::value_parser!(u32).range(2..=1024))]
+    most: u32,
+    /// Seconds for which a peer's program may say nothing before it counts as hung
+    #[arg(long, default_value = "20", value_parser = clap::value_parser!(u64).range(1..=3600))]
+    patience: u64,
+}
+
+impl Args {
+    fn effort(&self) -> Effort {
+        let patience = Duration::from_secs(self.patience);
+        let effort = |rounds, batch, batches| Effort {
+            rounds: self.rounds.map_or(rounds, usize::from),
+            batch,
+            batches,
+            patience,
+            quick: self.quick || self.least,
+        };
+        match (self.least, self.quick) {
+            (true, _) => effort(1, 1e4, 2),
+            (_, true) => effort(3, 2e5, 3),
+            _ => effort(7, 1e6, 5),
+        }
+    }
+
+    fn groups(&self) -> Result<Vec<Group>> {
+        if self.groups.is_empty() {
+            return Ok(Group::ALL.to_vec());
+        }
+        let group = |name: &String| {
+            Group::ALL.into_iter().find(|group| group.name() == name).ok_or_else(|| {
+                let names = Group::ALL.map(Group::name).join(", ");
+                Error::invalid("bench compare", format!("there is no \"{name}\", only {names}"))
+            })
+        };
+        self.groups.iter().map(group).collect()
+    }
+
+    /// What is measured: groups, ranks, and whether there are more of them than cores.
+    fn parts(&self) -> Result<Vec<(Group, u32, bool)>> {
+        let cores = std::thread::available_parallelism().map_or(1, |n| n.get()) as u32;
+        let mut parts = Vec::new();
+        for group in self.groups()? {
+            if group == Group::Start {
+                let sizes = if self.effort().quick { &[2, 8][..] } else { &[2, 4, 8, 16, 32, 64] };
+                let sizes = sizes.iter().filter(|ranks| **ranks <= self.most);
+                parts.extend(sizes.map(|&ranks| (group, ranks, ranks > cores)));
+                continue;
+            }
+            parts.push((group, 2, false));
+            if self.crowd > 2 {
+                parts.push((group, self.crowd, true));
+            }
+        }
+        Ok(parts)
+    }
+}
+
+/// A folder for compiled programs, which goes away with this.
+struct Place(PathBuf);
+
+impl Place {
+    fn new() -> Result<Place> {
+        let path = std::env::temp_dir().join(format!("hither-compare-{}", std::process::id()));
+        // Nobody else's folder is used: if there is one of that name, this fails.
+        use std::os::unix::fs::DirBuilderExt;
+        let made = std::fs::DirBuilder::new().mode(0o700).create(&path);
+        made.map_err(|e| Error::os("making a folder for peers' programs", e))?;
+        Ok(Place(path))
+    }
+
+    fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        // What cannot be removed stays in the folder for temporary files.
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Runs `hither bench compare`.
+pub fn run(args: &Args) -> Result<ExitCode> {
+    if cfg!(debug_assertions) {
+        eprintln!("hither: this is a debug build; its figures say little");
+    }
+    let parts = args.parts()?;
+    let effort = args.effort();
+    let place = Place::new()?;
+    let (peers, absent) = peer::find(place.path());
+    for peer in &peers {
+        eprintln!("{} {}: {}", peer.name(), peer.version(), peer.measured_by());
+    }
+    for peer in &absent {
+        eprintln!("{}: left out: {}", peer.name, peer.why);
+    }
+    let mut results = Results::default();
+    for (at, &part) in parts.iter().enumerate() {
+        let (group, ranks, crowded) = part;
+        eprintln!("{}/{}: {}, {ranks} ranks ...", at + 1, parts.len(), group.name());
+        // With fewer cores than ranks, a batch has to outlast turns of the scheduler.
+        let batch = if crowded { effort.batch * 10.0 } else { effort.batch };
+        rounds::run(&peers, part, Effort { batch, ..effort }, &mut results);
+    }
+    let named: Vec<(&str, String, &str)> = peers
+        .iter()
+        .map(|peer| (peer.name(), peer.version().to_owned(), peer.measured_by()))
+        .collect();
+    let report = report::Report { contestants: &named, absent: &absent, results: &results, effort };
+    println!("{}", report.summary());
+    if let Some(dir) = &args.out {
+        eprintln!("report: {}", report.write(dir)?.display());
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn folders_go_away() {
+        let place = Place::new().unwrap();
+        let path = place.path().to_owned();
+        std::fs::write(path.join("x"), "x").unwrap();
+        drop(place);
+        assert!(!path.exists());
+    }
+}

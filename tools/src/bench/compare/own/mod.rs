@@ -1,0 +1,151 @@
+//! hither's side: `hither bench own BATCH BATCHES NAME:BYTES ...` as a rank of a job measures the
+//! same loops as the programs of `benches/peers`, with the limits beside them, and says so in the
+//! same lines.
+
+mod collectives;
+pub mod floors;
+mod messages;
+mod onesided;
+mod sums;
+
+use super::workload::{self, Group, Measure, Workload};
+use crate::bench::crew::{Crew, Order};
+use crate::bench::duel::{self, Effort, Side};
+use crate::bench::meter::Meter;
+use crate::bench::stats::median;
+use crate::bench::subject::{memory, start};
+use hither::{Error, Job, Op, Rank, Result};
+
+/// Arguments of `hither bench own`.
+#[derive(clap::Args)]
+pub struct Args {
+    /// Nanoseconds of a batch
+    batch: f64,
+    /// Batches
+    batches: usize,
+    /// What to measure: NAME:BYTES
+    items: Vec<String>,
+}
+
+/// What every rank does for `n` turns of a workload's loop.
+type Run = Box<dyn FnMut(u64) -> Result<()>>;
+
+/// A loop as a side: rank 0 is timed.
+struct Loop(Run);
+
+impl Side for Loop {
+    fn lead(&mut self, count: u64, meter: &mut Meter) -> Result<()> {
+        meter.batch(|| (self.0)(count))
+    }
+
+    fn follow(&mut self, count: u64) -> Result<()> {
+        (self.0)(count)
+    }
+}
+
+fn parse(item: &str) -> Result<(&'static Workload, usize)> {
+    let wrong = || Error::invalid("bench own", format!("\"{item}\" is not NAME:BYTES"));
+    let (name, size) = item.split_once(':').ok_or_else(wrong)?;
+    let (_, workload) = workload::find(name).ok_or_else(wrong)?;
+    Ok((workload, size.parse().map_err(|_| wrong())?))
+}
+
+/// Runs a rank.
+pub fn run(args: &Args) -> Result<()> {
+    let items = args.items.iter().map(|item| parse(item)).collect::<Result<Vec<_>>>()?;
+    if items.iter().any(|(workload, _)| workload.group == Group::Start) {
+        return begin();
+    }
+    let crew = Crew::new(Job::init()?)?;
+    let effort = Effort { rounds: args.batches.max(1), batch: args.batch, singles: 0 };
+    for ((workload, size), item) in items.iter().zip(&args.items) {
+        if crew.leads() {
+            println!("@ {item}");
+        }
+        if let Some(figures) = measure(&crew, workload, *size, effort)? {
+            let text: Vec<String> = figures.iter().map(|x| format!("{x:.6e}")).collect();
+            println!("= {item} {}", text.join(" "));
+        }
+    }
+    crew.finish()
+}
+
+/// Joins a job, and says when its first barrier was over and what memory that took.
+fn begin() -> Result<()> {
+    memory::figures()?;
+    let before = memory::figures()?;
+    let job = Job::init()?;
+    job.team().barrier()?;
+    let end = start::now();
+    let mut grown = [memory::figures()?[1] - before[1]];
+    job.team().allreduce(Op::Max, &mut grown)?;
+    if job.rank() == Rank(0) {
+        println!("@ start:0\n= start:0 {end:.6}\n@ memory:0\n= memory:0 {:.1}", grown[0]);
+    }
+    job.finish()
+}
+
+fn make(crew: &Crew, workload: &Workload, size: usize) -> Result<Run> {
+    match workload.group {
+        Group::Messages | Group::Bandwidth => messages::make(crew, workload.name, size),
+        Group::OneSided => onesided::make(crew, workload.name, size),
+        Group::Sums => sums::make(crew, workload.name, size),
+        Group::Collectives | Group::Start => collectives::make(crew, workload.name, size),
+    }
+}
+
+/// The medians of the workload and, with two ranks, of its limit; on the leader.
+fn measure(
+    crew: &Crew,
+    workload: &Workload,
+    size: usize,
+    effort: Effort,
+) -> Result<Option<Vec<f64>>> {
+    let mut sides: Vec<Box<dyn Side>> = vec![Box::new(Loop(make(crew, workload, size)?))];
+    if crew.size() == 2 {
+        sides.extend(floors::make(crew, workload.name, size)?);
+    }
+    if !crew.leads() {
+        while let Order::Batch { side, count } = crew.next()? {
+            let at = side % sides.len();
+            sides[at].follow(count)?;
+            crew.complete();
+        }
+        return Ok(None);
+    }
+    let medians = lead(crew, workload, size, effort, &mut sides);
+    // Also after an error: the others must not wait for ever.
+    let end = crew.order(Order::End);
+    let medians = medians?;
+    end.map(|()| Some(medians))
+}
+
+fn lead(
+    crew: &Crew,
+    workload: &Workload,
+    size: usize,
+    effort: Effort,
+    sides: &mut [Box<dyn Side>],
+) -> Result<Vec<f64>> {
+    let mut counts = Vec::new();
+    for side in 0..sides.len() {
+        counts.push(duel::calibrate(crew, sides, side, effort)?);
+    }
+    let mut figures = vec![Vec::new(); sides.len()];
+    for _ in 0..effort.rounds {
+        for side in 0..sides.len() {
+            let took = duel::batch(crew, sides, side, counts[side], &mut Meter::whole())?.max(1.0);
+            let operations = counts[side] as f64 * workload.steps;
+            figures[side].push(match workload.measure {
+                Measure::Of(unit) => unit.figure(took, operations, size),
+                Measure::Milliseconds | Measure::Kibibytes => took,
+            });
+        }
+    }
+    Ok(figures.iter().map(|each| median(each)).collect())
+}
+
+/// A workload that a group's part does not know.
+fn unknown(name: &str) -> Error {
+    Error::invalid("bench own", format!("there is no loop for {name}"))
+}

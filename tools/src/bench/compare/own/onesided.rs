@@ -1,0 +1,117 @@
+//! The loops of `benches/peers/onesided.c`.
+
+use super::{Run, unknown};
+use crate::bench::crew::Crew;
+use hither::rma::{Epoch, LockKind};
+use hither::{Op, Rank, Result, Window};
+use std::hint::black_box;
+
+const MANY: u64 = 128;
+
+/// The loop of that name.
+pub fn make(crew: &Crew, name: &str, size: usize) -> Result<Run> {
+    let team = crew.job()?.team().clone();
+    let (rank, ranks) = (crew.rank(), crew.size());
+    let target = Rank((rank + 1) % ranks);
+    let acts = ranks > 2 || rank == 0;
+    let words = size.div_ceil(8).max(1);
+    let window = Window::<u64>::allocate(&team, words.max(8))?;
+    let origin = vec![1u64; words];
+    let mut result = vec![0u64; words];
+    let mut expected = 0u64;
+    let (name, many) = name.strip_suffix("-rate").map_or((name, false), |name| (name, true));
+    let locked = |window: Window<u64>, kind: LockKind, whose: Rank, all: bool| -> Run {
+        let team = team.clone();
+        Box::new(move |n| {
+            for _ in 0..if all || acts { n } else { 0 } {
+                let lock = window.lock(whose, kind)?;
+                lock.put(whose, 0, black_box(&[1]))?;
+                lock.unlock()?;
+            }
+            if all { team.barrier() } else { Ok(()) }
+        })
+    };
+    Ok(match name {
+        "put" => {
+            each(window, acts, target, many, move |epoch| epoch.put(target, 0, black_box(&origin)))
+        }
+        "get" => each(window, acts, target, many, move |epoch| {
+            epoch.get(target, 0, &mut result)?;
+            black_box(&result);
+            Ok(())
+        }),
+        "accumulate" => each(window, acts, target, many, move |epoch| {
+            epoch.accumulate(target, 0, Op::Sum, black_box(&origin))
+        }),
+        "get-accumulate" => each(window, acts, target, many, move |epoch| {
+            epoch.get_accumulate(target, 0, Op::Sum, black_box(&origin), &mut result)?;
+            black_box(&result);
+            Ok(())
+        }),
+        "fetch-and-op" => each(window, acts, target, many, move |epoch| {
+            black_box(epoch.fetch_and_op(target, 0, Op::Sum, 1)?);
+            Ok(())
+        }),
+        "compare-and-swap" => each(window, acts, target, many, move |epoch| {
+            let next = expected.wrapping_add(1);
+            let found = epoch.compare_and_swap(target, 0, expected, next)?;
+            expected = if found == expected { next } else { found };
+            Ok(())
+        }),
+        "lock-shared" => locked(window, LockKind::Shared, target, false),
+        "lock-exclusive" => locked(window, LockKind::Exclusive, target, false),
+        "lock-contended" => locked(window, LockKind::Exclusive, Rank(0), true),
+        "fence" => Box::new(move |n| {
+            let mut fence = window.fence()?;
+            for _ in 0..n {
+                fence.next()?;
+            }
+            fence.end()
+        }),
+        "pscw" => Box::new(move |n| {
+            let peer = Rank(rank ^ 1);
+            for _ in 0..n {
+                if rank.is_multiple_of(2) {
+                    let access = window.start(&[peer])?;
+                    access.put(peer, 0, black_box(&origin[..1]))?;
+                    access.complete()?;
+                } else {
+                    window.post(&[peer])?.wait()?;
+                }
+            }
+            Ok(())
+        }),
+        _ => return Err(unknown(name)),
+    })
+}
+
+/// Operations under a lock of all, each completed or many at a time.
+fn each(
+    window: Window<u64>,
+    acts: bool,
+    target: Rank,
+    many: bool,
+    mut once: impl FnMut(&Epoch<'_, u64>) -> Result<()> + 'static,
+) -> Run {
+    Box::new(move |n| {
+        if !acts {
+            return Ok(());
+        }
+        let epoch = window.lock_all()?;
+        if many {
+            for i in 0..n {
+                once(&epoch)?;
+                if i % MANY == MANY - 1 {
+                    epoch.flush(target)?;
+                }
+            }
+            epoch.flush(target)?;
+        } else {
+            for _ in 0..n {
+                once(&epoch)?;
+                epoch.flush(target)?;
+            }
+        }
+        epoch.unlock_all()
+    })
+}

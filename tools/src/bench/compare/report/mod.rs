@@ -1,0 +1,303 @@
+//! What came of a comparison: a summary for the terminal, a page with tables and curves, and the raw
+//! values.
+
+mod page;
+
+use super::own::floors;
+use super::peer::Absent;
+use super::rounds::{Cell, Effort, Results};
+use super::workload::Task;
+use crate::bench::row::Goal;
+use crate::bench::table::{self, short};
+use comfy_table::{CellAlignment, Table};
+use hither::{Error, Result};
+use serde::Serialize;
+use std::path::{Path, PathBuf};
+
+/// The one whose figures are held against the others'.
+pub const OURS: &str = "hither";
+
+/// Everything that a report says.
+pub struct Report<'a> {
+    /// Name, version, and what measured, of each contestant; ours first.
+    pub contestants: &'a [(&'a str, String, &'a str)],
+    /// Who was not there.
+    pub absent: &'a [Absent],
+    /// The figures.
+    pub results: &'a Results,
+    /// How long was measured.
+    pub effort: Effort,
+}
+
+/// One figure of ours beside the floor and the best peer.
+#[derive(Debug, Serialize)]
+pub struct Line {
+    /// Name for programs.
+    pub workload: &'static str,
+    /// Name for people.
+    pub what: &'static str,
+    /// Bytes.
+    pub size: usize,
+    /// Ranks.
+    pub ranks: u32,
+    /// Unit of all figures.
+    pub unit: &'static str,
+    /// Whether less is better.
+    pub less_is_better: bool,
+    /// Name of the limit.
+    pub floor_name: Option<&'static str>,
+    /// The limit.
+    pub floor: Option<f64>,
+    /// Ours through the limit.
+    pub floor_ratio: Option<f64>,
+    /// What is asked of that.
+    pub floor_goal: String,
+    /// Whether it holds.
+    pub floor_holds: Option<bool>,
+    /// The best peer.
+    pub best: Option<&'static str>,
+    /// Ours through that peer's.
+    pub peer_ratio: Option<f64>,
+    /// What is asked of that.
+    pub peer_goal: String,
+    /// Whether it holds.
+    pub peer_holds: Option<bool>,
+    /// Each contestant's.
+    pub entries: Vec<Entry>,
+}
+
+/// One contestant's figure.
+#[derive(Debug, Serialize)]
+pub struct Entry {
+    /// Whose.
+    pub contestant: &'static str,
+    /// Median over the rounds.
+    pub value: Option<f64>,
+    /// Half the distance between the quartiles, as a share of the median.
+    pub spread: f64,
+    /// Of each round.
+    pub rounds: Vec<f64>,
+    /// Why there is no figure.
+    pub failed: Option<String>,
+}
+
+impl Report<'_> {
+    /// The lines in the order of the workloads.
+    pub fn lines(&self) -> Vec<Line> {
+        let mut tasks: Vec<Task> = self.results.cells.keys().copied().collect();
+        // The first ranks of a group are those that have cores.
+        tasks.sort_by_key(|task| {
+            (task.workload().group, task.ranks > 2, task.at, task.ranks, task.size)
+        });
+        tasks.iter().map(|task| self.line(*task)).collect()
+    }
+
+    fn line(&self, task: Task) -> Line {
+        let workload = task.workload();
+        let less = workload.measure.less_is_better();
+        let cells = &self.results.cells[&task];
+        let entries: Vec<Entry> = cells.iter().map(|(name, cell)| entry(name, cell)).collect();
+        let ours = cells.get(OURS).and_then(Cell::value);
+        let floor = cells.get(OURS).and_then(Cell::limit).filter(|floor| *floor > 0.0);
+        let peers = entries.iter().filter(|entry| entry.contestant != OURS);
+        let best = peers
+            .filter_map(|entry| Some((entry.contestant, entry.value.filter(|x| *x > 0.0)?)))
+            .min_by(|a, b| if less { a.1.total_cmp(&b.1) } else { b.1.total_cmp(&a.1) });
+        // Jobs are always started with more ranks than cores, but for the smallest.
+        let crowded = task.ranks > 2 && workload.name != "start" && workload.name != "memory";
+        let (floor_goal, peer_goal) = workload.goals(task.size, crowded);
+        let floor_goal =
+            if workload.name == "start" && task.ranks != 8 { Goal::None } else { floor_goal };
+        let unit = workload.measure.unit();
+        let held = |goal: Goal, of: Option<f64>| goal.holds(ours?, of?);
+        let text = |goal: Goal, of: Option<f64>| {
+            if of.is_some() { goal.text(unit) } else { String::new() }
+        };
+        let best_value = best.map(|(_, value)| value);
+        Line {
+            workload: workload.name,
+            what: workload.what,
+            size: task.size,
+            ranks: task.ranks,
+            unit,
+            less_is_better: less,
+            floor_name: floor.and_then(|_| floors::name(workload.name, task.size)),
+            floor,
+            floor_ratio: ours.zip(floor).map(|(ours, floor)| ours / floor),
+            floor_goal: text(floor_goal, floor),
+            floor_holds: held(floor_goal, floor),
+            best: best.map(|(name, _)| name),
+            peer_ratio: ours.zip(best_value).map(|(ours, best)| ours / best),
+            peer_goal: text(peer_goal, best_value),
+            peer_holds: held(peer_goal, best_value),
+            entries,
+        }
+    }
+
+    /// The table for the terminal.
+    pub fn summary(&self) -> String {
+        let mut table = Table::new();
+        table.load_style(table::STYLE);
+        let names = self.contestants.iter().map(|(name, ..)| *name);
+        let head = ["what", "size", "ranks", "unit"].into_iter().chain(names);
+        table.set_header(head.chain(["against the floor", "against the best peer"]));
+        for line in self.lines() {
+            let mut cells: Vec<comfy_table::Cell> = vec![line.what.into()];
+            let figures = self.contestants.iter().map(|(name, ..)| figure(&line, name));
+            let fixed = [table::bytes(line.size), line.ranks.to_string(), line.unit.to_owned()];
+            cells.extend(
+                fixed
+                    .into_iter()
+                    .chain(figures)
+                    .map(|text| comfy_table::Cell::new(text).set_alignment(CellAlignment::Right)),
+            );
+            cells.push(against_floor(&line).into());
+            cells.push(against_best(&line).into());
+            table.add_row(cells);
+        }
+        table.to_string()
+    }
+
+    /// Writes the report; its page's path.
+    pub fn write(&self, dir: &Path) -> Result<PathBuf> {
+        let os = |what: &'static str| move |e: std::io::Error| Error::os(what, e);
+        std::fs::create_dir_all(dir).map_err(os("making the directory for the report"))?;
+        let lines = self.lines();
+        let json = serde_json::to_string_pretty(&lines)
+            .map_err(|e| Error::invalid("bench compare", e.to_string()))?;
+        std::fs::write(dir.join("report.json"), json).map_err(os("writing report.json"))?;
+        let charts = page::charts(&lines);
+        for chart in &charts {
+            std::fs::write(dir.join(page::file(chart)), chart.draw())
+                .map_err(os("writing a diagram"))?;
+        }
+        let path = dir.join("report.html");
+        std::fs::write(&path, page::page(self, &lines, &charts))
+            .map_err(os("writing report.html"))?;
+        Ok(path)
+    }
+}
+
+fn entry(name: &'static str, cell: &Cell) -> Entry {
+    Entry {
+        contestant: name,
+        value: cell.value(),
+        spread: cell.spread(),
+        rounds: cell.values.clone(),
+        failed: cell.failed.clone(),
+    }
+}
+
+/// A contestant's figure as text.
+fn figure(line: &Line, name: &str) -> String {
+    let entry = line.entries.iter().find(|entry| entry.contestant == name);
+    match entry.map(|entry| (entry.value, entry.spread)) {
+        Some((Some(value), spread)) => format!("{} ±{:.0}%", short(value), spread * 100.0),
+        _ => "–".into(),
+    }
+}
+
+fn verdict(goal: &str, holds: Option<bool>) -> String {
+    match holds {
+        Some(true) => format!(" (goal {goal}: holds)"),
+        Some(false) => format!(" (goal {goal}: MISSED)"),
+        None => String::new(),
+    }
+}
+
+fn against_floor(line: &Line) -> String {
+    let (Some(ratio), Some(name)) = (line.floor_ratio, line.floor_name) else {
+        return String::new();
+    };
+    format!("{}x {name}{}", short(ratio), verdict(&line.floor_goal, line.floor_holds))
+}
+
+fn against_best(line: &Line) -> String {
+    let (Some(ratio), Some(name)) = (line.peer_ratio, line.best) else { return String::new() };
+    format!("{}x {name}{}", short(ratio), verdict(&line.peer_goal, line.peer_holds))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::lines::Figure;
+    use super::super::rounds::Choice;
+    use super::super::workload::{Group, find};
+    use super::*;
+    use std::time::Duration;
+
+    fn results() -> Results {
+        let mut results = Results::default();
+        let mut add = |name: &str, size, whose, outcome| {
+            let task = Task { at: find(name).unwrap().0, size, ranks: 2 };
+            results.cells.entry(task).or_default().entry(whose).or_default().take(outcome);
+        };
+        let ok = |value, limit| Ok(Figure { value, limit });
+        for size in [0, 8, 64, 4096] {
+            add("latency", size, "hither", ok(100.0, Some(50.0)));
+            add("latency", size, "MPICH", ok(400.0, None));
+            add("latency", size, "Open MPI", ok(200.0, None));
+        }
+        add("rate", 8, "hither", ok(10.0, Some(20.0)));
+        add("rate", 8, "MPICH", ok(5.0, None));
+        add("rate", 8, "Open MPI", Err("signal: 11 <core>".into()));
+        let command = "mpiexec -n 2 messages".to_owned();
+        let tried = vec![("--mca pml ob1".to_owned(), 2, 0.9), ("as installed".to_owned(), 2, 1.0)];
+        results.choices.push(Choice {
+            peer: "Open MPI",
+            group: Group::Messages,
+            ranks: 2,
+            tried,
+            command,
+        });
+        results
+    }
+
+    fn check(test: impl Fn(&Report<'_>)) {
+        let contestants = [
+            ("hither", "0".to_owned(), "itself"),
+            ("MPICH", "4".to_owned(), "C"),
+            ("Open MPI", "5".to_owned(), "C"),
+        ];
+        let absent = [Absent { name: "UCX", why: "no ucx_perftest".into() }];
+        let patience = Duration::from_secs(1);
+        let effort = Effort { rounds: 3, batch: 1e5, batches: 3, patience, quick: true };
+        let results = results();
+        test(&Report { contestants: &contestants, absent: &absent, results: &results, effort });
+    }
+
+    #[test]
+    fn the_best_is_that_of_least_time_or_most_rate() {
+        check(|report| {
+            let lines = report.lines();
+            assert_eq!(lines.len(), 5);
+            let latency = lines.iter().find(|l| l.workload == "latency" && l.size == 8).unwrap();
+            assert_eq!((latency.best, latency.peer_ratio), (Some("Open MPI"), Some(0.5)));
+            assert_eq!((latency.peer_holds, latency.floor_holds), (Some(true), Some(false)));
+            let rate = lines.iter().find(|l| l.workload == "rate").unwrap();
+            assert_eq!((rate.best, rate.peer_ratio), (Some("MPICH"), Some(2.0)));
+            assert_eq!((rate.peer_holds, rate.floor_holds), (Some(false), Some(true)));
+            let text = report.summary();
+            assert!(text.contains("0.50x Open MPI (goal ≤ 0.8x: holds)"), "{text}");
+            assert!(text.contains("2.00x MPICH (goal ≥ 3x: MISSED)"), "{text}");
+        });
+    }
+
+    #[test]
+    fn a_report_has_tables_curves_reasons_settings_and_values() {
+        check(|report| {
+            let dir = tempfile::tempdir().unwrap();
+            let path = report.write(&dir.path().join("new")).unwrap();
+            let page = std::fs::read_to_string(&path).unwrap();
+            assert!(page.contains("signal: 11 &lt;core&gt;"), "{page}");
+            assert!(page.contains("no ucx_perftest") && page.contains("--mca pml ob1"));
+            assert!(page.contains("mpiexec -n 2 messages"));
+            assert_eq!(page.matches("<svg").count(), 1);
+            // Three contestants and the limit.
+            assert_eq!(page.matches("<polyline").count(), 4);
+            let json = std::fs::read_to_string(path.with_file_name("report.json")).unwrap();
+            let values: serde_json::Value = serde_json::from_str(&json).unwrap();
+            assert_eq!(values.as_array().unwrap().len(), 5);
+            assert_eq!(values[0]["entries"].as_array().unwrap().len(), 3);
+        });
+    }
+}

@@ -1,0 +1,242 @@
+//! The page: what the figures say, tables with the goals, curves, what was run, and what failed.
+
+use super::{Line, OURS, Report, figure};
+use crate::bench::compare::workload::{self, Group};
+use crate::bench::plot::chart::Chart;
+use crate::bench::plot::{self, escape, file_name};
+use crate::bench::table::{bytes, short};
+use std::fmt::Write as _;
+
+const CSS: &str = "table{border-collapse:collapse;font-size:12.5px;margin:.8em 0}\
+th,td{padding:.25em .6em;border-bottom:1px solid #e4e7eb;text-align:right;white-space:nowrap}\
+th{background:#f5f7fa}td:first-child,th:first-child{text-align:left;white-space:normal;min-width:15em}\
+.holds{background:#e3f4e8}.missed{background:#fbe6e1}.best{font-weight:bold}\
+.none{color:#7b8794}body{max-width:1320px}.wide{overflow-x:auto}li{margin:.2em 0}\
+code{font-size:11.5px;overflow-wrap:anywhere}small{color:#52606d}";
+
+/// The curves: each workload that has some sizes, by size; the start of jobs, by ranks.
+pub fn charts(lines: &[Line]) -> Vec<Chart> {
+    let mut charts = Vec::new();
+    for workload in workload::ALL {
+        let by_ranks = workload.group == Group::Start;
+        let of: Vec<&Line> = lines
+            .iter()
+            .filter(|line| line.workload == workload.name)
+            .filter(|line| by_ranks || line.ranks == 2 && line.size > 0)
+            .collect();
+        let least = if by_ranks { 2 } else { 3 };
+        if of.len() < least {
+            continue;
+        }
+        let axis = if by_ranks { "ranks" } else { "bytes" };
+        let mut chart = Chart::new(workload.what, axis, workload.measure.unit());
+        for line in of {
+            let x = if by_ranks { f64::from(line.ranks) } else { line.size as f64 };
+            let ours = line.entries.iter().filter(|entry| entry.contestant == OURS);
+            let others = line.entries.iter().filter(|entry| entry.contestant != OURS);
+            for entry in ours.chain(others) {
+                if let Some(value) = entry.value {
+                    chart.add(entry.contestant, x, value, false);
+                }
+            }
+            // Which limit it is depends on the size; the table says it.
+            if let Some(floor) = line.floor {
+                chart.add("the floor", x, floor, true);
+            }
+        }
+        charts.push(chart);
+    }
+    charts
+}
+
+/// The file of a diagram.
+pub fn file(chart: &Chart) -> String {
+    format!("{}.svg", file_name(&chart.title))
+}
+
+/// The whole page.
+pub fn page(report: &Report<'_>, lines: &[Line], charts: &[Chart]) -> String {
+    let command: Vec<String> = std::env::args().skip(1).collect();
+    let mut body = String::new();
+    // Writing into a String cannot fail.
+    let _ = write!(
+        body,
+        "<h1>hither against its peers</h1>\n<dl>{}</dl>\n{}",
+        plot::facts(&format!("hither {}", command.join(" "))),
+        contestants(report)
+    );
+    body += &summary(lines);
+    for group in Group::ALL {
+        let of: Vec<&Line> = lines.iter().filter(|line| group_of(line) == Some(group)).collect();
+        if of.is_empty() {
+            continue;
+        }
+        let _ = write!(body, "<h2>{}</h2>\n{}", group.title(), table(report, &of));
+        let titles: Vec<&str> = of.iter().map(|line| line.what).collect();
+        for chart in charts.iter().filter(|chart| titles.contains(&chart.title.as_str())) {
+            let _ = writeln!(body, "<p>{}</p>", chart.draw());
+        }
+    }
+    body += &reasons(lines);
+    body += &settings(report);
+    format!(
+        "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>hither against its \
+         peers</title><style>{}{CSS}</style></head><body>\n{body}</body></html>\n",
+        plot::CSS
+    )
+}
+
+fn group_of(line: &Line) -> Option<Group> {
+    workload::find(line.workload).map(|(_, workload)| workload.group)
+}
+
+fn contestants(report: &Report<'_>) -> String {
+    let mut text = String::from("<ul>");
+    for (name, version, by) in report.contestants {
+        let _ = write!(text, "<li>{} {}: {}</li>", escape(name), escape(version), escape(by));
+    }
+    for peer in report.absent {
+        let _ = write!(text, "<li>{}: left out: {}</li>", escape(peer.name), escape(&peer.why));
+    }
+    let effort = &report.effort;
+    let _ = write!(
+        text,
+        "</ul>\n<p>All contestants in turn, {} rounds, a start of each in every round; in a round, \
+         the median of {} batches of {} ms (ten times that with more ranks than cores). Figures are \
+         medians over the rounds; ± is half the distance between the quartiles. Ratios are hither's \
+         figure through the other: of times (ns, ms) and memory less is better, of rates and \
+         bandwidths more. With 2 ranks each has a core of its own; with more than 2, ranks may share \
+         cores.</p>\n",
+        effort.rounds,
+        effort.batches,
+        short(effort.batch / 1e6)
+    );
+    text
+}
+
+/// How many goals hold.
+fn summary(lines: &[Line]) -> String {
+    let count = |held: fn(&Line) -> Option<bool>| {
+        let known: Vec<bool> = lines.iter().filter_map(held).collect();
+        (known.iter().filter(|held| **held).count(), known.len())
+    };
+    let (peers, of_peers) = count(|line| line.peer_holds);
+    let (floors, of_floors) = count(|line| line.floor_holds);
+    format!(
+        "<p><b>{peers} of {of_peers}</b> goals against the best peer hold, and <b>{floors} of \
+         {of_floors}</b> against the floor.</p>\n"
+    )
+}
+
+fn judged(ratio: Option<f64>, of: Option<&str>, goal: &str, holds: Option<bool>) -> String {
+    let (Some(ratio), Some(of)) = (ratio, of) else { return "<td></td>".into() };
+    let class = match holds {
+        Some(true) => " class=\"holds\"",
+        Some(false) => " class=\"missed\"",
+        None => "",
+    };
+    let goal = if goal.is_empty() { String::new() } else { format!(", goal {}", escape(goal)) };
+    format!("<td{class}>{}x <small>{}{goal}</small></td>", short(ratio), escape(of))
+}
+
+fn table(report: &Report<'_>, lines: &[&Line]) -> String {
+    let mut text =
+        String::from("<div class=\"wide\"><table><tr><th>what</th><th>size</th><th>ranks</th>");
+    for (name, ..) in report.contestants {
+        let _ = write!(text, "<th>{}</th>", escape(name));
+    }
+    text += "<th>unit</th><th>against the best peer</th><th>against the floor</th></tr>\n";
+    for line in lines {
+        let _ = write!(
+            text,
+            "<tr><td>{}</td><td>{}</td><td>{}</td>",
+            escape(line.what),
+            bytes(line.size),
+            line.ranks
+        );
+        for (name, ..) in report.contestants {
+            let shown = figure(line, name);
+            let class = if shown == "–" {
+                "none"
+            } else if line.best == Some(*name) {
+                "best"
+            } else {
+                ""
+            };
+            let _ = write!(text, "<td class=\"{class}\">{shown}</td>");
+        }
+        let _ = writeln!(
+            text,
+            "<td>{}</td>{}{}</tr>",
+            line.unit,
+            judged(line.peer_ratio, line.best, &line.peer_goal, line.peer_holds),
+            judged(line.floor_ratio, line.floor_name, &line.floor_goal, line.floor_holds),
+        );
+    }
+    text += "</table></div>\n";
+    text
+}
+
+/// Why figures are missing: each reason once, with what it is the reason for.
+fn reasons(lines: &[Line]) -> String {
+    let mut reasons: Vec<(String, Vec<String>)> = Vec::new();
+    for line in lines {
+        for entry in &line.entries {
+            let Some(why) = &entry.failed else { continue };
+            let reason = format!("{}: {why}", entry.contestant);
+            let size = bytes(line.size);
+            let item = format!(
+                "{}{}{size} ({} ranks)",
+                line.workload,
+                if size.is_empty() { "" } else { " " },
+                line.ranks
+            );
+            match reasons.iter_mut().find(|(known, _)| *known == reason) {
+                Some((_, items)) => items.push(item),
+                None => reasons.push((reason, vec![item])),
+            }
+        }
+    }
+    if reasons.is_empty() {
+        return String::new();
+    }
+    let mut text = String::from("<h2>What has no figure, and why</h2>\n<ul>");
+    for (reason, items) in reasons {
+        let _ = write!(text, "<li>{}<br><small>{}</small></li>", escape(&reason), items.join(", "));
+    }
+    text += "</ul>\n";
+    text
+}
+
+/// The settings that were tried, and the commands.
+fn settings(report: &Report<'_>) -> String {
+    let mut text = String::from(
+        "<h2>Settings and commands</h2>\n<p>Each peer ran with the first of its settings below: \
+         that in which most of a few short workloads of the group worked, and of those the fastest \
+         on the whole (times against the first one that was tried, in which the workload \
+         worked).</p>\n<ul>",
+    );
+    for choice in &report.results.choices {
+        let tried = |(name, works, mean): &(String, usize, f64)| {
+            if choice.tried.len() < 2 {
+                return format!("<code>{}</code>", escape(name));
+            }
+            let all = choice.group.probes().len();
+            let works =
+                if *works < all { format!(", {works} of {all} work") } else { String::new() };
+            format!("<code>{}</code> {}{works}", escape(name), short(*mean))
+        };
+        let tried: Vec<String> = choice.tried.iter().map(tried).collect();
+        let _ = write!(
+            text,
+            "<li><b>{}</b>, {}, {} ranks: {}<br><code>{}</code></li>",
+            escape(choice.peer),
+            choice.group.name(),
+            choice.ranks,
+            tried.join("; "),
+            escape(&choice.command)
+        );
+    }
+    text += "</ul>\n";
+    text
+}

@@ -1,0 +1,293 @@
+//! All contestants in turn, round by round, each with the setting that suits it best; medians and
+//! spread of what came of it.
+
+use super::lines::Outcome;
+use super::peer::{Order, Peer, Setting};
+use super::workload::{self, Group, Task};
+use crate::bench::stats::{median, quantile};
+use hither::Result;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// How long to measure.
+#[derive(Clone, Copy, Debug)]
+pub struct Effort {
+    /// Rounds of all contestants.
+    pub rounds: usize,
+    /// Nanoseconds of a batch.
+    pub batch: f64,
+    /// Batches of a round.
+    pub batches: usize,
+    /// How long a program may say nothing.
+    pub patience: Duration,
+    /// Fewer sizes.
+    pub quick: bool,
+}
+
+/// What is known of one contestant's figure.
+#[derive(Clone, Debug, Default)]
+pub struct Cell {
+    /// Of each round.
+    pub values: Vec<f64>,
+    /// The limit beside them.
+    pub limits: Vec<f64>,
+    /// Why there is none (any more).
+    pub failed: Option<String>,
+}
+
+impl Cell {
+    /// Takes what a round gave.
+    pub fn take(&mut self, outcome: Outcome) {
+        match outcome {
+            Ok(figure) => {
+                self.values.push(figure.value);
+                self.limits.extend(figure.limit);
+            }
+            Err(why) => self.failed = Some(why),
+        }
+    }
+
+    /// The figure, if every round had one.
+    pub fn value(&self) -> Option<f64> {
+        (self.failed.is_none() && !self.values.is_empty()).then(|| median(&self.values))
+    }
+
+    /// The limit.
+    pub fn limit(&self) -> Option<f64> {
+        (!self.limits.is_empty()).then(|| median(&self.limits))
+    }
+
+    /// Half the distance between the quartiles, as a share of the median.
+    pub fn spread(&self) -> f64 {
+        let middle = median(&self.values);
+        let half = (quantile(&self.values, 0.75) - quantile(&self.values, 0.25)) / 2.0;
+        if middle > 0.0 { half / middle } else { 0.0 }
+    }
+}
+
+/// A setting that was tried.
+#[derive(Clone, Debug)]
+pub struct Choice {
+    /// Whose.
+    pub peer: &'static str,
+    /// For what.
+    pub group: Group,
+    /// In jobs of so many ranks.
+    pub ranks: u32,
+    /// The settings tried, best first: name, how many probes worked, and the mean of their times (or
+    /// one over rates) against those of the first.
+    pub tried: Vec<(String, usize, f64)>,
+    /// What was run with the best.
+    pub command: String,
+}
+
+/// Everything that was measured.
+#[derive(Debug, Default)]
+pub struct Results {
+    /// By task and contestant.
+    pub cells: BTreeMap<Task, BTreeMap<&'static str, Cell>>,
+    /// The settings.
+    pub choices: Vec<Choice>,
+}
+
+/// Measures one group in jobs of `ranks` ranks.
+pub fn run(
+    peers: &[Box<dyn Peer>],
+    (group, ranks, crowded): (Group, u32, bool),
+    effort: Effort,
+    results: &mut Results,
+) {
+    let tasks = workload::tasks(group, ranks, crowded, effort.quick);
+    let mut settings = Vec::new();
+    for peer in peers {
+        let cells = |results: &mut Results, why: &str| {
+            for &task in &tasks {
+                let cell = results.cells.entry(task).or_default().entry(peer.name()).or_default();
+                cell.failed = Some(why.to_owned());
+            }
+        };
+        if let Err(why) = peer.can(group, crowded) {
+            cells(results, why);
+            settings.push(None);
+            continue;
+        }
+        let (setting, tried) = choose(peer.as_ref(), group, ranks, crowded, effort);
+        let order = Order { tasks: &tasks[..1], setting: &setting, crowded, ..order(effort) };
+        let command = peer.command(&order);
+        results.choices.push(Choice { peer: peer.name(), group, ranks, tried, command });
+        settings.push(Some(setting));
+    }
+    for round in 0..effort.rounds {
+        // Who goes first changes: nobody always profits from another's warmth.
+        for at in 0..peers.len() {
+            let at = (at + round) % peers.len();
+            let (peer, Some(setting)) = (&peers[at], &settings[at]) else { continue };
+            let works = |task: &Task| {
+                let cell = results.cells.get(task).and_then(|cells| cells.get(peer.name()));
+                cell.is_none_or(|cell| cell.failed.is_none())
+            };
+            let left: Vec<Task> = tasks.iter().copied().filter(works).collect();
+            if left.is_empty() {
+                continue;
+            }
+            let order = Order { tasks: &left, setting, crowded, ..order(effort) };
+            for (task, outcome) in outcomes(peer.run(&order), &left) {
+                results
+                    .cells
+                    .entry(task)
+                    .or_default()
+                    .entry(peer.name())
+                    .or_default()
+                    .take(outcome);
+            }
+        }
+    }
+}
+
+fn order<'a>(effort: Effort) -> Order<'a> {
+    const USUAL: &Setting = &Setting { name: String::new(), args: Vec::new(), env: Vec::new() };
+    let Effort { batch, batches, patience, .. } = effort;
+    Order { tasks: &[], setting: USUAL, batch, batches, patience, crowded: false }
+}
+
+/// What could not even be started failed in all its tasks.
+fn outcomes(result: Result<Vec<(Task, Outcome)>>, tasks: &[Task]) -> Vec<(Task, Outcome)> {
+    result
+        .unwrap_or_else(|error| tasks.iter().map(|&task| (task, Err(error.to_string()))).collect())
+}
+
+/// Tries a peer's settings briefly; the best, and all that were tried.
+fn choose(
+    peer: &dyn Peer,
+    group: Group,
+    ranks: u32,
+    crowded: bool,
+    effort: Effort,
+) -> (Setting, Vec<(String, usize, f64)>) {
+    let mut candidates = peer.settings(group, crowded);
+    let probes = workload::probes(group, ranks);
+    if candidates.len() < 2 || probes.is_empty() {
+        let first = candidates.drain(..).next().unwrap_or_else(Setting::usual);
+        return (first.clone(), vec![(first.name, 0, 1.0)]);
+    }
+    let mut tried: Vec<(Setting, Vec<Option<f64>>)> = Vec::new();
+    for setting in candidates {
+        let order = Order { tasks: &probes, setting: &setting, crowded, ..order(effort) };
+        let found: BTreeMap<Task, Outcome> =
+            outcomes(peer.run(&order), &probes).into_iter().collect();
+        let cost = |task: &Task| {
+            let value = found.get(task)?.as_ref().ok()?.value;
+            let time = if task.workload().measure.less_is_better() { value } else { 1.0 / value };
+            (time > 0.0 && time.is_finite()).then_some(time)
+        };
+        let costs = probes.iter().map(cost).collect();
+        tried.push((setting, costs));
+    }
+    rank(tried)
+}
+
+/// Settings in their order: those in which most works, among them the fastest on the whole.
+fn rank(tried: Vec<(Setting, Vec<Option<f64>>)>) -> (Setting, Vec<(String, usize, f64)>) {
+    // The reference of each probe is the first setting in which it works.
+    let probes = tried.first().map_or(0, |(_, costs)| costs.len());
+    let first = |at: usize| tried.iter().find_map(|(_, costs)| costs[at]);
+    let references: Vec<Option<f64>> = (0..probes).map(first).collect();
+    let mut ranked: Vec<(Setting, usize, f64)> = tried
+        .iter()
+        .map(|(setting, costs)| {
+            let ratios: Vec<f64> =
+                costs.iter().zip(&references).filter_map(|(x, of)| Some((*x)? / (*of)?)).collect();
+            let mean = ratios.iter().map(|ratio| ratio.ln()).sum::<f64>() / ratios.len() as f64;
+            (setting.clone(), ratios.len(), if ratios.is_empty() { 1.0 } else { mean.exp() })
+        })
+        .collect();
+    ranked.sort_by(|a, b| b.1.cmp(&a.1).then(a.2.total_cmp(&b.2)));
+    let best = ranked.first().map_or_else(Setting::usual, |(setting, ..)| setting.clone());
+    (best, ranked.into_iter().map(|(setting, works, mean)| (setting.name, works, mean)).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::lines::Figure;
+    use super::*;
+    use std::cell::Cell as Shared;
+
+    #[test]
+    fn the_setting_in_which_most_works_and_then_the_fastest_is_chosen() {
+        let named = |name: &str| Setting { name: name.into(), ..Setting::usual() };
+        let (best, all) = rank(vec![
+            (named("usual"), vec![Some(10.0), Some(10.0)]),
+            (named("quick, but crashes"), vec![Some(1.0), None]),
+            (named("quicker"), vec![Some(5.0), Some(12.0)]),
+            (named("broken"), vec![None, None]),
+        ]);
+        assert_eq!(best.name, "quicker");
+        let names: Vec<&str> = all.iter().map(|(name, ..)| name.as_str()).collect();
+        assert_eq!(names, ["quicker", "usual", "quick, but crashes", "broken"]);
+        assert!((all[0].2 - 0.6f64.sqrt()).abs() < 1e-12);
+    }
+
+    #[test]
+    fn medians_and_spread_are_of_the_rounds() {
+        let mut cell = Cell::default();
+        for value in [3.0, 1.0, 2.0] {
+            cell.take(Ok(Figure { value, limit: Some(10.0 * value) }));
+        }
+        assert_eq!((cell.value(), cell.limit(), cell.spread()), (Some(2.0), Some(20.0), 0.25));
+        cell.take(Err("crashed".into()));
+        assert_eq!(cell.value(), None);
+    }
+
+    /// One that fails in its second round, or cannot do anything.
+    struct Fake {
+        name: &'static str,
+        able: bool,
+        runs: Shared<usize>,
+    }
+
+    impl Peer for Fake {
+        fn name(&self) -> &'static str {
+            self.name
+        }
+        fn version(&self) -> &str {
+            "1"
+        }
+        fn measured_by(&self) -> &'static str {
+            "nothing"
+        }
+        fn settings(&self, _: Group, _: bool) -> Vec<Setting> {
+            vec![Setting::usual()]
+        }
+        fn can(&self, _: Group, _: bool) -> std::result::Result<(), &'static str> {
+            if self.able { Ok(()) } else { Err("unable") }
+        }
+        fn run(&self, order: &Order<'_>) -> Result<Vec<(Task, Outcome)>> {
+            self.runs.set(self.runs.get() + 1);
+            if self.runs.get() == 2 {
+                return Err(hither::Error::invalid("a fake", "it is gone"));
+            }
+            let figure = Figure { value: 1.0, limit: None };
+            Ok(order.tasks.iter().map(|&task| (task, Ok(figure))).collect())
+        }
+        fn command(&self, _: &Order<'_>) -> String {
+            "fake".into()
+        }
+    }
+
+    #[test]
+    fn who_fails_or_cannot_is_left_out_with_the_reason() {
+        let fake = |name, able| Fake { name, able, runs: Shared::new(0) };
+        let peers: Vec<Box<dyn Peer>> = vec![Box::new(fake("a", true)), Box::new(fake("b", false))];
+        let mut results = Results::default();
+        let patience = Duration::from_secs(1);
+        let effort = Effort { rounds: 3, batch: 1.0, batches: 1, patience, quick: true };
+        run(&peers, (Group::Sums, 2, false), effort, &mut results);
+        assert_eq!(results.cells.len(), 4);
+        for cells in results.cells.values() {
+            assert!(cells["a"].failed.as_ref().unwrap().contains("it is gone"));
+            assert_eq!((cells["a"].values.len(), cells["a"].value()), (1, None));
+            assert_eq!(cells["b"].failed.as_deref(), Some("unable"));
+        }
+        assert_eq!(results.choices.len(), 1);
+    }
+}
