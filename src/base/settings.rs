@@ -150,6 +150,12 @@ settings! {
     /// sends, and how many of 1000 posts to a queue pair find it cut, as
     /// drop=20,duplicate=5,delay=10,delay-for=3,reorder=20,cut=1,seed=7 (delays in milliseconds).
     NET_FAULTS = "HITHER_NET_FAULTS", "", "fault=number,...";
+    /// Jobs on other hosts: the command of the remote shell and its arguments, separated by white
+    /// space; the name of a host and a command line are put behind them.
+    RSH = "HITHER_RSH", "ssh", "command";
+    /// Jobs on other hosts: how long a host, or for a host the launcher, may say nothing before it
+    /// counts as lost; 0 means for ever.
+    HOST_TIMEOUT = "HITHER_HOST_TIMEOUT", "30", "seconds";
     /// Directory of named rendezvous sockets; empty means $XDG_RUNTIME_DIR/hither, else a private
     /// directory for this user under the temporary directory.
     RENDEZVOUS_DIR = "HITHER_RENDEZVOUS_DIR", "", "path";
@@ -171,6 +177,16 @@ pub type Lookup<'a> = &'a dyn Fn(&str) -> Option<String>;
 /// Reads the process environment.
 pub fn environment(name: &str) -> Option<String> {
     std::env::var(name).ok()
+}
+
+/// The settings in this process's environment that mean something to ranks on other hosts.
+pub fn for_others() -> Vec<(std::ffi::OsString, std::ffi::OsString)> {
+    let own = [LAUNCH_FD, RANK, SIZE, NET_ADDRESS, RSH, RENDEZVOUS_DIR].map(|row| row.name);
+    let all = std::env::vars_os().filter(|(name, _)| {
+        let name = name.to_string_lossy();
+        name.starts_with("HITHER_") && !own.contains(&name.as_ref())
+    });
+    all.collect()
 }
 
 /// Names of variables in the environment that look like settings and are none: misspellings.

@@ -2,15 +2,18 @@
 //! knows the node's memory and the machine.
 
 use crate::base::{Error, Rank, Result, Slot, settings};
-use crate::boot::launch::{self, Plan, Signals, Watcher};
+use crate::boot::launch::{self, Plan, Remote, Signals, Watcher, rsh};
 use crate::shm::node::Node;
 use crate::shm::observer::Observer;
 use crate::shm::wiring::random;
 use crate::topo::{self, Bind, Map, Places, Topology};
 use std::ffi::{OsStr, OsString};
+use std::net::ToSocketAddrs;
 use std::path::Path;
 use std::time::Duration;
 
+pub use super::agent::serve as serve_as_agent;
+pub use crate::boot::launch::hosts::{Host, Hosts};
 pub use crate::boot::launch::{Exit, Outcome, Output, Running};
 
 /// Starts the ranks of a job: any program, which may use this library or not.
@@ -45,6 +48,10 @@ pub struct Launcher {
     grace: Duration,
     heap: Option<u64>,
     signals: Option<Signals>,
+    hosts: Option<Hosts>,
+    rsh: Option<OsString>,
+    agent: Vec<OsString>,
+    address: Option<String>,
 }
 
 impl Launcher {
@@ -66,6 +73,10 @@ impl Launcher {
             grace: Duration::from_secs(2),
             heap: None,
             signals: None,
+            hosts: None,
+            rsh: None,
+            agent: vec!["hither".into(), "agent".into()],
+            address: None,
         }
     }
 
@@ -157,79 +168,176 @@ impl Launcher {
         self
     }
 
+    /// The machines that ranks are to run on, a node each, instead of this one: started there by an
+    /// agent that a remote shell runs, with the same program path and working directory, the
+    /// environment that the agent gets there, the `HITHER_*` variables of the launching process and
+    /// what [`env`](Launcher::env) adds. None has standard input. Excludes
+    /// [`nodes`](Launcher::nodes).
+    pub fn hosts(mut self, hosts: Hosts) -> Launcher {
+        self.hosts = Some(hosts);
+        self
+    }
+
+    /// The remote shell's command, in words separated by white space: it is called with the name of a
+    /// host and one command line behind them. `HITHER_RSH`, or `ssh`, unless given.
+    pub fn rsh(mut self, command: impl AsRef<OsStr>) -> Launcher {
+        self.rsh = Some(command.as_ref().to_owned());
+        self
+    }
+
+    /// The command that serves as an agent on hosts: a program that calls [`serve_as_agent`]. Unless
+    /// given it is `hither agent`.
+    pub fn agent<S: AsRef<OsStr>>(mut self, command: impl IntoIterator<Item = S>) -> Launcher {
+        self.agent = command.into_iter().map(|word| word.as_ref().to_owned()).collect();
+        self
+    }
+
+    /// What the network between nodes is bound to on each: an address, the name of an interface, or a
+    /// subnet (`10.1.0.0/16`). `HITHER_NET_ADDRESS` unless given; on other hosts, if that is not set
+    /// either, the address by which they were reached.
+    pub fn net_address(mut self, address: impl Into<String>) -> Launcher {
+        self.address = Some(address.into());
+        self
+    }
+
     /// Starts the job; returns once all ranks have been started.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if the program cannot be started or the number of ranks cannot
     /// be had; [`Error::OutOfMemory`] if there is no memory for the node's control structures.
-    /// Whatever had been started is ended.
-    pub fn start(self) -> Result<Running> {
+    /// [`Error::Boot`] if a host cannot be reached or cannot start its ranks: the error says which and
+    /// why. Whatever had been started is ended.
+    pub fn start(mut self) -> Result<Running> {
         let heap = match self.heap {
             Some(heap) => heap,
             None => settings::HEAP_SIZE.bytes()?,
         };
+        if let Some(hosts) = self.hosts.take() {
+            return self.start_away(&hosts, heap);
+        }
+        if let Some(address) = self.address.take() {
+            let address = super::agent::resolve(&address)?.to_string();
+            self.env.push((settings::NET_ADDRESS.name.into(), address.into()));
+        }
         let places = self.map.places(self.ranks, self.nodes)?;
         let (mut memories, mut observers) = (Vec::new(), Vec::new());
         for node in 0..places.nodes() {
             let memory = Node::create_memory(places.count_on(node), heap)?;
             let copy = memory.try_clone().map_err(|e| Error::os("duplicating a descriptor", e))?;
-            observers.push(Observer::open(copy)?);
+            observers.push(Some(Observer::open(copy)?));
             memories.push(memory);
         }
         let recorder = Recorder { places: places.clone(), observers };
-        let cpus = self.seats(&recorder)?;
-        let plan = Plan {
+        let ranks: Vec<u32> = (0..self.ranks).collect();
+        let cpus = seats(self.bind, &ranks, &recorder)?;
+        let plan = Plan { cpus, memories, ..self.plan(places)? };
+        launch::start(plan, Box::new(recorder))
+    }
+
+    fn plan(self, places: Places) -> Result<Plan> {
+        Ok(Plan {
             program: self.program,
             args: self.args,
             env: self.env,
-            cpus,
+            input: true,
+            cpus: Vec::new(),
             output: self.output,
             label: self.label,
             survive: self.survive,
             timeout: self.timeout,
             grace: self.grace,
             job: random()?,
-            memories,
+            memories: Vec::new(),
             places,
             signals: self.signals,
-        };
-        launch::start(plan, Box::new(recorder))
+            remote: None,
+        })
     }
 
-    /// The CPUs of each rank, recorded in the segment too; empty where ranks are not bound.
-    fn seats(&self, recorder: &Recorder) -> Result<Vec<Vec<usize>>> {
-        if self.bind == Bind::None {
-            return Ok(Vec::new());
+    fn start_away(mut self, hosts: &Hosts, heap: u64) -> Result<Running> {
+        if self.nodes.is_some() {
+            let why =
+                "a job is on hosts, a node each, or on nodes of this machine: give one of both";
+            return Err(Error::invalid("hosts", why));
         }
-        let topology = Topology::detect()?;
-        let plan = topo::Plan::new(&topology, self.bind, self.ranks);
-        if topology.synthetic || !plan.binds() {
-            return Ok(Vec::new());
-        }
-        let mut seats = Vec::new();
-        for rank in (0..self.ranks).map(Rank) {
-            let Some(cpus) = plan.cpus(rank) else { break };
-            seats.push(cpus.iter().map(|cpu| cpu as usize).collect());
-            if let Some(core) = plan.home_cpu(rank) {
-                let (observer, slot) = recorder.place_of(rank)?;
-                observer.set_core(slot, core)?;
-            }
-        }
-        Ok(seats)
+        let (hosts, places) = hosts.place(self.ranks, &self.map)?;
+        let named = hosts.into_iter().map(|host| {
+            let addresses = addresses_of(&host.name);
+            (host, addresses)
+        });
+        let wanted = settings::NET_ADDRESS.is_set().then(|| settings::NET_ADDRESS.text());
+        let directory = std::env::current_dir()
+            .map_err(|e| Error::os("finding the working directory, where ranks are to run", e))?;
+        let rsh = self.rsh.take().unwrap_or_else(|| settings::RSH.text().into());
+        let remote = Remote {
+            hosts: named.collect(),
+            rsh: rsh::words(&rsh),
+            agent: std::mem::take(&mut self.agent),
+            directory: directory.into(),
+            heap,
+            bind: self.bind,
+            address: self.address.take().or(wanted).unwrap_or_default(),
+            silence: settings::HOST_TIMEOUT.seconds()?.unwrap_or(Duration::MAX),
+        };
+        // What the ranks would have of this process's environment here.
+        let mut env = settings::for_others();
+        env.append(&mut self.env);
+        let plan = Plan { env, remote: Some(remote), ..self.plan(places)? };
+        launch::start(plan, Box::new(Nobody))
     }
 }
 
+/// The addresses that a host's name stands for here; none if that is not known.
+fn addresses_of(name: &str) -> Vec<String> {
+    let name = name.rsplit_once('@').map_or(name, |(_, name)| name);
+    let found = (name, 0).to_socket_addrs().into_iter().flatten();
+    found.map(|address| address.ip().to_string()).collect()
+}
+
+/// Watches ranks of which this process has no memory.
+struct Nobody;
+
+impl Watcher for Nobody {
+    fn ended(&mut self, _rank: u32, _exit: Exit) {}
+    fn ending(&mut self) {}
+}
+
+/// The CPUs of these ranks of a machine, by rank, recorded in its nodes' memory too; empty where
+/// ranks are not bound.
+pub(super) fn seats(bind: Bind, ranks: &[u32], recorder: &Recorder) -> Result<Vec<Vec<usize>>> {
+    if bind == Bind::None {
+        return Ok(Vec::new());
+    }
+    let topology = Topology::detect()?;
+    let plan = topo::Plan::new(&topology, bind, ranks.len() as u32);
+    if topology.synthetic || !plan.binds() {
+        return Ok(Vec::new());
+    }
+    let mut seats = Vec::new();
+    for (here, &rank) in (0..).map(Rank).zip(ranks) {
+        let Some(cpus) = plan.cpus(here) else { break };
+        seats.resize(rank as usize, Vec::new());
+        seats.push(cpus.iter().map(|cpu| cpu as usize).collect());
+        if let Some(core) = plan.home_cpu(here) {
+            let (observer, slot) = recorder.place_of(Rank(rank))?;
+            observer.set_core(slot, core)?;
+        }
+    }
+    Ok(seats)
+}
+
 /// Writes down in the nodes' memory what happens to ranks.
-struct Recorder {
-    places: Places,
-    observers: Vec<Observer>,
+pub(super) struct Recorder {
+    pub places: Places,
+    /// By node; none of nodes whose memory is elsewhere.
+    pub observers: Vec<Option<Observer>>,
 }
 
 impl Recorder {
     /// Where a rank's end is written down: the memory of its node, and its slot there.
     fn place_of(&self, rank: Rank) -> Result<(&Observer, Slot)> {
         let node = self.places.node_of(rank.0);
-        let observer = node.and_then(|node| self.observers.get(node as usize));
+        let observer = node.and_then(|node| self.observers.get(node as usize)?.as_ref());
         let local = self.places.local_of(rank.0);
         observer
             .zip(local.map(|local| Slot(local as u16)))
@@ -248,7 +356,7 @@ impl Watcher for Recorder {
     }
 
     fn ending(&mut self) {
-        self.observers.iter().for_each(Observer::set_ending);
+        self.observers.iter().flatten().for_each(Observer::set_ending);
     }
 }
 

@@ -1,5 +1,6 @@
 //! What a program holds: the job, its teams, and the means to launch one.
 
+mod agent;
 mod edge;
 mod job;
 pub mod launch;

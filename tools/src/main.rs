@@ -23,6 +23,9 @@ struct Cli {
 enum Command {
     /// Start the ranks of a job and wait for them
     Run(run::Args),
+    /// Start ranks on this host for a launcher on another one, which runs this by itself
+    #[command(hide = true)]
+    Agent,
     /// Compute on real data: graph search, genome search, stencil
     Demo(demo::Args),
     /// Measure latencies and rates beside the raw limits of this machine
@@ -40,6 +43,7 @@ fn main() -> ExitCode {
     let cli = Cli::parse();
     let result = match &cli.command {
         Command::Run(args) => run::run(args),
+        Command::Agent => hither::world::launch::serve_as_agent().map(|()| ExitCode::SUCCESS),
         Command::Demo(args) => demo::run(args),
         Command::Bench(args) => bench::run(args),
         Command::Topo(args) => topo::run(args),

@@ -2,8 +2,10 @@
 //! ended.
 
 use hither::topo::Map;
-use hither::world::launch::{self, Launcher};
-use std::ffi::OsString;
+use hither::world::launch::{self, Hosts, Launcher};
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -34,8 +36,8 @@ if one killed it; 124 if the time was up. With --survive, ranks killed by a sign
 long as some rank returned 0.
 
 SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGTSTP and SIGCONT are passed on to the ranks;
-a second SIGINT or SIGTERM kills them. Rank 0 has the standard input unless that is a terminal, the
-others have none. HITHER_RANK and HITHER_SIZE are set for every rank.";
+a second SIGINT or SIGTERM kills them. Rank 0 has the standard input unless that is a terminal or
+ranks are on other hosts, the others have none. HITHER_RANK and HITHER_SIZE are set for every rank.";
 
 /// Arguments of `hither run`.
 #[derive(clap::Args)]
@@ -52,6 +54,24 @@ pub struct Args {
     /// on each node in turn), cyclic:4 (blocks of 4 in turn), or the ranks on each node, as 3,1,4
     #[arg(long, value_name = "MAP", default_value = "block")]
     pub map: Map,
+    /// Machines to run on, a node each: names with, if wanted, a number of ranks, as a,b:4,c. Where
+    /// there are numbers they are filled in order, else ranks are spread as --map says
+    #[arg(long, value_name = "HOSTS", conflicts_with = "nodes")]
+    pub hosts: Option<String>,
+    /// The same from a file, a host a line: "b", "b:4" or "b slots=4"; # begins a comment
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["nodes", "hosts"])]
+    pub hostfile: Option<PathBuf>,
+    /// Command that runs others on hosts; HITHER_RSH, or ssh, unless given
+    #[arg(long, value_name = "COMMAND")]
+    pub rsh: Option<OsString>,
+    /// What the network between nodes is bound to on each: an address, an interface, or a subnet as
+    /// 10.1.0.0/16; HITHER_NET_ADDRESS unless given, else the address by which a host was reached
+    #[arg(long, value_name = "ADDRESS")]
+    pub net_address: Option<String>,
+    /// A variable of the ranks' environment: NAME=VALUE, or NAME for its value here (on other hosts
+    /// only HITHER_* are passed on otherwise). Can be given again
+    #[arg(long, value_name = "NAME[=VALUE]")]
+    pub env: Vec<OsString>,
     /// Bind ranks to cores
     #[arg(long, value_enum, default_value = "core")]
     pub bind: Bind,
@@ -75,6 +95,18 @@ fn seconds(text: &str) -> Result<Duration, String> {
     if time.is_zero() { Err("must be more than 0".into()) } else { Ok(time) }
 }
 
+/// The hosts that the command line names.
+fn hosts(args: &Args) -> hither::Result<Option<Hosts>> {
+    if let Some(list) = &args.hosts {
+        return Hosts::list(list).map(Some);
+    }
+    let Some(file) = &args.hostfile else { return Ok(None) };
+    let text = std::fs::read_to_string(file).map_err(|e| {
+        hither::Error::invalid("hostfile", format!("cannot read {}: {e}", file.display()))
+    })?;
+    Hosts::file(&text).map(Some)
+}
+
 /// Runs `hither run`.
 pub fn run(args: &Args) -> hither::Result<ExitCode> {
     let [program, rest @ ..] = args.program.as_slice() else {
@@ -95,6 +127,25 @@ pub fn run(args: &Args) -> hither::Result<ExitCode> {
     }
     if let Some(limit) = args.timeout {
         launcher = launcher.timeout(limit);
+    }
+    if let Some(hosts) = hosts(args)? {
+        let own = std::env::current_exe().map_err(|e| hither::Error::os("finding hither", e))?;
+        launcher = launcher.hosts(hosts).agent([own.into_os_string(), "agent".into()]);
+    }
+    if let Some(rsh) = &args.rsh {
+        launcher = launcher.rsh(rsh);
+    }
+    if let Some(address) = &args.net_address {
+        launcher = launcher.net_address(address);
+    }
+    for variable in &args.env {
+        let bytes = variable.as_bytes();
+        if let Some(at) = bytes.iter().position(|byte| *byte == b'=') {
+            let (name, value) = (OsStr::from_bytes(&bytes[..at]), &bytes[at + 1..]);
+            launcher = launcher.env(name, OsStr::from_bytes(value));
+        } else if let Some(value) = std::env::var_os(variable) {
+            launcher = launcher.env(variable, value);
+        }
     }
     let outcome = launcher.start()?.wait()?;
     Ok(ExitCode::from(outcome.code()))

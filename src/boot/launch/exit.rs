@@ -13,6 +13,15 @@ pub enum Exit {
 }
 
 impl Exit {
+    /// What the kernel says of a process that has ended.
+    pub(super) fn of_status(status: &rustix::process::WaitIdStatus) -> Exit {
+        match (status.exit_status(), status.terminating_signal()) {
+            (Some(code), _) => Exit::Code(code as u8),
+            (_, Some(signal)) => Exit::Signal(signal as u8),
+            _ => Exit::Signal(libc::SIGKILL as u8),
+        }
+    }
+
     /// Whether it is exit code 0.
     pub fn ok(self) -> bool {
         self == Exit::Code(0)
@@ -31,6 +40,16 @@ impl Exit {
         match self {
             Exit::Code(code) => 0x200 | u32::from(code),
             Exit::Signal(signal) => 0x100 | u32::from(signal),
+        }
+    }
+
+    /// The inverse of [`Exit::cause`].
+    pub fn of_cause(cause: u32) -> Option<Exit> {
+        let value = cause as u8;
+        match cause >> 8 {
+            1 => Some(Exit::Signal(value)),
+            2 => Some(Exit::Code(value)),
+            _ => None,
         }
     }
 }

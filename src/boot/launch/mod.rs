@@ -11,12 +11,17 @@
 //! left of its group is killed then. The control thread starts all ranks, because their
 //! parent-death signals are tied to the thread that started them, and lives until all are reaped.
 
+pub mod agent;
 mod control;
 pub mod exit;
+pub mod frame;
 mod guardian;
+pub mod hosts;
 mod output;
+pub mod rsh;
 mod signals;
 mod spawn;
+mod stream;
 
 pub use exit::{Exit, Outcome};
 pub use signals::Signals;
@@ -54,7 +59,9 @@ pub struct Plan {
     pub args: Vec<OsString>,
     /// Environment variables on top of the launcher's own.
     pub env: Vec<(OsString, OsString)>,
-    /// CPUs for each rank; ranks beyond its end run anywhere.
+    /// Whether rank 0 gets the standard input, unless that is a terminal.
+    pub input: bool,
+    /// CPUs for each rank; ranks beyond its end, or without any, run anywhere.
     pub cpus: Vec<Vec<usize>>,
     /// Where output goes.
     pub output: Output,
@@ -75,6 +82,29 @@ pub struct Plan {
     pub places: Places,
     /// The launcher's own signals, to be passed on.
     pub signals: Option<Signals>,
+    /// The hosts on which its nodes are, where they are not this machine.
+    pub remote: Option<Remote>,
+}
+
+/// How other hosts are reached, and what is to be done there.
+#[derive(Clone, Debug)]
+pub struct Remote {
+    /// The host of each node, with the addresses that its name stands for.
+    pub hosts: Vec<(hosts::Host, Vec<String>)>,
+    /// The command that runs another one on a host, and its arguments.
+    pub rsh: Vec<OsString>,
+    /// The command that serves as an agent there, and its arguments.
+    pub agent: Vec<OsString>,
+    /// The directory in which ranks run.
+    pub directory: OsString,
+    /// Symmetric address space for each rank in bytes.
+    pub heap: u64,
+    /// How ranks are bound.
+    pub bind: crate::topo::Bind,
+    /// The address, interface or subnet for the network, or nothing.
+    pub address: String,
+    /// How long a host may say nothing before it counts as lost.
+    pub silence: Duration,
 }
 
 /// Is told what happens to ranks, so that it can be recorded where other ranks see it.
@@ -85,9 +115,11 @@ pub trait Watcher: Send {
     fn ending(&mut self);
 }
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 struct Process {
     pid: i32,
+    /// The way to its agent, if it is on another host.
+    away: Option<Arc<stream::Outgoing>>,
     /// Not reaped yet, so the number is still its own.
     alive: bool,
 }
@@ -109,6 +141,11 @@ impl Shared {
     fn kill(&self, rank: usize, signal: i32) -> bool {
         let processes = self.processes();
         let Some(process) = processes.get(rank).filter(|p| p.alive) else { return false };
+        if let Some(agent) = &process.away {
+            let signal = signal as u32;
+            agent.send(&frame::Down::Signal { rank: rank as u32, signal }.encode());
+            return true;
+        }
         // SAFETY: no memory involved. The group's leader is not reaped while the lock is held,
         // so the number belongs to it.
         unsafe { libc::kill(-process.pid, signal) == 0 }

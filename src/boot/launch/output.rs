@@ -8,6 +8,8 @@
 //! its last line unfinished, a newline is put in before anything else follows. Lines beyond
 //! [`MAX_LINE`] are passed on in pieces of that size.
 
+use super::frame::Down;
+use super::stream::Outgoing;
 use crate::base::sync::{AtomicBool, Ordering};
 use crate::base::{Error, Result};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, epoll};
@@ -29,8 +31,17 @@ pub struct Source {
     pub rank: u32,
     /// Which of the two.
     pub stream: usize,
-    /// Read end of its pipe.
-    pub pipe: OwnedFd,
+    /// Where it comes from.
+    pub from: Origin,
+}
+
+/// Where output comes from.
+#[derive(Debug)]
+pub enum Origin {
+    /// The read end of a pipe.
+    Pipe(OwnedFd),
+    /// An agent, which sends more once it knows that what it sent has been written.
+    Agent(Arc<Outgoing>),
 }
 
 /// What was captured: by stream, then by rank.
@@ -39,6 +50,8 @@ pub type Captured = [Vec<Vec<u8>>; 2];
 #[derive(Debug, Default)]
 struct Shared {
     notes: Mutex<Vec<String>>,
+    /// What agents have sent: whose, which stream, what.
+    fed: Mutex<Vec<(u32, usize, Vec<u8>)>>,
     ended: AtomicBool,
 }
 
@@ -98,6 +111,14 @@ impl Printer {
         }
     }
 
+    /// Takes output that an agent has sent.
+    pub fn feed(&self, rank: u32, stream: usize, bytes: Vec<u8>) {
+        let mut fed = self.shared.fed.lock().unwrap_or_else(PoisonError::into_inner);
+        fed.push((rank, stream, bytes));
+        drop(fed);
+        self.poke();
+    }
+
     /// All ranks have ended: what is in the pipes now is all that counts.
     pub fn ranks_ended(&self) {
         self.shared.ended.store(true, Ordering::Release);
@@ -152,9 +173,11 @@ impl Worker {
         };
         watch(self.wake.as_fd(), WAKE)?;
         for source in sources {
-            rustix::io::ioctl_fionbio(&source.pipe, true)
-                .map_err(|e| Error::os("making a pipe non-blocking", e))?;
-            watch(source.pipe.as_fd(), self.sources.len() as u64)?;
+            if let Origin::Pipe(pipe) = &source.from {
+                rustix::io::ioctl_fionbio(pipe, true)
+                    .map_err(|e| Error::os("making a pipe non-blocking", e))?;
+                watch(pipe.as_fd(), self.sources.len() as u64)?;
+            }
             self.sources.push(Some(Stream { from: source, line: Vec::new() }));
         }
         Ok(())
@@ -164,6 +187,7 @@ impl Worker {
         let mut events = Vec::with_capacity(64);
         loop {
             let ended = self.shared.ended.load(Ordering::Acquire);
+            self.take_fed();
             if ended {
                 (0..self.sources.len()).for_each(|i| self.drain(i));
             }
@@ -204,8 +228,9 @@ impl Worker {
     /// Reads once; 0 when there is nothing now or will never be.
     fn pump(&mut self, index: usize) -> usize {
         let Some(Some(stream)) = self.sources.get_mut(index) else { return 0 };
+        let Origin::Pipe(pipe) = &stream.from.from else { return 0 };
         let mut bytes = [0u8; 64 << 10];
-        match rustix::io::read(&stream.from.pipe, &mut bytes) {
+        match rustix::io::read(pipe, &mut bytes) {
             Ok(0) => {
                 self.close(index);
                 0
@@ -220,6 +245,25 @@ impl Worker {
                 self.close(index);
                 0
             }
+        }
+    }
+
+    /// Writes what agents have sent, and lets them send as much again.
+    fn take_fed(&mut self) {
+        let fed =
+            std::mem::take(&mut *self.shared.fed.lock().unwrap_or_else(PoisonError::into_inner));
+        for (rank, stream, bytes) in fed {
+            // Agents' sources come in pairs, in the order of ranks.
+            let index = 2 * rank as usize + stream;
+            let Some(Some(Stream { from: Source { from: Origin::Agent(agent), .. }, .. })) =
+                self.sources.get(index)
+            else {
+                continue;
+            };
+            let agent = Arc::clone(agent);
+            self.take_in(index, &bytes);
+            let (stream, bytes) = (stream as u32, bytes.len() as u32);
+            agent.send(&Down::Credit { rank, stream, bytes }.encode());
         }
     }
 
@@ -300,7 +344,10 @@ impl Worker {
                         s.as_ref().is_some_and(|stream| stream.from.stream == kind)
                     };
                     for slot in self.sources.iter_mut().filter(|s| of_kind(s)) {
-                        *slot = None;
+                        let source = slot.take().map(|stream| stream.from);
+                        if let Some(Source { rank, from: Origin::Agent(agent), .. }) = source {
+                            agent.send(&Down::Close { rank, stream: kind as u32 }.encode());
+                        }
                     }
                 }
             }
@@ -316,7 +363,7 @@ mod tests {
     fn captured_output_is_whole_and_by_rank() {
         let (zero, to_zero) = rustix::pipe::pipe().unwrap();
         let (one, to_one) = rustix::pipe::pipe().unwrap();
-        let source = |rank, stream, pipe| Source { rank, stream, pipe };
+        let source = |rank, stream, pipe| Source { rank, stream, from: Origin::Pipe(pipe) };
         let printer =
             Printer::start(vec![source(0, 0, zero), source(1, 1, one)], 2, true, false).unwrap();
         rustix::io::write(&to_zero, b"a\nunfinished").unwrap();

@@ -2,7 +2,7 @@
 
 use super::Plan;
 use super::guardian;
-use super::output::Source;
+use super::output::{Origin, Source};
 use crate::base::{Error, Result, settings};
 use crate::boot::{launched, socket};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -33,6 +33,11 @@ impl Limits {
     /// For a launcher of `ranks` ranks that has taken its process's signals, and so may change
     /// the process: allows it as many descriptors as it needs, as far as the hard limit goes.
     pub fn adapt(signals: &super::Signals, ranks: u32) -> Limits {
+        Limits { mask: Some(signals.mask_before()), ..Limits::of_files(ranks) }
+    }
+
+    /// The same without signals, for an agent.
+    pub fn of_files(ranks: u32) -> Limits {
         let wanted = 64 + DESCRIPTORS * libc::rlim_t::from(ranks);
         let mut before = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
         // SAFETY: both calls get valid pointers to local structures.
@@ -45,7 +50,7 @@ impl Limits {
                     libc::setrlimit(libc::RLIMIT_NOFILE, &libc::rlimit { rlim_cur, ..before }) == 0
                 }
         };
-        Limits { mask: Some(signals.mask_before()), files: raised.then_some(before) }
+        Limits { mask: None, files: raised.then_some(before) }
     }
 }
 
@@ -63,12 +68,13 @@ pub fn start(plan: &Plan, rank: u32, guardian: BorrowedFd<'_>, limits: &Limits) 
     command.env(settings::SIZE.name, plan.places.ranks().to_string());
     // Not a terminal: a rank's group is in the background, where reading from one means being
     // stopped.
-    let input = rank == 0 && !io::stdin().is_terminal();
+    let input = plan.input && rank == 0 && !io::stdin().is_terminal();
     command.stdin(if input { Stdio::inherit() } else { Stdio::null() });
     if plan.output != super::Output::Inherit {
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
     }
-    let cpus = plan.cpus.get(rank as usize).map(|cpus| mask_of(cpus));
+    let cpus = plan.cpus.get(rank as usize).filter(|cpus| !cpus.is_empty());
+    let cpus = cpus.map(|cpus| mask_of(cpus));
     let launcher = rustix::process::getpid().as_raw_nonzero().get();
     let (guardian, inherited) = (guardian.as_raw_fd(), theirs.as_raw_fd());
     let limits = *limits;
@@ -94,8 +100,10 @@ pub fn start(plan: &Plan, rank: u32, guardian: BorrowedFd<'_>, limits: &Limits) 
             });
         }
     };
-    let stdout = child.stdout.take().map(|p| Source { rank, stream: 0, pipe: p.into() });
-    let stderr = child.stderr.take().map(|p| Source { rank, stream: 1, pipe: p.into() });
+    let stdout =
+        child.stdout.take().map(|p| Source { rank, stream: 0, from: Origin::Pipe(p.into()) });
+    let stderr =
+        child.stderr.take().map(|p| Source { rank, stream: 1, from: Origin::Pipe(p.into()) });
     Ok(Started { pid, pidfd, control, sources: stdout.into_iter().chain(stderr).collect() })
 }
 

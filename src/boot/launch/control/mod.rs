@@ -7,6 +7,9 @@
 //! ```
 //! SIGINT and SIGTERM are passed on; the second of them kills.
 
+mod away;
+
+use super::frame::Down;
 use super::guardian::Guardian;
 use super::output::Printer;
 use super::spawn::{self, Limits, Started};
@@ -27,6 +30,7 @@ const SIGNALS: u64 = 1;
 const GUARDIAN: u64 = 2;
 const PRINTED: u64 = 3;
 const RANKS: u64 = 4;
+const HOSTS: u64 = 1 << 32;
 
 /// How far the end of the job has come.
 #[derive(Clone, Copy, Debug)]
@@ -43,6 +47,8 @@ struct Rank {
     pid: i32,
     pidfd: Option<OwnedFd>,
     control: Option<OwnedFd>,
+    /// Its host, where that is not this machine.
+    away: Option<u32>,
     exit: Option<Exit>,
 }
 
@@ -54,7 +60,15 @@ struct Control {
     guardian: Guardian,
     server: Server,
     ranks: Vec<Rank>,
+    hosts: Vec<away::Host>,
+    /// Why ranks cannot be started on a host.
+    cannot: Option<String>,
+    /// When agents are to hear from here next.
+    next_beat: Option<Instant>,
     printer: Option<Printer>,
+    /// Whether the printer knows that no more comes, and whether it has written all.
+    told: bool,
+    printed: bool,
     phase: Phase,
     end_at: Option<Instant>,
     interrupts: u32,
@@ -103,7 +117,12 @@ impl Control {
             epoll,
             guardian,
             ranks: Vec::new(),
+            hosts: Vec::new(),
+            cannot: None,
+            next_beat: None,
             printer: None,
+            told: false,
+            printed: false,
             phase: Phase::Running,
             interrupts: 0,
         };
@@ -122,6 +141,9 @@ impl Control {
     }
 
     fn start_all(&mut self) -> Result<()> {
+        if self.plan.remote.is_some() {
+            return self.start_away();
+        }
         let mut sources = Vec::new();
         let mut result = Ok(());
         let signals = self.plan.signals.as_ref();
@@ -153,11 +175,12 @@ impl Control {
     }
 
     fn adopt(&mut self, started: Started) -> Vec<super::output::Source> {
-        self.shared.processes().push(Process { pid: started.pid, alive: true });
+        self.shared.processes().push(Process { pid: started.pid, alive: true, away: None });
         self.ranks.push(Rank {
             pid: started.pid,
             pidfd: Some(started.pidfd),
             control: Some(started.control),
+            away: None,
             exit: None,
         });
         started.sources
@@ -186,72 +209,80 @@ impl Control {
     /// The loop. Ends when all ranks are reaped and all output is written, or when the user
     /// insists.
     fn look_after(&mut self) {
-        let mut printed = self.printer.is_none();
-        let mut told = false;
-        let mut events = Vec::with_capacity(64);
+        self.printed = self.printer.is_none();
         loop {
-            if self.alive() == 0 {
+            // The reader of our output may have stopped reading for good.
+            if self.alive() == 0 && self.interrupts > 1 {
+                return;
+            }
+            if self.alive() == 0 && self.hosts_over() {
                 match &self.printer {
-                    Some(printer) if !told => {
+                    Some(printer) if !self.told => {
                         printer.ranks_ended();
-                        told = true;
+                        self.told = true;
                     }
-                    // The reader of our output may have stopped reading for good.
-                    _ if printed || self.interrupts > 1 => return,
+                    _ if self.printed => return,
                     _ => {}
                 }
             }
-            let timeout = self.next_step().map(|at| {
-                let left = at.saturating_duration_since(Instant::now());
-                let left = left.min(Duration::from_secs(3600));
-                Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() }
-            });
-            events.clear();
-            let room = rustix::buffer::spare_capacity(&mut events);
-            if epoll::wait(&self.epoll, room, timeout.as_ref()).is_err() {
-                std::thread::yield_now();
-            }
-            for event in &events {
-                match event.data.u64() {
-                    WAKE => {
-                        let _ = rustix::io::read(&self.shared.wake, &mut [0u8; 8]);
+            self.turn();
+        }
+    }
+
+    /// Waits until something happens, and acts on it.
+    fn turn(&mut self) {
+        let timeout = self.next_step().map(|at| {
+            let left = at.saturating_duration_since(Instant::now());
+            let left = left.min(Duration::from_secs(3600));
+            Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() }
+        });
+        let mut events = Vec::with_capacity(64);
+        let room = rustix::buffer::spare_capacity(&mut events);
+        if epoll::wait(&self.epoll, room, timeout.as_ref()).is_err() {
+            std::thread::yield_now();
+        }
+        for event in &events {
+            match event.data.u64() {
+                WAKE => {
+                    let _ = rustix::io::read(&self.shared.wake, &mut [0u8; 8]);
+                }
+                SIGNALS => self.take_signals(),
+                GUARDIAN => self.replace_guardian(),
+                PRINTED => {
+                    self.printed = true;
+                    if let Some(printer) = &self.printer {
+                        let _ = epoll::delete(&self.epoll, printer.done());
                     }
-                    SIGNALS => self.take_signals(),
-                    GUARDIAN => self.replace_guardian(),
-                    PRINTED => {
-                        printed = true;
-                        if let Some(printer) = &self.printer {
-                            let _ = epoll::delete(&self.epoll, printer.done());
-                        }
-                    }
-                    token => {
-                        let rank = ((token - RANKS) / 2) as u32;
-                        if (token - RANKS).is_multiple_of(2) {
-                            self.take_exit(rank);
-                        } else {
-                            self.serve(rank);
-                        }
+                }
+                token if token >= HOSTS => self.take_host_event(token - HOSTS),
+                token => {
+                    let rank = ((token - RANKS) / 2) as u32;
+                    if (token - RANKS).is_multiple_of(2) {
+                        self.take_exit(rank);
+                    } else {
+                        self.serve(rank);
                     }
                 }
             }
-            if self.shared.stop.load(Ordering::Acquire) {
-                self.kill();
-            }
-            self.step();
         }
+        if self.shared.stop.load(Ordering::Acquire) {
+            self.kill();
+        }
+        self.step();
+        self.beat();
     }
 
     /// When something is to be done without an event.
     fn next_step(&self) -> Option<Instant> {
         if self.alive() == 0 {
-            return None;
+            return self.next_beat;
         }
         let phase = match self.phase {
             Phase::Running | Phase::Killed => None,
             Phase::Ending(at) | Phase::Terminating(at) => Some(at),
         };
         let end_at = self.end_at.filter(|_| !self.outcome.timed_out);
-        phase.into_iter().chain(end_at).min()
+        phase.into_iter().chain(end_at).chain(self.next_beat).min()
     }
 
     fn step(&mut self) {
@@ -264,6 +295,7 @@ impl Control {
             let limit = self.plan.timeout.unwrap_or_default();
             self.note(format!("the job's time ({limit:?}) is up; ending it"));
             self.watcher.ending();
+            self.tell_ending();
             self.terminate();
         }
         match self.phase {
@@ -338,7 +370,8 @@ impl Control {
     fn replace_guardian(&mut self) {
         let _ = epoll::delete(&self.epoll, self.guardian.socket());
         let alive = self.ranks.iter().filter(|r| r.exit.is_none());
-        let groups: Vec<i32> = alive.map(|r| r.pid).collect();
+        let local = alive.filter(|r| r.away.is_none()).map(|r| r.pid);
+        let groups: Vec<i32> = local.chain(self.shells()).collect();
         let Ok(next) = Guardian::start(self.plan.places.ranks() as usize + 1, &groups) else {
             return;
         };
@@ -371,6 +404,10 @@ impl Control {
 
     fn send(&mut self, answers: Vec<Answer>) {
         for Answer { to, message, with_memory } in answers {
+            if let Some(host) = self.ranks[to as usize].away {
+                self.pass_on(host, Down::Wiring { rank: to, with_memory, message });
+                continue;
+            }
             let Some(control) = &self.ranks[to as usize].control else { continue };
             let node = self.plan.places.node_of(to).filter(|_| with_memory);
             let memory = node.and_then(|node| self.plan.memories.get(node as usize));
@@ -396,11 +433,7 @@ impl Control {
             status => status.ok().flatten(),
         };
         let exit = match &status {
-            Some(s) => match (s.exit_status(), s.terminating_signal()) {
-                (Some(code), _) => Exit::Code(code as u8),
-                (_, Some(signal)) => Exit::Signal(signal as u8),
-                _ => Exit::Signal(libc::SIGKILL as u8),
-            },
+            Some(status) => Exit::of_status(status),
             // Reaped by somebody else in this process (a wait for any child): how it ended is
             // lost. Counted as a failure rather than as success.
             None => Exit::Code(1),
@@ -417,7 +450,12 @@ impl Control {
             }
         }
         self.ranks[index].control = None;
-        self.ranks[index].exit = Some(exit);
+        self.note_exit(rank, exit);
+    }
+
+    /// A rank has ended: lets everybody know.
+    fn note_exit(&mut self, rank: u32, exit: Exit) {
+        self.ranks[rank as usize].exit = Some(exit);
         self.watcher.ended(rank, exit);
         let answers = self.server.ended(rank, format!("it {exit}"));
         self.send(answers);
@@ -431,7 +469,11 @@ impl Control {
         self.outcome.first_failure.get_or_insert(rank);
         let (pid, alive) = (self.ranks[rank as usize].pid, self.alive());
         let running = matches!(self.phase, Phase::Running);
-        let what = format!("rank {rank} (pid {pid}) {exit}");
+        let place = match self.ranks[rank as usize].away {
+            Some(host) => format!("pid {pid} on {}", self.host_name(host)),
+            None => format!("pid {pid}"),
+        };
+        let what = format!("rank {rank} ({place}) {exit}");
         if self.plan.survive && running {
             let what = if alive > 0 { format!("{what}; the others go on") } else { what };
             return self.note(what);
@@ -448,11 +490,13 @@ impl Control {
         }
         if running && alive > 0 {
             self.watcher.ending();
+            self.tell_ending();
             self.phase = Phase::Ending(self.grace_ends());
         }
     }
 
     fn finish(mut self) -> Outcome {
+        self.hang_up();
         self.guardian.finish();
         // After a second SIGINT nobody waits for a reader that has stopped reading.
         if let Some(printer) = self.printer.filter(|_| self.interrupts <= 1) {
