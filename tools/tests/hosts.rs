@@ -211,10 +211,25 @@ struct Running {
 
 impl Running {
     fn start(name: &str, options: &[&str], text: &str) -> (Running, Shells) {
+        Self::start_with(name, options, &[], text)
+    }
+
+    /// One that takes hosts that say nothing for so long for lost.
+    fn start_patient(name: &str, silence: &str, text: &str) -> (Running, Shells) {
+        Self::start_with(name, &[], &[("HITHER_HOST_TIMEOUT", silence)], text)
+    }
+
+    fn start_with(
+        name: &str,
+        options: &[&str],
+        env: &[(&str, &str)],
+        text: &str,
+    ) -> (Running, Shells) {
         let shells = Shells::new();
         let mark = format!("{name}-{}", std::process::id());
         let mut command = hither(&shells.usual(), "localhost,127.0.0.1", 4, options);
         command.args(["--", "sh", "-c", text]).env(MARK, &mark);
+        command.envs(env.iter().copied());
         let mut launcher = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let mut lines = BufReader::new(launcher.stdout.as_mut().unwrap()).lines();
         for _ in 0..4 {
@@ -249,10 +264,8 @@ fn a_killed_launcher_leaves_nothing() {
     assert_eq!(job.end().0, None);
 }
 
-#[test]
-fn a_killed_agent_is_a_lost_host() {
-    let (job, _shells) = Running::start("hosts-agent", &[], SLEEP);
-    // That of the second host: the ranks' parent.
+/// The agents of a job, in the order in which they were started: the ranks' parents.
+fn agents(job: &Running) -> Vec<i32> {
     let is_agent = |pid: &i32| {
         let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
         line.ends_with(b"/hither\0agent\0")
@@ -261,10 +274,40 @@ fn a_killed_agent_is_a_lost_host() {
     let mut agents: Vec<i32> = all.map(|(pid, _)| pid).filter(is_agent).collect();
     agents.sort_unstable();
     assert_eq!(agents.len(), 2);
-    Running::kill(agents[1], libc::SIGKILL);
+    agents
+}
+
+#[test]
+fn a_killed_agent_is_a_lost_host() {
+    let (job, _shells) = Running::start("hosts-agent", &[], SLEEP);
+    Running::kill(agents(&job)[1], libc::SIGKILL);
     let (code, said) = job.end();
     assert_eq!(code, Some(137), "{said}");
     assert!(said.contains("is lost") && said.contains("ending the job"), "{said}");
+}
+
+/// As when a cable is cut: the connection does not end, but nothing comes.
+#[test]
+fn a_host_that_falls_silent_is_lost() {
+    let (job, _shells) = Running::start_patient("hosts-silent", "2", SLEEP);
+    Running::kill(agents(&job)[0], libc::SIGSTOP);
+    let (code, said) = job.end();
+    assert_eq!(code, Some(137), "{said}");
+    assert!(said.contains("has said nothing for 2s (HITHER_HOST_TIMEOUT)"), "{said}");
+}
+
+#[test]
+fn agents_whose_launcher_falls_silent_end_their_ranks() {
+    let (mut job, _shells) = Running::start_patient("hosts-deserted", "2", SLEEP);
+    let launcher = job.launcher.id() as i32;
+    Running::kill(launcher, libc::SIGSTOP);
+    let is_rank = |(_, name): &(i32, String)| name == "sh" || name == "sleep";
+    let left = || marked(MARK, &job.mark).into_iter().filter(is_rank).count();
+    // A remote shell of each host waits for its agent, at most.
+    until("ranks go on without a launcher", || left() <= 2);
+    Running::kill(launcher, libc::SIGCONT);
+    assert!(job.launcher.wait().is_ok());
+    job.end();
 }
 
 #[test]
