@@ -313,6 +313,8 @@ impl Far for Edge {
             drop(state);
             let Some(next) = next else { break };
             count += 1;
+            // Who finds what the network's thread has brought would have brought it.
+            inner.shift.note_look(inner.outlet.now());
             let Some(from) = inner.placement.slot_of(next.from) else { continue };
             let Some(label) = next.label else { continue };
             if f(from, label, &next.bytes).is_break() {

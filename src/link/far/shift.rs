@@ -41,8 +41,9 @@ pub(super) struct Shift {
     back: Condvar,
     /// How often the thread is to stay. Its own.
     stays: AtomicU32,
-    /// Looks when it last asked. Its own.
+    /// Looks up to a time, from which on they are counted. Its own.
     seen: AtomicU32,
+    since: AtomicU64,
 }
 
 impl Shift {
@@ -56,7 +57,13 @@ impl Shift {
     /// For the network's thread, before it sleeps: naps while calls look often. False if it did not.
     pub fn leave_to_calls(&self, now: u64) -> bool {
         let looks = self.looks.load(Ordering::Relaxed);
-        let often = looks.wrapping_sub(self.seen.swap(looks, Ordering::Relaxed)) >= OFTEN;
+        let often = looks.wrapping_sub(self.seen.load(Ordering::Relaxed)) >= OFTEN;
+        // Who is woken again and again asks more often than calls look.
+        let since = now.saturating_sub(self.since.load(Ordering::Relaxed));
+        if often || since >= NAP.as_nanos() as u64 {
+            self.seen.store(looks, Ordering::Relaxed);
+            self.since.store(now, Ordering::Relaxed);
+        }
         let lately = now.saturating_sub(self.latest.load(Ordering::Relaxed)) < LATELY;
         if !(often && lately) {
             return false;
@@ -123,6 +130,21 @@ mod tests {
         assert!(!shift.leave_to_calls(1_000 + LATELY));
         look(&shift, OFTEN - 1, 2_000_000);
         assert!(!shift.leave_to_calls(2_000_001));
+    }
+
+    /// It asks with each datagram that wakes it; calls look less often than that.
+    #[test]
+    fn looks_add_up_over_many_wakes_but_not_over_a_long_time() {
+        let nap = NAP.as_nanos() as u64;
+        for (step, leaves) in [(1_000, true), (nap / 4, false)] {
+            let shift = Shift::default();
+            let mut left = false;
+            for wake in 1..=u64::from(OFTEN) {
+                look(&shift, 1, wake * step);
+                left |= shift.leave_to_calls(wake * step);
+            }
+            assert_eq!(left, leaves, "with {step} ns between wakes");
+        }
     }
 
     #[test]
