@@ -1,6 +1,7 @@
 //! One flow of a process: its peers, what goes to them, and what has come and not been taken.
 
 use super::Flow;
+use super::due::{Due, Mark};
 use super::known::{Arrived, HEAD, Known, PACKETS};
 use super::order::{Order, Place};
 use super::outlet::Outlet;
@@ -47,6 +48,7 @@ pub(super) struct FlowState {
     ranks: u32,
     shared: Shared,
     peers: HashMap<Rank, Known>,
+    due: Due,
     inbox: VecDeque<Arrived>,
     /// Ends of which not all may know yet: those noticed, those to be told once queue pairs were
     /// looked at, and those that can be.
@@ -162,6 +164,7 @@ impl FlowState {
             ranks,
             shared: Shared::new(config)?,
             peers: HashMap::new(),
+            due: Due::default(),
             inbox: VecDeque::new(),
             ends: Vec::new(),
             ending: Vec::new(),
@@ -206,6 +209,7 @@ impl FlowState {
                 known.paired.iter_mut().for_each(|paired| paired.abandon(host));
                 known.paired = None;
             }
+            self.note(end.0);
             self.ended.push(end);
         }
     }
@@ -232,14 +236,25 @@ impl FlowState {
         let handle = outlet.open_peer(address)?;
         let peer = Peer::new(number(rank, self.flow), self.shared.config(), outlet.now());
         let (order, paired) = (Order::new(), None);
-        let known = Known { peer, handle, held: false, rest: None, next: 0, order, paired };
+        let mark = Mark::NONE;
+        let known = Known { peer, handle, held: false, rest: None, next: 0, order, paired, mark };
         self.peers.insert(rank, known);
+        self.note(rank);
         Ok(())
+    }
+
+    /// Has a peer looked at in time, after something was done with it.
+    fn note(&mut self, rank: Rank) {
+        if let Some(known) = self.peers.get_mut(&rank) {
+            self.due.note(rank, known, self.shared.config());
+        }
     }
 
     /// Asks a peer from now on whether it lives; false if it has not been met.
     pub fn watch(&mut self, rank: Rank) -> bool {
-        self.peers.get_mut(&rank).map(|known| known.peer.watch(true)).is_some()
+        let known = self.peers.get_mut(&rank).map(|known| known.peer.watch(true)).is_some();
+        self.note(rank);
+        known
     }
 
     /// Whether something that came from a peer has not been taken.
@@ -281,6 +296,7 @@ impl FlowState {
             }
         }
         known.transmit(shared, outlet, now);
+        self.due.note(rank, known, self.shared.config());
         sent
     }
 
@@ -402,6 +418,7 @@ impl FlowState {
         if let Some(known) = self.peers.get_mut(&rank) {
             known.go_on(&mut self.shared, host);
             known.transmit(&mut self.shared, outlet, now);
+            self.due.note(rank, known, self.shared.config());
         }
     }
 
@@ -413,6 +430,7 @@ impl FlowState {
         {
             let host = self.host(outlet, next.from, outlet.now());
             self.peers.get_mut(&next.from).into_iter().for_each(|known| known.taken(next.by, host));
+            self.note(next.from);
         }
         if self.held && self.inbox.len() <= INBOX / 2 {
             self.offer_again(outlet);
@@ -424,7 +442,7 @@ impl FlowState {
         self.held = false;
         let now = outlet.now();
         let silence = Duration::from_nanos(self.shared.config().silence);
-        for known in self.peers.values_mut().filter(|known| known.held) {
+        for (&rank, known) in self.peers.iter_mut().filter(|(_, known)| known.held) {
             known.held = false;
             let (inbox, ends, packets) = (&mut self.inbox, &mut self.ends, &mut self.packets);
             let (order, held) = (&mut known.order, &mut known.held);
@@ -432,6 +450,7 @@ impl FlowState {
             known.peer.deliver(&mut self.shared, &mut intake);
             self.held |= known.held;
             known.transmit(&mut self.shared, outlet, now);
+            self.due.note(rank, known, self.shared.config());
         }
         if !self.packets.is_empty() {
             self.take_packets(outlet, now);
@@ -440,31 +459,42 @@ impl FlowState {
 
     /// Does what is due; when something is next.
     pub fn tick(&mut self, outlet: &Outlet, now: u64) -> u64 {
-        let silence = Duration::from_nanos(self.shared.config().silence);
         let mut next = self.give_pairs_up(outlet, now);
-        let (flow, pairs) = (self.flow, outlet.pairs());
-        for (&rank, known) in &mut self.peers {
-            if known.peer.next(self.shared.config()).is_some_and(|at| at <= now) {
-                let (inbox, ends, packets) = (&mut self.inbox, &mut self.ends, &mut self.packets);
-                let (order, held) = (&mut known.order, &mut known.held);
-                let mut intake = Intake { inbox, ends, packets, order, held, silence };
-                known.peer.tick(&mut self.shared, now, &mut intake);
-                self.held |= known.held;
-            }
-            let key = number(rank, flow);
-            known.go_on(&mut self.shared, Host { pairs, rank, flow, key, now });
-            if !known.transmit(&mut self.shared, outlet, now) {
-                // The device takes no more now: again soon.
-                next = next.min(now + 100_000);
-            }
-            if known.paired.as_ref().is_some_and(|paired| paired.has_more()) {
-                next = next.min(now + 1_000_000);
-            }
-            next = next.min(known.peer.next(self.shared.config()).unwrap_or(u64::MAX));
+        for rank in self.due.take_busy() {
+            self.peers.get_mut(&rank).into_iter().for_each(|known| known.mark.busy_was_taken());
+            next = next.min(self.look_after(outlet, rank, now));
+        }
+        for rank in self.due.take_times(now) {
+            self.peers.get_mut(&rank).into_iter().for_each(|known| known.mark.time_was_taken());
+            next = next.min(self.look_after(outlet, rank, now));
         }
         if !self.packets.is_empty() {
             self.take_packets(outlet, now);
         }
+        next.min(self.due.next())
+    }
+
+    /// Does what is due for a peer; when it is to be looked at again in any case.
+    fn look_after(&mut self, outlet: &Outlet, rank: Rank, now: u64) -> u64 {
+        let (mut next, host) = (u64::MAX, self.host(outlet, rank, now));
+        let silence = Duration::from_nanos(self.shared.config().silence);
+        let Some(known) = self.peers.get_mut(&rank) else { return next };
+        if known.peer.next(self.shared.config()).is_some_and(|at| at <= now) {
+            let (inbox, ends, packets) = (&mut self.inbox, &mut self.ends, &mut self.packets);
+            let (order, held) = (&mut known.order, &mut known.held);
+            let mut intake = Intake { inbox, ends, packets, order, held, silence };
+            known.peer.tick(&mut self.shared, now, &mut intake);
+            self.held |= known.held;
+        }
+        known.go_on(&mut self.shared, host);
+        if !known.transmit(&mut self.shared, outlet, now) {
+            // The device takes no more now: again soon.
+            next = now + 100_000;
+        }
+        if known.paired.as_ref().is_some_and(|paired| paired.has_more()) {
+            next = next.min(now + 1_000_000);
+        }
+        self.due.note(rank, known, self.shared.config());
         next
     }
 
@@ -487,6 +517,7 @@ impl FlowState {
                 Some(paired) => paired.want(false, host),
                 None => pairs.policy().forget(victim),
             }
+            self.note(rank);
         }
         if self.flow == Flow::Messages { self.unused } else { u64::MAX }
     }
@@ -497,8 +528,9 @@ impl FlowState {
         if !std::mem::replace(&mut self.leaving, true) {
             self.peers.values_mut().for_each(|known| known.peer.leave());
         }
-        for known in self.peers.values_mut() {
+        for (&rank, known) in &mut self.peers {
             known.transmit(&mut self.shared, outlet, now);
+            self.due.note(rank, known, self.shared.config());
         }
     }
 

@@ -1,5 +1,6 @@
 //! One peer on one flow: what goes to it, by which way, and what has come out of turn.
 
+use super::due::Mark;
 use super::order::Order;
 use super::outlet::Outlet;
 use super::paired::{Host, Paired};
@@ -39,6 +40,8 @@ pub(super) struct Known {
     pub order: Order<Arrived>,
     /// If it has, or had, or is asked for a queue pair.
     pub paired: Option<Box<Paired>>,
+    /// When it is looked at.
+    pub mark: Mark,
 }
 
 /// A label as it travels.
@@ -50,6 +53,12 @@ impl Known {
     /// What it knows of queue pairs; `me` is this process.
     pub fn paired(&mut self, me: Rank, rank: Rank) -> &mut Paired {
         self.paired.get_or_insert_with(|| Box::new(Paired::new(me < rank)))
+    }
+
+    /// Whether something is to be done as soon as it can be: memory or the device had no room.
+    pub fn is_busy(&self) -> bool {
+        let more = || self.paired.as_ref().is_some_and(|paired| paired.has_more());
+        self.rest.is_some() || self.peer.has_output() || more()
     }
 
     /// Whether messages go by a queue pair now.

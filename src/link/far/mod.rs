@@ -12,6 +12,7 @@
 
 pub(crate) mod bare;
 mod deliver;
+mod due;
 pub(crate) mod edge;
 #[cfg(test)]
 pub(crate) mod hub;
