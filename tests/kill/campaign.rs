@@ -22,6 +22,9 @@ pub struct Campaign {
     pub survive: Vec<String>,
     /// Exit code of a rank that ended with a typed error.
     pub typed: u8,
+    /// Whether the works end by themselves, with results that need every rank. Then a kill may come
+    /// when the victim has given its part and is only leaving, which hurts nobody.
+    pub ends: bool,
     /// Longest time after which the kill strikes.
     pub longest: Duration,
     /// Kills, unless the command line says otherwise.
@@ -98,7 +101,9 @@ impl Campaign {
                 Strike::At(work.points[turn % work.points.len()], random.below(25) + 1)
             };
             let outcome = self.strike(work, ranks, survive, victim, &strike, &mark);
-            if outcome.ranks.get(victim as usize) == Some(&Exit::Code(0)) {
+            if outcome.ranks.get(victim as usize) == Some(&Exit::Code(0))
+                || (self.ends && !survive && finished(&outcome, victim))
+            {
                 late += 1;
             }
             let mut faults = self.judge(&outcome, victim, survive);
@@ -186,7 +191,7 @@ impl Campaign {
                 said.contains(&format!("rank {victim} died")) || (early && said.contains("died"));
             let fine = match *exit {
                 Exit::Signal(9) => rank == victim as usize,
-                Exit::Code(0) => survive || !struck,
+                Exit::Code(0) => survive || !struck || (self.ends && finished(outcome, victim)),
                 Exit::Code(code) => code == self.typed && named && (!survive || early),
                 _ => false,
             };
@@ -199,6 +204,12 @@ impl Campaign {
         }
         faults
     }
+}
+
+/// Whether all ranks but the victim ended well.
+fn finished(outcome: &Outcome, victim: u32) -> bool {
+    let mut others = (0..).zip(&outcome.ranks).filter(|&(rank, _)| rank != victim);
+    others.all(|(_, exit)| *exit == Exit::Code(0))
 }
 
 /// Names in the directories in which a careless library leaves things.

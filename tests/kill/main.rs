@@ -67,6 +67,7 @@ fn main() {
         works: works.collect(),
         survive: vec!["survive".into()],
         typed: TYPED,
+        ends: false,
         longest: Duration::from_millis(150),
         kills: 120,
     }

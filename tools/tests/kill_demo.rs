@@ -24,6 +24,7 @@ fn main() {
         ],
         survive: vec!["--survive".into()],
         typed: 1,
+        ends: true,
         longest: Duration::from_millis(500),
         kills: 30,
     }
