@@ -82,30 +82,33 @@ const _: () = {
 type OpAnswer = unsafe extern "C" fn(c_int, *mut c_void);
 type ValueAnswer = unsafe extern "C" fn(c_int, *mut Value, *mut c_void);
 
+type Init = unsafe extern "C" fn(*mut Proc, *mut Info, usize) -> c_int;
+type Initialized = unsafe extern "C" fn() -> c_int;
+type Finalize = unsafe extern "C" fn(*const Info, usize) -> c_int;
+type Put = unsafe extern "C" fn(u8, *const c_char, *mut Value) -> c_int;
+type Commit = unsafe extern "C" fn() -> c_int;
+type Fence =
+    unsafe extern "C" fn(*const Proc, usize, *const Info, usize, OpAnswer, *mut c_void) -> c_int;
+type Get = unsafe extern "C" fn(
+    *const Proc,
+    *const c_char,
+    *const Info,
+    usize,
+    ValueAnswer,
+    *mut c_void,
+) -> c_int;
+type ErrorString = unsafe extern "C" fn(c_int) -> *const c_char;
+
 /// The functions.
 struct Library {
-    init: unsafe extern "C" fn(*mut Proc, *mut Info, usize) -> c_int,
-    initialized: unsafe extern "C" fn() -> c_int,
-    finalize: unsafe extern "C" fn(*const Info, usize) -> c_int,
-    put: unsafe extern "C" fn(u8, *const c_char, *mut Value) -> c_int,
-    commit: unsafe extern "C" fn() -> c_int,
-    fence: unsafe extern "C" fn(
-        *const Proc,
-        usize,
-        *const Info,
-        usize,
-        OpAnswer,
-        *mut c_void,
-    ) -> c_int,
-    get: unsafe extern "C" fn(
-        *const Proc,
-        *const c_char,
-        *const Info,
-        usize,
-        ValueAnswer,
-        *mut c_void,
-    ) -> c_int,
-    error_string: unsafe extern "C" fn(c_int) -> *const c_char,
+    init: Init,
+    initialized: Initialized,
+    finalize: Finalize,
+    put: Put,
+    commit: Commit,
+    fence: Fence,
+    get: Get,
+    error_string: ErrorString,
 }
 
 impl Library {
@@ -140,14 +143,14 @@ impl Library {
         unsafe {
             use std::mem::transmute;
             Ok(Library {
-                init: transmute::<*mut c_void, _>(find(c"PMIx_Init")?),
-                initialized: transmute::<*mut c_void, _>(find(c"PMIx_Initialized")?),
-                finalize: transmute::<*mut c_void, _>(find(c"PMIx_Finalize")?),
-                put: transmute::<*mut c_void, _>(find(c"PMIx_Put")?),
-                commit: transmute::<*mut c_void, _>(find(c"PMIx_Commit")?),
-                fence: transmute::<*mut c_void, _>(find(c"PMIx_Fence_nb")?),
-                get: transmute::<*mut c_void, _>(find(c"PMIx_Get_nb")?),
-                error_string: transmute::<*mut c_void, _>(find(c"PMIx_Error_string")?),
+                init: transmute::<*mut c_void, Init>(find(c"PMIx_Init")?),
+                initialized: transmute::<*mut c_void, Initialized>(find(c"PMIx_Initialized")?),
+                finalize: transmute::<*mut c_void, Finalize>(find(c"PMIx_Finalize")?),
+                put: transmute::<*mut c_void, Put>(find(c"PMIx_Put")?),
+                commit: transmute::<*mut c_void, Commit>(find(c"PMIx_Commit")?),
+                fence: transmute::<*mut c_void, Fence>(find(c"PMIx_Fence_nb")?),
+                get: transmute::<*mut c_void, Get>(find(c"PMIx_Get_nb")?),
+                error_string: transmute::<*mut c_void, ErrorString>(find(c"PMIx_Error_string")?),
             })
         }
     }

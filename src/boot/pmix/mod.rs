@@ -186,3 +186,20 @@ impl Bootstrap for Pmix {
         self.pairs.get(rank, key)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranks_with_one_name_are_on_one_node() {
+        let numbered = |names: &[&str]| numbered(names.iter().map(|name| Ok((*name).to_owned())));
+        assert_eq!(numbered(&["b", "a", "b", "c", "a"]).unwrap(), [0, 1, 0, 2, 1]);
+        assert_eq!(numbered(&["x"; 4]).unwrap(), [0; 4]);
+        let failed = ["a", "", "b"].map(|name| match name {
+            "" => Err(Error::boot("not known")),
+            _ => Ok(name.to_owned()),
+        });
+        assert!(super::numbered(failed.into_iter()).is_err());
+    }
+}
