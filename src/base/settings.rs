@@ -156,6 +156,9 @@ settings! {
     /// Jobs on other hosts: how long a host, or for a host the launcher, may say nothing before it
     /// counts as lost; 0 means for ever.
     HOST_TIMEOUT = "HITHER_HOST_TIMEOUT", "30", "seconds";
+    /// Jobs of a launcher that speaks PMIx: its library, by path, or by a name that the system's
+    /// loader finds.
+    PMIX = "HITHER_PMIX", "libpmix.so.2", "library";
     /// Directory of named rendezvous sockets; empty means $XDG_RUNTIME_DIR/hither, else a private
     /// directory for this user under the temporary directory.
     RENDEZVOUS_DIR = "HITHER_RENDEZVOUS_DIR", "", "path";
