@@ -20,7 +20,7 @@ use super::outlet::{News, Outlet, PairSettings};
 use super::shift::Shift;
 use super::transfer::{Reading, Registered, Transfer};
 use super::{Each, Far, Flow};
-use crate::base::sync::{AtomicBool, AtomicU32, Ordering};
+use crate::base::sync::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use crate::base::{Error, Rank, Result, Slot};
 use crate::link::Push;
 use crate::net::memory::Memory;
@@ -64,6 +64,8 @@ pub(super) struct Inner {
     come: [AtomicU32; 3],
     looks: AtomicU32,
     shift: Shift,
+    /// When the network's thread looks next by itself, or has been told to; 0 while it is off duty.
+    next: AtomicU64,
     ended: RwLock<HashMap<Rank, (Standing, String)>>,
     any_ended: AtomicBool,
     deaths: AtomicU32,
@@ -111,6 +113,7 @@ impl Edge {
             come: Default::default(),
             looks: AtomicU32::new(0),
             shift: Shift::default(),
+            next: AtomicU64::new(0),
             ended: RwLock::default(),
             any_ended: AtomicBool::new(false),
             deaths: AtomicU32::new(0),
@@ -148,16 +151,39 @@ impl Inner {
     /// Sleeps in the device, and does what comes, until the end; sleeps elsewhere while calls do it.
     fn run(&self) {
         while !self.stopping.load(Ordering::Acquire) {
+            self.next.store(0, Ordering::Release);
             self.shift.leave_to_calls(self.outlet.now());
+            // What calls have due from now on ends the sleep that follows if it is sooner.
+            self.next.store(u64::MAX, Ordering::SeqCst);
             self.outlet.arm();
-            let next = self.progress(true);
+            let next = self.look(true);
+            self.next.fetch_min(next, Ordering::SeqCst);
             self.outlet.sleep(next);
         }
     }
 
-    /// Takes datagrams that have come, does what is due, sends what can be sent. When something is
-    /// due next. `thorough`: also waits for another thread that takes datagrams.
+    /// Does what there is to do, for a call. `thorough`: also waits for another thread that takes
+    /// datagrams. When something is due next; the network's thread knows.
     fn progress(&self, thorough: bool) -> u64 {
+        let next = self.look(thorough);
+        self.due(next);
+        next
+    }
+
+    /// Something is due then: the network's thread is to look, whether there are calls or not. A load,
+    /// mostly; a system call if it would sleep longer.
+    #[inline]
+    fn due(&self, next: u64) {
+        if next < self.next.load(Ordering::SeqCst)
+            && next < self.next.fetch_min(next, Ordering::SeqCst)
+        {
+            self.outlet.wake();
+        }
+    }
+
+    /// Takes datagrams that have come, does what is due, sends what can be sent. When something is
+    /// due next.
+    fn look(&self, thorough: bool) -> u64 {
         self.take(thorough);
         let now = self.outlet.now();
         let mut next = u64::MAX;
@@ -280,7 +306,12 @@ impl Far for Edge {
         }
         let mut state = inner.met(flow, rank)?;
         match state.send(&inner.outlet, rank, label, bytes) {
-            Some(push) => Ok(push),
+            Some(push) => {
+                let next = state.next();
+                drop(state);
+                inner.due(next);
+                Ok(push)
+            }
             None => {
                 drop(state);
                 // Of its end this may be the first that is noticed, and others are told of it only
@@ -310,7 +341,9 @@ impl Far for Edge {
             let mut state = inner.flow(flow);
             let next: Option<Arrived> = state.take(&inner.outlet);
             inner.come[flow as usize].store(state.inbox_len() as u32, Ordering::Release);
+            let due = state.next();
             drop(state);
+            inner.due(due);
             let Some(next) = next else { break };
             count += 1;
             // Who finds what the network's thread has brought would have brought it.
@@ -327,7 +360,11 @@ impl Far for Edge {
     fn promote(&self, to: Slot) -> Result<bool> {
         let Some(rank) = self.inner.rank_of(to) else { return Err(self.inner.gone(to)) };
         let mut state = self.inner.met(Flow::Messages, rank)?;
-        Ok(state.promote(&self.inner.outlet, rank))
+        let hot = state.promote(&self.inner.outlet, rank);
+        let next = state.next();
+        drop(state);
+        self.inner.due(next);
+        Ok(hot)
     }
 
     fn is_hot(&self, to: Slot) -> bool {
@@ -348,7 +385,11 @@ impl Far for Edge {
             for_end.upgrade().into_iter().for_each(|inner| inner.ring(Flow::Messages));
         }));
         let reading = Reading::new(transfer.clone(), registered, source);
-        let refused = inner.flow(Flow::Messages).read(&inner.outlet, rank, reading);
+        let mut state = inner.flow(Flow::Messages);
+        let refused = state.read(&inner.outlet, rank, reading);
+        let next = state.next();
+        drop(state);
+        inner.due(next);
         refused.is_none().then_some(transfer)
     }
 

@@ -72,7 +72,15 @@ pub(super) struct Receiving {
 
 impl Receiving {
     pub fn new(first: u32) -> Receiving {
-        Receiving { base: first, message: 0, had: 0, mask: 0, held: None, assembly: None, starved: false }
+        Receiving {
+            base: first,
+            message: 0,
+            had: 0,
+            mask: 0,
+            held: None,
+            assembly: None,
+            starved: false,
+        }
     }
 
     /// Up to which everything has come; what of the later ones has; credit from there on.

@@ -17,8 +17,8 @@ mod datagram;
 mod further;
 
 pub use control::{Control, END_POINT};
-pub use further::{FURTHER, Further, add};
 pub use datagram::{Fragment, HEADER, Header, Kind, MAGIC, OVERHEAD, VERSION};
+pub use further::{FURTHER, Further, add};
 
 /// Why something that came was dropped.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]

@@ -278,7 +278,9 @@ fn messages_behind_the_first_one() {
         Fragment::decode(&body).is_err()
     };
     let second = 16 + 5;
-    assert!([(13, 0), (13, 2), (13, 4), (4, 4), (4, 255), (8, 1)].iter().all(|&(a, v)| spoilt(a, v)));
+    assert!(
+        [(13, 0), (13, 2), (13, 4), (4, 4), (4, 255), (8, 1)].iter().all(|&(a, v)| spoilt(a, v))
+    );
     assert!([(second, 7), (second + 1, 1), (second + 3, 1)].iter().all(|&(a, v)| spoilt(a, v)));
     // There is a limit to how many are counted.
     let mut bytes = vec![0; 4096];

@@ -36,7 +36,14 @@ fn cases() -> impl Strategy<Value = Case> {
         prop_oneof![Just(0u32), (0u32..200).prop_map(|n| n.wrapping_neg())],
     );
     (any::<u64>(), faults, [lengths(), lengths()], 0u64..600, sizes, any::<bool>()).prop_map(
-        |(seed, (loss, doubling, jitter), lengths, refuses, ((span, cork), every, first), scarce)| Case {
+        |(
+            seed,
+            (loss, doubling, jitter),
+            lengths,
+            refuses,
+            ((span, cork), every, first),
+            scarce,
+        )| Case {
             seed,
             faults: Faults { loss, doubling, jitter, ..Faults::NONE },
             lengths,
