@@ -14,13 +14,14 @@
 //! after a time (`HITHER_NET_TIMEOUT`); who is waited for without anything under way is asked now and
 //! then whether it lives.
 
+use super::alarm::Alarm;
 use super::deliver::{End, FlowState};
 use super::known::Arrived;
 use super::outlet::{News, Outlet, PairSettings};
 use super::shift::Shift;
 use super::transfer::{Reading, Registered, Transfer};
 use super::{Each, Far, Flow};
-use crate::base::sync::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use crate::base::sync::{AtomicBool, AtomicU32, Ordering};
 use crate::base::{Error, Rank, Result, Slot};
 use crate::link::Push;
 use crate::net::memory::Memory;
@@ -64,8 +65,7 @@ pub(super) struct Inner {
     come: [AtomicU32; 3],
     looks: AtomicU32,
     shift: Shift,
-    /// When the network's thread looks next by itself, or has been told to; 0 while it is off duty.
-    next: AtomicU64,
+    alarm: Alarm,
     ended: RwLock<HashMap<Rank, (Standing, String)>>,
     any_ended: AtomicBool,
     deaths: AtomicU32,
@@ -113,7 +113,7 @@ impl Edge {
             come: Default::default(),
             looks: AtomicU32::new(0),
             shift: Shift::default(),
-            next: AtomicU64::new(0),
+            alarm: Alarm::new(),
             ended: RwLock::default(),
             any_ended: AtomicBool::new(false),
             deaths: AtomicU32::new(0),
@@ -151,13 +151,12 @@ impl Inner {
     /// Sleeps in the device, and does what comes, until the end; sleeps elsewhere while calls do it.
     fn run(&self) {
         while !self.stopping.load(Ordering::Acquire) {
-            self.next.store(0, Ordering::Release);
+            self.alarm.off();
             self.shift.leave_to_calls(self.outlet.now());
-            // What calls have due from now on ends the sleep that follows if it is sooner.
-            self.next.store(u64::MAX, Ordering::SeqCst);
+            self.alarm.begin();
             self.outlet.arm();
             let next = self.look(true);
-            self.next.fetch_min(next, Ordering::SeqCst);
+            self.alarm.sleeps_until(next);
             self.outlet.sleep(next);
         }
     }
@@ -174,9 +173,7 @@ impl Inner {
     /// mostly; a system call if it would sleep longer.
     #[inline]
     fn due(&self, next: u64) {
-        if next < self.next.load(Ordering::SeqCst)
-            && next < self.next.fetch_min(next, Ordering::SeqCst)
-        {
+        if self.alarm.is_sooner(next) {
             self.outlet.wake();
         }
     }
