@@ -1,7 +1,7 @@
 //! One flow of a process: its peers, what goes to them, and what has come and not been taken.
 
 use super::Flow;
-use super::due::{Due, Mark};
+use super::due::Due;
 use super::known::{Arrived, HEAD, Known, PACKETS};
 use super::order::{Order, Place};
 use super::outlet::Outlet;
@@ -235,9 +235,7 @@ impl FlowState {
         }
         let handle = outlet.open_peer(address)?;
         let peer = Peer::new(number(rank, self.flow), self.shared.config(), outlet.now());
-        let (order, paired) = (Order::new(), None);
-        let mark = Mark::NONE;
-        let known = Known { peer, handle, held: false, rest: None, next: 0, order, paired, mark };
+        let known = Known::new(peer, handle);
         self.peers.insert(rank, known);
         self.note(rank);
         Ok(())
@@ -295,7 +293,7 @@ impl FlowState {
                 outlet.wake();
             }
         }
-        known.transmit(shared, outlet, now);
+        known.transmit_most(shared, outlet, now);
         self.due.note(rank, known, self.shared.config());
         sent
     }
@@ -457,6 +455,11 @@ impl FlowState {
         }
     }
 
+    /// When something is due next, as far as time alone makes it so.
+    pub fn next(&self) -> u64 {
+        self.due.next()
+    }
+
     /// Does what is due; when something is next.
     pub fn tick(&mut self, outlet: &Outlet, now: u64) -> u64 {
         let mut next = self.give_pairs_up(outlet, now);
@@ -487,10 +490,7 @@ impl FlowState {
             self.held |= known.held;
         }
         known.go_on(&mut self.shared, host);
-        if !known.transmit(&mut self.shared, outlet, now) {
-            // The device takes no more now: again soon.
-            next = now + 100_000;
-        }
+        known.transmit(&mut self.shared, outlet, now);
         if known.paired.as_ref().is_some_and(|paired| paired.has_more()) {
             next = next.min(now + 1_000_000);
         }

@@ -14,6 +14,7 @@
 //! after a time (`HITHER_NET_TIMEOUT`); who is waited for without anything under way is asked now and
 //! then whether it lives.
 
+use super::alarm::Alarm;
 use super::deliver::{End, FlowState};
 use super::known::Arrived;
 use super::outlet::{News, Outlet, PairSettings};
@@ -64,6 +65,7 @@ pub(super) struct Inner {
     come: [AtomicU32; 3],
     looks: AtomicU32,
     shift: Shift,
+    alarm: Alarm,
     ended: RwLock<HashMap<Rank, (Standing, String)>>,
     any_ended: AtomicBool,
     deaths: AtomicU32,
@@ -111,6 +113,7 @@ impl Edge {
             come: Default::default(),
             looks: AtomicU32::new(0),
             shift: Shift::default(),
+            alarm: Alarm::new(),
             ended: RwLock::default(),
             any_ended: AtomicBool::new(false),
             deaths: AtomicU32::new(0),
@@ -148,16 +151,36 @@ impl Inner {
     /// Sleeps in the device, and does what comes, until the end; sleeps elsewhere while calls do it.
     fn run(&self) {
         while !self.stopping.load(Ordering::Acquire) {
+            self.alarm.off();
             self.shift.leave_to_calls(self.outlet.now());
+            self.alarm.begin();
             self.outlet.arm();
-            let next = self.progress(true);
+            let next = self.look(true);
+            self.alarm.sleeps_until(next);
             self.outlet.sleep(next);
         }
     }
 
-    /// Takes datagrams that have come, does what is due, sends what can be sent. When something is
-    /// due next. `thorough`: also waits for another thread that takes datagrams.
+    /// Does what there is to do, for a call. `thorough`: also waits for another thread that takes
+    /// datagrams. When something is due next; the network's thread knows.
     fn progress(&self, thorough: bool) -> u64 {
+        let next = self.look(thorough);
+        self.due(next);
+        next
+    }
+
+    /// Something is due then: the network's thread is to look, whether there are calls or not. A load,
+    /// mostly; a system call if it would sleep longer.
+    #[inline]
+    fn due(&self, next: u64) {
+        if self.alarm.is_sooner(next) {
+            self.outlet.wake();
+        }
+    }
+
+    /// Takes datagrams that have come, does what is due, sends what can be sent. When something is
+    /// due next.
+    fn look(&self, thorough: bool) -> u64 {
         self.take(thorough);
         let now = self.outlet.now();
         let mut next = u64::MAX;
@@ -280,7 +303,12 @@ impl Far for Edge {
         }
         let mut state = inner.met(flow, rank)?;
         match state.send(&inner.outlet, rank, label, bytes) {
-            Some(push) => Ok(push),
+            Some(push) => {
+                let next = state.next();
+                drop(state);
+                inner.due(next);
+                Ok(push)
+            }
             None => {
                 drop(state);
                 // Of its end this may be the first that is noticed, and others are told of it only
@@ -310,7 +338,9 @@ impl Far for Edge {
             let mut state = inner.flow(flow);
             let next: Option<Arrived> = state.take(&inner.outlet);
             inner.come[flow as usize].store(state.inbox_len() as u32, Ordering::Release);
+            let due = state.next();
             drop(state);
+            inner.due(due);
             let Some(next) = next else { break };
             count += 1;
             // Who finds what the network's thread has brought would have brought it.
@@ -327,7 +357,11 @@ impl Far for Edge {
     fn promote(&self, to: Slot) -> Result<bool> {
         let Some(rank) = self.inner.rank_of(to) else { return Err(self.inner.gone(to)) };
         let mut state = self.inner.met(Flow::Messages, rank)?;
-        Ok(state.promote(&self.inner.outlet, rank))
+        let hot = state.promote(&self.inner.outlet, rank);
+        let next = state.next();
+        drop(state);
+        self.inner.due(next);
+        Ok(hot)
     }
 
     fn is_hot(&self, to: Slot) -> bool {
@@ -348,7 +382,11 @@ impl Far for Edge {
             for_end.upgrade().into_iter().for_each(|inner| inner.ring(Flow::Messages));
         }));
         let reading = Reading::new(transfer.clone(), registered, source);
-        let refused = inner.flow(Flow::Messages).read(&inner.outlet, rank, reading);
+        let mut state = inner.flow(Flow::Messages);
+        let refused = state.read(&inner.outlet, rank, reading);
+        let next = state.next();
+        drop(state);
+        inner.due(next);
         refused.is_none().then_some(transfer)
     }
 

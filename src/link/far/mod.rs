@@ -10,6 +10,7 @@
 //! and in order; sending never waits; what dead processes had sent is still delivered as far as it
 //! has arrived.
 
+mod alarm;
 pub(crate) mod bare;
 mod deliver;
 mod due;
