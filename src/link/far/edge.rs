@@ -18,7 +18,7 @@ use super::deliver::{End, FlowState};
 use super::known::Arrived;
 use super::outlet::{News, Outlet, PairSettings};
 use super::shift::Shift;
-use super::transfer::{Reading, Registered, Transfer};
+use super::transfer::{Copying, Direction, Registered, Transfer};
 use super::{Each, Far, Flow};
 use crate::base::sync::{AtomicBool, AtomicU32, Ordering};
 use crate::base::{Error, Rank, Result, Slot};
@@ -193,6 +193,9 @@ impl Inner {
         drop(state);
         let some = !events.is_empty();
         for (rank, standing, why) in events {
+            // Before anybody learns of it: what a peer was writing into memory of this process's comes
+            // no more.
+            self.flow(Flow::Requests).cut(&self.outlet, rank);
             self.note_end(rank, standing, why);
         }
         if count > before || room || some {
@@ -330,26 +333,41 @@ impl Far for Edge {
         Ok(state.promote(&self.inner.outlet, rank))
     }
 
-    fn is_hot(&self, to: Slot) -> bool {
+    fn is_hot(&self, to: Slot, flow: Flow) -> bool {
         let rank = self.inner.rank_of(to);
-        rank.is_some_and(|rank| self.inner.flow(Flow::Messages).is_hot(rank))
+        rank.is_some_and(|rank| self.inner.flow(flow).is_hot(rank))
     }
 
-    fn expose(&self, to: Slot, memory: &Memory) -> Option<Registered> {
-        let hot = self.is_hot(to);
-        hot.then(|| self.inner.outlet.pairs().register(memory, Access::REMOTE_READ).ok())?
+    fn expose(&self, memory: &Memory, access: Access) -> Option<Registered> {
+        self.inner.outlet.pairs().register(memory, access).ok()
     }
 
-    fn read(&self, from: Slot, source: Remote, into: &Memory) -> Option<Arc<Transfer>> {
-        let (inner, rank) = (&self.inner, self.inner.rank_of(from)?);
-        let registered = inner.outlet.pairs().register(into, Access::LOCAL_WRITE).ok()?;
+    fn copy(
+        &self,
+        peer: Slot,
+        flow: Flow,
+        direction: Direction,
+        there: Remote,
+        here: &Memory,
+    ) -> Option<Arc<Transfer>> {
+        let (inner, rank) = (&self.inner, self.inner.rank_of(peer)?);
+        if !inner.flow(flow).is_hot(rank) {
+            return None;
+        }
+        let registered = inner.outlet.pairs().register(here, direction.access()).ok()?;
         let for_end = Arc::downgrade(inner);
         let transfer = Arc::new(Transfer::new(move || {
-            for_end.upgrade().into_iter().for_each(|inner| inner.ring(Flow::Messages));
+            for_end.upgrade().into_iter().for_each(|inner| inner.ring(flow));
         }));
-        let reading = Reading::new(transfer.clone(), registered, source);
-        let refused = inner.flow(Flow::Messages).read(&inner.outlet, rank, reading);
+        let copying = Copying::new(transfer.clone(), direction, registered, there);
+        let refused = inner.flow(flow).copy(&inner.outlet, rank, copying);
         refused.is_none().then_some(transfer)
+    }
+
+    fn break_off(&self, peer: Slot, flow: Flow) {
+        if let Some(rank) = self.inner.rank_of(peer) {
+            self.inner.flow(flow).break_off(&self.inner.outlet, rank);
+        }
     }
 
     fn has_drained(&self, peer: Slot) -> bool {
