@@ -28,10 +28,12 @@
 mod agent;
 mod body;
 mod cut;
+mod device;
 mod distrust;
 mod execute;
 mod fault;
 mod outgoing;
+mod places;
 mod reached;
 mod remote;
 mod state;
