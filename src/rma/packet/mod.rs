@@ -49,6 +49,8 @@ pub(crate) mod dice;
 #[cfg(test)]
 mod foreign_tests;
 #[cfg(test)]
+mod places_tests;
+#[cfg(test)]
 mod tests;
 #[cfg(test)]
 mod trust_tests;
