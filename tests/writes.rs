@@ -193,7 +193,7 @@ fn small_ones_layouts_and_windows_that_are_for_packets_go_by_packets() {
         let epoch = window.lock(peer, LockKind::Shared)?;
         epoch.put(peer, 0, &[1; 2000])?;
         epoch.accumulate(peer, 0, Op::Sum, &[1; LARGE])?;
-        epoch.get(peer, 0, &mut [0; 2000])?;
+        epoch.get(peer, 0, &mut [0; 500])?;
         epoch.unlock()?;
         let info = Info { medium: Medium::Packets, ..Info::default() };
         let other = Window::<u64>::builder(job.team()).info(info).allocate(LARGE)?;
