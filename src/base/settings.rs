@@ -146,6 +146,12 @@ settings! {
     /// memory where a queue pair leads there, instead of coming in pieces; 0 means none are. At least
     /// what a short message holds (7032 bytes).
     NET_READ_FROM = "HITHER_NET_READ_FROM", "16K", "bytes";
+    /// Between nodes: puts of elements that follow each other are written into the target's memory by
+    /// its device from this size on where a queue pair leads there, instead of being carried out by the
+    /// target; 0 means none are. More than 8 bytes.
+    NET_PUT_FROM = "HITHER_NET_PUT_FROM", "16K", "bytes";
+    /// Between nodes: the same for gets, which are read.
+    NET_GET_FROM = "HITHER_NET_GET_FROM", "4K", "bytes";
     /// Between nodes, to try programs out: what is to happen to datagrams, of 1000 that a process
     /// sends, and how many of 1000 posts to a queue pair find it cut, as
     /// drop=20,duplicate=5,delay=10,delay-for=3,reorder=20,cut=1,seed=7 (delays in milliseconds).

@@ -7,7 +7,7 @@ use super::order::{Order, Place};
 use super::outlet::Outlet;
 use super::paired::Host;
 use super::pairs::{Came, Head, Kind};
-use super::transfer::Reading;
+use super::transfer::Copying;
 use crate::base::{Error, Rank, Result};
 use crate::link::control::FIRST_RESERVED;
 use crate::link::{MAX_MESSAGE, Push};
@@ -316,17 +316,41 @@ impl FlowState {
         self.peers.get(&rank).is_some_and(Known::sends_by_pair)
     }
 
-    /// Begins to read from a peer's memory; the reading back if no queue pair leads there now.
-    pub fn read(&mut self, outlet: &Outlet, rank: Rank, reading: Reading) -> Option<Reading> {
+    /// Begins a transfer from or to a peer's memory; back it comes if no queue pair leads there now.
+    pub fn copy(&mut self, outlet: &Outlet, rank: Rank, copying: Copying) -> Option<Copying> {
+        let now = outlet.now();
+        let host = self.host(outlet, rank, now);
         let known = self.peers.get_mut(&rank).and_then(|known| known.paired.as_mut());
-        match known.filter(|paired| paired.sends_by_pair()) {
-            None => Some(reading),
-            Some(paired) => {
-                paired.read(reading);
-                self.go_on(outlet, rank, outlet.now());
-                None
-            }
+        let Some(paired) = known.filter(|paired| paired.sends_by_pair()) else {
+            return Some(copying);
+        };
+        // Whoever only copies uses its queue pair, too.
+        let advice = host.pairs.policy().note_send(host.key, host.pairs.in_kernel(), now);
+        if let Some(Advice::GiveUp(victim)) = advice {
+            host.pairs.condemn(victim);
         }
+        paired.copy(copying);
+        self.go_on(outlet, rank, now);
+        None
+    }
+
+    /// Has a queue pair to a peer fail, if there is one; nothing is done by this end of it afterwards.
+    pub fn break_off(&mut self, outlet: &Outlet, rank: Rank) {
+        let known = self.peers.get_mut(&rank).and_then(|known| known.paired.as_mut());
+        if let Some(paired) = known {
+            paired.break_off();
+            self.go_on(outlet, rank, outlet.now());
+        }
+    }
+
+    /// A peer is gone, as another flow has found: nothing comes by its queue pair any more.
+    pub fn cut(&mut self, outlet: &Outlet, rank: Rank) {
+        let host = self.host(outlet, rank, outlet.now());
+        if let Some(known) = self.peers.get_mut(&rank) {
+            known.paired.iter_mut().for_each(|paired| paired.abandon(host));
+            known.paired = None;
+        }
+        self.note(rank);
     }
 
     /// A datagram of this flow has come, from `source`.

@@ -19,7 +19,7 @@ use super::deliver::{End, FlowState};
 use super::known::Arrived;
 use super::outlet::{News, Outlet, PairSettings};
 use super::shift::Shift;
-use super::transfer::{Reading, Registered, Transfer};
+use super::transfer::{Copying, Direction, Registered, Transfer};
 use super::{Each, Far, Flow};
 use crate::base::sync::{AtomicBool, AtomicU32, Ordering};
 use crate::base::{Error, Rank, Result, Slot};
@@ -216,6 +216,9 @@ impl Inner {
         drop(state);
         let some = !events.is_empty();
         for (rank, standing, why) in events {
+            // Before anybody learns of it: what a peer was writing into memory of this process's comes
+            // no more.
+            self.flow(Flow::Requests).cut(&self.outlet, rank);
             self.note_end(rank, standing, why);
         }
         if count > before || room || some {
@@ -364,30 +367,49 @@ impl Far for Edge {
         Ok(hot)
     }
 
-    fn is_hot(&self, to: Slot) -> bool {
+    fn is_hot(&self, to: Slot, flow: Flow) -> bool {
         let rank = self.inner.rank_of(to);
-        rank.is_some_and(|rank| self.inner.flow(Flow::Messages).is_hot(rank))
+        rank.is_some_and(|rank| self.inner.flow(flow).is_hot(rank))
     }
 
-    fn expose(&self, to: Slot, memory: &Memory) -> Option<Registered> {
-        let hot = self.is_hot(to);
-        hot.then(|| self.inner.outlet.pairs().register(memory, Access::REMOTE_READ).ok())?
+    fn expose(&self, memory: &Memory, access: Access) -> Option<Registered> {
+        self.inner.outlet.pairs().register(memory, access).ok()
     }
 
-    fn read(&self, from: Slot, source: Remote, into: &Memory) -> Option<Arc<Transfer>> {
-        let (inner, rank) = (&self.inner, self.inner.rank_of(from)?);
-        let registered = inner.outlet.pairs().register(into, Access::LOCAL_WRITE).ok()?;
+    fn copy(
+        &self,
+        peer: Slot,
+        flow: Flow,
+        direction: Direction,
+        there: Remote,
+        here: &Memory,
+    ) -> Option<Arc<Transfer>> {
+        let (inner, rank) = (&self.inner, self.inner.rank_of(peer)?);
+        if !inner.flow(flow).is_hot(rank) {
+            return None;
+        }
+        let registered = inner.outlet.pairs().register(here, direction.access()).ok()?;
         let for_end = Arc::downgrade(inner);
         let transfer = Arc::new(Transfer::new(move || {
-            for_end.upgrade().into_iter().for_each(|inner| inner.ring(Flow::Messages));
+            for_end.upgrade().into_iter().for_each(|inner| inner.ring(flow));
         }));
-        let reading = Reading::new(transfer.clone(), registered, source);
-        let mut state = inner.flow(Flow::Messages);
-        let refused = state.read(&inner.outlet, rank, reading);
+        let copying = Copying::new(transfer.clone(), direction, registered, there);
+        let mut state = inner.flow(flow);
+        let refused = state.copy(&inner.outlet, rank, copying);
         let next = state.next();
         drop(state);
         inner.due(next);
         refused.is_none().then_some(transfer)
+    }
+
+    fn break_off(&self, peer: Slot, flow: Flow) {
+        if let Some(rank) = self.inner.rank_of(peer) {
+            let mut state = self.inner.flow(flow);
+            state.break_off(&self.inner.outlet, rank);
+            let next = state.next();
+            drop(state);
+            self.inner.due(next);
+        }
     }
 
     fn has_drained(&self, peer: Slot) -> bool {
