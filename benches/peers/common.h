@@ -30,6 +30,8 @@ struct workload {
 
 static int rank, size;
 static long bytes;
+/* Operations of the last batch, where a run says so: else n * steps. */
+static double counted;
 
 static double now(void)
 {
@@ -59,6 +61,7 @@ static double batch(const struct workload *w, long n)
     if (n < 0)
         return 0;
     MPI_Barrier(MPI_COMM_WORLD);
+    counted = (double)n * w->steps;
     start = now();
     w->run(n);
     took = now() - start;
@@ -104,9 +107,9 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static double figure(const struct workload *w, double nanoseconds, double n)
+static double figure(const struct workload *w, double nanoseconds)
 {
-    double operations = n * w->steps;
+    double operations = counted;
     if (w->unit == NANOSECONDS)
         return nanoseconds / operations;
     if (w->unit == MILLIONS_PER_SECOND)
@@ -126,7 +129,7 @@ static void measure(const struct workload *w, const char *what, double wanted, i
         long n = calibrate(w, wanted);
         int i, half = batches / 2;
         for (i = 0; i < batches; i++)
-            each[i] = figure(w, batch(w, n), (double)n);
+            each[i] = figure(w, batch(w, n));
         batch(w, -1);
         qsort(each, (size_t)batches, sizeof(double), by_value);
         printf("= %s %.6g\n", what,

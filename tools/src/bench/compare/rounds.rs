@@ -3,7 +3,7 @@
 
 use super::lines::Outcome;
 use super::peer::{Order, Peer, Setting};
-use super::workload::{self, Group, Task};
+use super::workload::{self, Cast, Group, Task};
 use crate::bench::stats::{median, quantile};
 use hither::Result;
 use std::collections::BTreeMap;
@@ -93,11 +93,15 @@ pub struct Results {
 /// Measures one group in jobs of `ranks` ranks.
 pub fn run(
     peers: &[Box<dyn Peer>],
-    (group, ranks, crowded): (Group, u32, bool),
+    (group, cast): (Group, Cast),
     effort: Effort,
     results: &mut Results,
 ) {
-    let tasks = workload::tasks(group, ranks, crowded, effort.quick);
+    let (ranks, crowded) = (cast.ranks, cast.crowded());
+    let tasks = workload::tasks(group, cast, effort.quick);
+    if tasks.is_empty() {
+        return;
+    }
     let mut settings = Vec::new();
     for peer in peers {
         let cells = |results: &mut Results, why: &str| {
@@ -106,7 +110,7 @@ pub fn run(
                 cell.failed = Some(why.to_owned());
             }
         };
-        if let Err(why) = peer.can(group, crowded) {
+        if let Err(why) = peer.can(group, cast) {
             cells(results, why);
             settings.push(None);
             continue;
@@ -258,7 +262,7 @@ mod tests {
         fn settings(&self, _: Group, _: bool) -> Vec<Setting> {
             vec![Setting::usual()]
         }
-        fn can(&self, _: Group, _: bool) -> std::result::Result<(), &'static str> {
+        fn can(&self, _: Group, _: Cast) -> std::result::Result<(), &'static str> {
             if self.able { Ok(()) } else { Err("unable") }
         }
         fn run(&self, order: &Order<'_>) -> Result<Vec<(Task, Outcome)>> {
@@ -281,7 +285,7 @@ mod tests {
         let mut results = Results::default();
         let patience = Duration::from_secs(1);
         let effort = Effort { rounds: 3, batch: 1.0, batches: 1, patience, quick: true };
-        run(&peers, (Group::Sums, 2, false), effort, &mut results);
+        run(&peers, (Group::Sums, Cast { ranks: 2, cores: 2 }), effort, &mut results);
         assert_eq!(results.cells.len(), 4);
         for cells in results.cells.values() {
             assert!(cells["a"].failed.as_ref().unwrap().contains("it is gone"));

@@ -53,6 +53,20 @@ pub fn make(crew: &Crew, name: &str, size: usize) -> Result<Run> {
                 team.send(peer, 2, &one)
             }
         }),
+        // The same by all pairs; over when the last is through.
+        "rate-pairs" => Box::new(move |n| {
+            if even {
+                for i in 0..n {
+                    one[..8].copy_from_slice(&i.to_ne_bytes());
+                    team.send(peer, 1, &one)?;
+                }
+            } else {
+                for _ in 0..n {
+                    team.recv(peer, 1, &mut one)?;
+                }
+            }
+            team.barrier()
+        }),
         // An active message to the odd rank, which does nothing for it.
         "request" => {
             let window = Window::<u64>::allocate(&team, 1)?;

@@ -87,7 +87,9 @@ fn begin() -> Result<()> {
 
 fn make(crew: &Crew, workload: &Workload, size: usize) -> Result<Run> {
     match workload.group {
-        Group::Messages | Group::Bandwidth => messages::make(crew, workload.name, size),
+        Group::Messages | Group::Pairs | Group::Bandwidth => {
+            messages::make(crew, workload.name, size)
+        }
         Group::OneSided => onesided::make(crew, workload.name, size),
         Group::Sums => sums::make(crew, workload.name, size),
         Group::Collectives | Group::Start => collectives::make(crew, workload.name, size),
@@ -102,7 +104,7 @@ fn measure(
     effort: Effort,
 ) -> Result<Option<Vec<f64>>> {
     let mut sides: Vec<Box<dyn Side>> = vec![Box::new(Loop(make(crew, workload, size)?))];
-    if crew.size() == 2 {
+    if crew.size() == 2 || workload.group == Group::Pairs {
         sides.extend(floors::make(crew, workload.name, size)?);
     }
     if !crew.leads() {
@@ -135,7 +137,7 @@ fn lead(
     for _ in 0..effort.rounds {
         for side in 0..sides.len() {
             let took = duel::batch(crew, sides, side, counts[side], &mut Meter::whole())?.max(1.0);
-            let operations = counts[side] as f64 * workload.steps;
+            let operations = workload.operations(counts[side], crew.size());
             figures[side].push(match workload.measure {
                 Measure::Of(unit) => unit.figure(took, operations, size),
                 Measure::Milliseconds | Measure::Kibibytes => took,

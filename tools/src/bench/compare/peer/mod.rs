@@ -11,7 +11,7 @@ mod mpi;
 mod ucx;
 
 use super::lines::{self, Outcome};
-use super::workload::{Group, Task};
+use super::workload::{Cast, Group, Task};
 use crate::bench::subject::start::now;
 use ::hither::Result;
 use std::cell::Cell;
@@ -89,7 +89,7 @@ pub trait Peer {
     /// The settings that are tried, the usual one first.
     fn settings(&self, group: Group, crowded: bool) -> Vec<Setting>;
     /// Whether it can do a group at all in jobs of so many ranks; else why not.
-    fn can(&self, group: Group, crowded: bool) -> std::result::Result<(), &'static str>;
+    fn can(&self, group: Group, cast: Cast) -> std::result::Result<(), &'static str>;
     /// Measures. Every task gets an outcome.
     fn run(&self, order: &Order<'_>) -> Result<Vec<(Task, Outcome)>>;
     /// The command of an order, for the report.

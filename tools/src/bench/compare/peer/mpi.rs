@@ -3,7 +3,7 @@
 
 use super::{Order, Peer, SOURCES, Setting, on_path, typed};
 use crate::bench::compare::lines::Outcome;
-use crate::bench::compare::workload::{Group, Task};
+use crate::bench::compare::workload::{Cast, Group, Task};
 use hither::{Error, Result};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -112,7 +112,7 @@ impl Mpi {
 
     fn made(&self, order: &Order<'_>, program: &Path, left: &[Task]) -> Command {
         let mut command = Command::new(&self.launcher);
-        let bound = !order.crowded && order.ranks() == 2;
+        let bound = !order.crowded;
         match (self.kind, bound) {
             (Kind::Mpich, true) => {
                 command.args(["-bind-to", "core"]);
@@ -180,7 +180,7 @@ impl Peer for Mpi {
         settings
     }
 
-    fn can(&self, _: Group, _: bool) -> std::result::Result<(), &'static str> {
+    fn can(&self, _: Group, _: Cast) -> std::result::Result<(), &'static str> {
         Ok(())
     }
 

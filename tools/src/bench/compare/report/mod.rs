@@ -6,7 +6,7 @@ mod page;
 use super::own::floors;
 use super::peer::Absent;
 use super::rounds::{Cell, Effort, Results};
-use super::workload::Task;
+use super::workload::{Cast, Group, Task};
 use crate::bench::row::Goal;
 use crate::bench::table::{self, short};
 use comfy_table::{CellAlignment, Table};
@@ -27,6 +27,8 @@ pub struct Report<'a> {
     pub results: &'a Results,
     /// How long was measured.
     pub effort: Effort,
+    /// Cores that there were.
+    pub cores: u32,
 }
 
 /// One figure of ours beside the floor and the best peer.
@@ -98,16 +100,17 @@ impl Report<'_> {
         let cells = &self.results.cells[&task];
         let entries: Vec<Entry> = cells.iter().map(|(name, cell)| entry(name, cell)).collect();
         let ours = cells.get(OURS).and_then(Cell::value);
-        let floor = cells.get(OURS).and_then(Cell::limit).filter(|floor| *floor > 0.0);
+        let cast = Cast { ranks: task.ranks, cores: self.cores };
+        let limit = cells.get(OURS).and_then(Cell::limit).filter(|floor| *floor > 0.0);
+        let limit = limit.zip(floors::name(workload.name, task.size));
+        // What ranks that share cores are held against is what they do with a core each.
+        let floor = if limit.is_none() && cast.crowded() { self.apart(task) } else { limit };
+        let (floor, floor_name) = (floor.map(|of| of.0), floor.map(|of| of.1));
         let peers = entries.iter().filter(|entry| entry.contestant != OURS);
         let best = peers
             .filter_map(|entry| Some((entry.contestant, entry.value.filter(|x| *x > 0.0)?)))
             .min_by(|a, b| if less { a.1.total_cmp(&b.1) } else { b.1.total_cmp(&a.1) });
-        // Jobs are always started with more ranks than cores, but for the smallest.
-        let crowded = task.ranks > 2 && workload.name != "start" && workload.name != "memory";
-        let (floor_goal, peer_goal) = workload.goals(task.size, crowded);
-        let floor_goal =
-            if workload.name == "start" && task.ranks != 8 { Goal::None } else { floor_goal };
+        let (floor_goal, peer_goal) = workload.goals(task.size, cast);
         let unit = workload.measure.unit();
         let held = |goal: Goal, of: Option<f64>| goal.holds(ours?, of?);
         let text = |goal: Goal, of: Option<f64>| {
@@ -121,7 +124,7 @@ impl Report<'_> {
             ranks: task.ranks,
             unit,
             less_is_better: less,
-            floor_name: floor.and_then(|_| floors::name(workload.name, task.size)),
+            floor_name,
             floor,
             floor_ratio: ours.zip(floor).map(|(ours, floor)| ours / floor),
             floor_goal: text(floor_goal, floor),
@@ -132,6 +135,17 @@ impl Report<'_> {
             peer_holds: held(peer_goal, best_value),
             entries,
         }
+    }
+
+    /// Our figure for the same with the smaller of two jobs, if its ranks had a core each.
+    fn apart(&self, task: Task) -> Option<(f64, &'static str)> {
+        let same = |other: &&Task| {
+            let cast = Cast { ranks: other.ranks, cores: self.cores };
+            (other.at, other.size) == (task.at, task.size) && !cast.crowded()
+        };
+        let other = self.results.cells.keys().filter(same).min_by_key(|other| other.ranks)?;
+        let value = self.results.cells[other].get(OURS)?.value().filter(|value| *value > 0.0)?;
+        (task.workload().group != Group::Start).then_some((value, "hither with a core each"))
     }
 
     /// The table for the terminal.
@@ -221,7 +235,7 @@ fn against_best(line: &Line) -> String {
 mod tests {
     use super::super::lines::Figure;
     use super::super::rounds::Choice;
-    use super::super::workload::{Group, find};
+    use super::super::workload::find;
     use super::*;
     use std::time::Duration;
 
@@ -240,6 +254,10 @@ mod tests {
         add("rate", 8, "hither", ok(10.0, Some(20.0)));
         add("rate", 8, "MPICH", ok(5.0, None));
         add("rate", 8, "Open MPI", Err("signal: 11 <core>".into()));
+        let four = Task { at: find("latency").unwrap().0, size: 8, ranks: 4 };
+        let cells = results.cells.entry(four).or_default();
+        cells.entry("hither").or_default().take(ok(250.0, None));
+        cells.entry("MPICH").or_default().take(ok(1000.0, None));
         let command = "mpiexec -n 2 messages".to_owned();
         let tried = vec![("--mca pml ob1".to_owned(), 2, 0.9), ("as installed".to_owned(), 2, 1.0)];
         results.choices.push(Choice {
@@ -262,14 +280,15 @@ mod tests {
         let patience = Duration::from_secs(1);
         let effort = Effort { rounds: 3, batch: 1e5, batches: 3, patience, quick: true };
         let results = results();
-        test(&Report { contestants: &contestants, absent: &absent, results: &results, effort });
+        let (contestants, absent, results) = (&contestants, &absent, &results);
+        test(&Report { contestants, absent, results, effort, cores: 2 });
     }
 
     #[test]
     fn the_best_is_that_of_least_time_or_most_rate() {
         check(|report| {
             let lines = report.lines();
-            assert_eq!(lines.len(), 5);
+            assert_eq!(lines.len(), 6);
             let latency = lines.iter().find(|l| l.workload == "latency" && l.size == 8).unwrap();
             assert_eq!((latency.best, latency.peer_ratio), (Some("Open MPI"), Some(0.5)));
             assert_eq!((latency.peer_holds, latency.floor_holds), (Some(true), Some(false)));
@@ -279,6 +298,25 @@ mod tests {
             let text = report.summary();
             assert!(text.contains("0.50x Open MPI (goal ≤ 0.8x: holds)"), "{text}");
             assert!(text.contains("2.00x MPICH (goal ≥ 3x: MISSED)"), "{text}");
+        });
+    }
+
+    #[test]
+    fn ranks_that_share_cores_are_asked_other_things() {
+        check(|report| {
+            let of = |report: &Report<'_>| {
+                let mut lines = report.lines();
+                lines.retain(|line| line.workload == "latency" && line.ranks == 4);
+                let line = lines.remove(0);
+                (line.floor_ratio, line.floor_holds, line.peer_ratio, line.peer_holds)
+            };
+            assert_eq!(of(report), (Some(2.5), Some(true), Some(0.25), Some(true)));
+            // With a core for each they are what two ranks are, and their floor was not measured.
+            let many = Report { cores: 4, ..*report };
+            assert_eq!(of(&many), (None, None, Some(0.25), Some(true)));
+            let lines = many.lines();
+            let line = lines.iter().find(|line| line.ranks == 4).unwrap();
+            assert_eq!(line.peer_goal, "≤ 0.8x");
         });
     }
 
@@ -296,7 +334,7 @@ mod tests {
             assert_eq!(page.matches("<polyline").count(), 4);
             let json = std::fs::read_to_string(path.with_file_name("report.json")).unwrap();
             let values: serde_json::Value = serde_json::from_str(&json).unwrap();
-            assert_eq!(values.as_array().unwrap().len(), 5);
+            assert_eq!(values.as_array().unwrap().len(), 6);
             assert_eq!(values[0]["entries"].as_array().unwrap().len(), 3);
         });
     }

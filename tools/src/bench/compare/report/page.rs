@@ -105,11 +105,12 @@ fn contestants(report: &Report<'_>) -> String {
          the median of {} batches of {} ms (ten times that with more ranks than cores). Figures are \
          medians over the rounds; ± is half the distance between the quartiles. Ratios are hither's \
          figure through the other: of times (ns, ms) and memory less is better, of rates and \
-         bandwidths more. With 2 ranks each has a core of its own; with more than 2, ranks may share \
-         cores.</p>\n",
+         bandwidths more. Jobs of up to {} ranks have a core for each; ranks of larger ones share \
+         cores, and their floor is hither's own figure with a core each.</p>\n",
         effort.rounds,
         effort.batches,
-        short(effort.batch / 1e6)
+        short(effort.batch / 1e6),
+        report.cores
     );
     text
 }
