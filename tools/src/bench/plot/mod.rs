@@ -4,6 +4,7 @@
 
 mod axis;
 pub mod chart;
+pub mod png;
 
 use super::row::Row;
 use super::table;

@@ -7,6 +7,7 @@ use super::own::floors;
 use super::peer::Absent;
 use super::rounds::{Cell, Effort, Results};
 use super::workload::{Cast, Group, Task};
+use crate::bench::plot::png::Painter;
 use crate::bench::row::Goal;
 use crate::bench::table::{self, short};
 use comfy_table::{CellAlignment, Table};
@@ -181,8 +182,15 @@ impl Report<'_> {
             .map_err(|e| Error::invalid("bench compare", e.to_string()))?;
         std::fs::write(dir.join("report.json"), json).map_err(os("writing report.json"))?;
         let charts = page::charts(&lines);
+        // Without pictures the report is still one.
+        let painter = Painter::new().inspect_err(|error| eprintln!("hither: no PNG: {error}")).ok();
         for chart in &charts {
-            std::fs::write(dir.join(page::file(chart)), chart.draw())
+            let (svg, name) = (chart.draw(), page::file(chart));
+            if let Some(painter) = &painter {
+                std::fs::write(dir.join(format!("{name}.png")), painter.paint(&svg)?)
+                    .map_err(os("writing a diagram as PNG"))?;
+            }
+            std::fs::write(dir.join(format!("{name}.svg")), svg)
                 .map_err(os("writing a diagram"))?;
         }
         let path = dir.join("report.html");
@@ -330,6 +338,9 @@ mod tests {
             assert!(page.contains("no ucx_perftest") && page.contains("--mca pml ob1"));
             assert!(page.contains("mpiexec -n 2 messages"));
             assert_eq!(page.matches("<svg").count(), 1);
+            for kind in ["svg", "png"] {
+                assert!(path.with_file_name(format!("latency-one-way.{kind}")).is_file());
+            }
             // Three contestants and the limit.
             assert_eq!(page.matches("<polyline").count(), 4);
             let json = std::fs::read_to_string(path.with_file_name("report.json")).unwrap();

@@ -49,9 +49,9 @@ pub fn charts(lines: &[Line]) -> Vec<Chart> {
     charts
 }
 
-/// The file of a diagram.
+/// The file of a diagram, without what tells its kind.
 pub fn file(chart: &Chart) -> String {
-    format!("{}.svg", file_name(&chart.title))
+    file_name(&chart.title)
 }
 
 /// The whole page.
@@ -74,7 +74,13 @@ pub fn page(report: &Report<'_>, lines: &[Line], charts: &[Chart]) -> String {
         let _ = write!(body, "<h2>{}</h2>\n{}", group.title(), table(report, &of));
         let titles: Vec<&str> = of.iter().map(|line| line.what).collect();
         for chart in charts.iter().filter(|chart| titles.contains(&chart.title.as_str())) {
-            let _ = writeln!(body, "<p>{}</p>", chart.draw());
+            let name = file(chart);
+            let _ = writeln!(
+                body,
+                "<p>{}<br><small><a href=\"{name}.svg\">SVG</a> <a href=\"{name}.png\">PNG</a>\
+                 </small></p>",
+                chart.draw()
+            );
         }
     }
     body += &reasons(lines);
