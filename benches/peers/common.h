@@ -4,6 +4,7 @@
  *   arguments   nanoseconds of a batch, batches, then what to measure: NAME:BYTES ...
  *   written     by rank 0, a line each:  @ NAME:BYTES      it begins
  *                                        = NAME:BYTES X    its figure, the median of the batches
+ *                                        # NAME:BYTES HEX  a fingerprint of what it computed
  *                                        ? NAME:BYTES      this program does not know it
  *
  * The counts, the warm-up and the clock are those that hither's own side has (tools/src/bench). */
@@ -26,12 +27,15 @@ struct workload {
     void (*end)(void);     /* all ranks */
     enum unit unit;
     double steps;          /* counted operations of one of n */
+    long least;            /* of a batch; 0: as where one of n takes next to nothing */
 };
 
 static int rank, size;
 static long bytes;
 /* Operations of the last batch, where a run says so: else n * steps. */
 static double counted;
+/* What is measured: NAME:BYTES. */
+static const char *item;
 
 static double now(void)
 {
@@ -51,6 +55,17 @@ static void *memory(size_t length)
     }
     memset(p, 1, length);
     return p;
+}
+
+/* All ranks: what they computed, as a fingerprint. All say theirs, combined by exclusive or. */
+static inline void prove(uint64_t mine)
+{
+    uint64_t all = 0;
+    MPI_Reduce(&mine, &all, 1, MPI_UINT64_T, MPI_BXOR, 0, MPI_COMM_WORLD);
+    if (rank == 0) {
+        printf("# %s %016llx\n", item, (unsigned long long)all);
+        fflush(stdout);
+    }
 }
 
 /* One batch of n on all ranks; n < 0 ends the batches of a workload. Rank 0's nanoseconds. */
@@ -90,14 +105,14 @@ static double clamp(double x, double low, double high)
 /* How many operations fill a batch; warms up on the way. */
 static long calibrate(const struct workload *w, double wanted)
 {
-    long n = 16;
+    long n = w->least > 0 ? w->least : 16, least = w->least > 0 ? w->least : 4;
     for (;;) {
         double took = batch(w, n);
         if (took >= wanted / 3)
             took = batch(w, n);
         if (took >= wanted / 3 || n > 1L << 30)
-            return (long)clamp((double)n * wanted / took, 4, (double)(1L << 30));
-        n = (long)((double)n * clamp(wanted / took, 1.5, 8));
+            return (long)clamp((double)n * wanted / took, (double)least, (double)(1L << 30));
+        n = (long)((double)n * clamp(wanted / took, 1.5, 8)) + (n == 1);
     }
 }
 
@@ -117,10 +132,10 @@ static double figure(const struct workload *w, double nanoseconds)
     return operations * (double)bytes / nanoseconds;
 }
 
-static void measure(const struct workload *w, const char *what, double wanted, int batches)
+static void measure(const struct workload *w, double wanted, int batches)
 {
     if (rank == 0) {
-        printf("@ %s\n", what);
+        printf("@ %s\n", item);
         fflush(stdout);
     }
     w->begin();
@@ -132,7 +147,7 @@ static void measure(const struct workload *w, const char *what, double wanted, i
             each[i] = figure(w, batch(w, n));
         batch(w, -1);
         qsort(each, (size_t)batches, sizeof(double), by_value);
-        printf("= %s %.6g\n", what,
+        printf("= %s %.6g\n", item,
                batches % 2 ? each[half] : (each[half - 1] + each[half]) / 2);
         fflush(stdout);
         free(each);
@@ -158,7 +173,8 @@ static int measure_all(int argc, char **argv, const struct workload *all, size_t
                 break;
         if (at < count) {
             int batches = atoi(argv[2]);
-            measure(&all[at], argv[i], atof(argv[1]), batches < 1 ? 1 : batches);
+            item = argv[i];
+            measure(&all[at], atof(argv[1]), batches < 1 ? 1 : batches);
         } else if (rank == 0) {
             printf("? %s\n", argv[i]);
             fflush(stdout);

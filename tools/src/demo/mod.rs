@@ -16,7 +16,7 @@ mod progress;
 mod random;
 mod report;
 mod slices;
-mod stencil;
+pub mod stencil;
 mod threads;
 mod work;
 mod worker;

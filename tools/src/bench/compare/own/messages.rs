@@ -18,7 +18,7 @@ fn add(call: Call<'_, u64, u64, u64>) {
 }
 
 /// The loop of that name.
-pub fn make(crew: &Crew, name: &str, size: usize) -> Result<Run> {
+pub fn make(crew: &Crew, name: &str, size: usize) -> Result<Run<'static>> {
     let team = crew.job()?.team().clone();
     let (peer, even) = (Rank(crew.rank() ^ 1), crew.rank().is_multiple_of(2));
     let mut one = vec![1u8; size];

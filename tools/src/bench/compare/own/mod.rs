@@ -2,6 +2,7 @@
 //! same loops as the programs of `benches/peers`, with the limits beside them, and says so in the
 //! same lines.
 
+mod applications;
 mod collectives;
 pub mod floors;
 mod messages;
@@ -28,12 +29,12 @@ pub struct Args {
 }
 
 /// What every rank does for `n` turns of a workload's loop.
-type Run = Box<dyn FnMut(u64) -> Result<()>>;
+type Run<'a> = Box<dyn FnMut(u64) -> Result<()> + 'a>;
 
 /// A loop as a side: rank 0 is timed.
-struct Loop(Run);
+struct Loop<'a>(Run<'a>);
 
-impl Side for Loop {
+impl Side for Loop<'_> {
     fn lead(&mut self, count: u64, meter: &mut Meter) -> Result<()> {
         meter.batch(|| (self.0)(count))
     }
@@ -62,7 +63,8 @@ pub fn run(args: &Args) -> Result<()> {
         if crew.leads() {
             println!("@ {item}");
         }
-        if let Some(figures) = measure(&crew, workload, *size, effort)? {
+        let task = Item { crew: &crew, workload, size: *size, effort, item };
+        if let Some(figures) = task.measure()? {
             let text: Vec<String> = figures.iter().map(|x| format!("{x:.6e}")).collect();
             println!("= {item} {}", text.join(" "));
         }
@@ -85,66 +87,89 @@ fn begin() -> Result<()> {
     job.finish()
 }
 
-fn make(crew: &Crew, workload: &Workload, size: usize) -> Result<Run> {
+/// What is measured, by whom and for how long.
+struct Item<'a> {
+    crew: &'a Crew,
+    workload: &'static Workload,
+    size: usize,
+    effort: Effort,
+    /// As it was asked for.
+    item: &'a str,
+}
+
+fn make(crew: &Crew, workload: &Workload, size: usize) -> Result<Run<'static>> {
     match workload.group {
         Group::Messages | Group::Pairs | Group::Bandwidth => {
             messages::make(crew, workload.name, size)
         }
         Group::OneSided => onesided::make(crew, workload.name, size),
         Group::Sums => sums::make(crew, workload.name, size),
-        Group::Collectives | Group::Start => collectives::make(crew, workload.name, size),
+        Group::Collectives => collectives::make(crew, workload.name, size),
+        Group::Halo | Group::Start => Err(unknown(workload.name)),
     }
 }
 
-/// The medians of the workload and, with two ranks, of its limit; on the leader.
-fn measure(
-    crew: &Crew,
-    workload: &Workload,
-    size: usize,
-    effort: Effort,
-) -> Result<Option<Vec<f64>>> {
-    let mut sides: Vec<Box<dyn Side>> = vec![Box::new(Loop(make(crew, workload, size)?))];
-    if crew.size() == 2 || workload.group == Group::Pairs {
-        sides.extend(floors::make(crew, workload.name, size)?);
-    }
-    if !crew.leads() {
-        while let Order::Batch { side, count } = crew.next()? {
-            let at = side % sides.len();
-            sides[at].follow(count)?;
-            crew.complete();
+impl Item<'_> {
+    /// The medians of the workload and, with two ranks, of its limit; on the leader.
+    fn measure(&self) -> Result<Option<Vec<f64>>> {
+        if self.workload.group == Group::Halo {
+            return applications::halo(self);
         }
-        return Ok(None);
+        self.time(make(self.crew, self.workload, self.size)?)
     }
-    let medians = lead(crew, workload, size, effort, &mut sides);
-    // Also after an error: the others must not wait for ever.
-    let end = crew.order(Order::End);
-    let medians = medians?;
-    end.map(|()| Some(medians))
-}
 
-fn lead(
-    crew: &Crew,
-    workload: &Workload,
-    size: usize,
-    effort: Effort,
-    sides: &mut [Box<dyn Side>],
-) -> Result<Vec<f64>> {
-    let mut counts = Vec::new();
-    for side in 0..sides.len() {
-        counts.push(duel::calibrate(crew, sides, side, effort)?);
+    /// Says what was computed, as programs of others do.
+    fn prove(&self, proof: u64) {
+        if self.crew.leads() {
+            println!("# {} {proof:016x}", self.item);
+        }
     }
-    let mut figures = vec![Vec::new(); sides.len()];
-    for _ in 0..effort.rounds {
+
+    /// The same of a loop.
+    fn time(&self, run: Run<'_>) -> Result<Option<Vec<f64>>> {
+        let crew = self.crew;
+        let mut sides: Vec<Box<dyn Side + '_>> = vec![Box::new(Loop(run))];
+        if crew.size() == 2 || self.workload.group == Group::Pairs {
+            if let Some(floor) = floors::make(crew, self.workload.name, self.size)? {
+                sides.push(floor);
+            }
+        }
+        if !crew.leads() {
+            while let Order::Batch { side, count } = crew.next()? {
+                let at = side % sides.len();
+                sides[at].follow(count)?;
+                crew.complete();
+            }
+            return Ok(None);
+        }
+        let medians = self.lead(&mut sides);
+        // Also after an error: the others must not wait for ever.
+        let end = crew.order(Order::End);
+        let medians = medians?;
+        end.map(|()| Some(medians))
+    }
+
+    fn lead(&self, sides: &mut [Box<dyn Side + '_>]) -> Result<Vec<f64>> {
+        let (crew, workload, effort) = (self.crew, self.workload, self.effort);
+        let counts_from = workload.least.map_or((16, 4), |least| (least, least));
+        let mut counts = Vec::new();
         for side in 0..sides.len() {
-            let took = duel::batch(crew, sides, side, counts[side], &mut Meter::whole())?.max(1.0);
-            let operations = workload.operations(counts[side], crew.size());
-            figures[side].push(match workload.measure {
-                Measure::Of(unit) => unit.figure(took, operations, size),
-                Measure::Milliseconds | Measure::Kibibytes => took,
-            });
+            counts.push(duel::calibrate_from(crew, sides, side, effort, counts_from)?);
         }
+        let mut figures = vec![Vec::new(); sides.len()];
+        for _ in 0..effort.rounds {
+            for side in 0..sides.len() {
+                let took =
+                    duel::batch(crew, sides, side, counts[side], &mut Meter::whole())?.max(1.0);
+                let operations = workload.operations(counts[side], crew.size());
+                figures[side].push(match workload.measure {
+                    Measure::Of(unit) => unit.figure(took, operations, self.size),
+                    Measure::Milliseconds | Measure::Kibibytes => took,
+                });
+            }
+        }
+        Ok(figures.iter().map(|each| median(each)).collect())
     }
-    Ok(figures.iter().map(|each| median(each)).collect())
 }
 
 /// A workload that a group's part does not know.

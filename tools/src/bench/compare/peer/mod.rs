@@ -123,12 +123,14 @@ pub fn find(place: &Path) -> (Vec<Box<dyn Peer>>, Vec<Absent>) {
 }
 
 /// The sources of the programs.
-const SOURCES: [(&str, &str); 6] = [
+const SOURCES: &[(&str, &str)] = &[
     ("common.h", include_str!("../../../../../benches/peers/common.h")),
     ("messages", include_str!("../../../../../benches/peers/messages.c")),
     ("onesided", include_str!("../../../../../benches/peers/onesided.c")),
     ("sums", include_str!("../../../../../benches/peers/sums.c")),
     ("collectives", include_str!("../../../../../benches/peers/collectives.c")),
+    ("random.h", include_str!("../../../../../benches/peers/random.h")),
+    ("halo", include_str!("../../../../../benches/peers/halo.c")),
     ("start", include_str!("../../../../../benches/peers/start.c")),
 ];
 

@@ -91,12 +91,12 @@ impl Mpi {
         }
         let os = |what: &'static str| move |e: std::io::Error| Error::os(what, e);
         std::fs::create_dir_all(&self.place).map_err(os("making a folder for peers' programs"))?;
-        for (name, text) in SOURCES {
+        for &(name, text) in SOURCES {
             let file = if name.contains('.') { name.to_owned() } else { format!("{name}.c") };
             std::fs::write(self.place.join(file), text).map_err(os("writing a peer's source"))?;
         }
         let output = Command::new(&self.compiler)
-            .args(["-O3", "-o", name, &format!("{name}.c")])
+            .args(["-O3", "-ffp-contract=off", "-o", name, &format!("{name}.c")])
             .current_dir(&self.place)
             .stdin(Stdio::null())
             .output()

@@ -124,7 +124,7 @@ impl Ucx {
         Ok(match end {
             End::Well => column
                 .of(&said)
-                .map(|value| Figure { value, limit: None })
+                .map(Figure::from)
                 .ok_or_else(|| "it ended without a figure".to_owned()),
             End::Badly(how) => Err(how),
             End::Silent(patience) => {
@@ -211,7 +211,7 @@ impl Peer for Ucx {
             Group::Start => Err("UCX starts no jobs"),
             _ if cast.ranks > 2 => Err("ucx_perftest is a program of two processes"),
             Group::Messages | Group::Pairs | Group::Bandwidth | Group::OneSided => Ok(()),
-            Group::Sums | Group::Collectives => Err("ucx_perftest has no such tests"),
+            Group::Sums | Group::Collectives | Group::Halo => Err("ucx_perftest has no such tests"),
         }
     }
 

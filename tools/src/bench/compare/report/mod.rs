@@ -6,7 +6,7 @@ mod page;
 use super::own::floors;
 use super::peer::Absent;
 use super::rounds::{Cell, Effort, Results};
-use super::workload::{Cast, Group, Task};
+use super::workload::{self, Cast, Group, Task};
 use crate::bench::plot::png::Painter;
 use crate::bench::row::Goal;
 use crate::bench::table::{self, short};
@@ -84,6 +84,14 @@ pub struct Entry {
     pub failed: Option<String>,
 }
 
+impl Line {
+    /// The size as text.
+    fn size_text(&self) -> String {
+        workload::find(self.workload)
+            .map_or_else(String::new, |(_, workload)| workload.sizing.text(self.size))
+    }
+}
+
 impl Report<'_> {
     /// The lines in the order of the workloads.
     pub fn lines(&self) -> Vec<Line> {
@@ -159,7 +167,7 @@ impl Report<'_> {
         for line in self.lines() {
             let mut cells: Vec<comfy_table::Cell> = vec![line.what.into()];
             let figures = self.contestants.iter().map(|(name, ..)| figure(&line, name));
-            let fixed = [table::bytes(line.size), line.ranks.to_string(), line.unit.to_owned()];
+            let fixed = [line.size_text(), line.ranks.to_string(), line.unit.to_owned()];
             cells.extend(
                 fixed
                     .into_iter()
@@ -253,7 +261,7 @@ mod tests {
             let task = Task { at: find(name).unwrap().0, size, ranks: 2 };
             results.cells.entry(task).or_default().entry(whose).or_default().take(outcome);
         };
-        let ok = |value, limit| Ok(Figure { value, limit });
+        let ok = |value: f64, limit| Ok(Figure { limit, ..value.into() });
         for size in [0, 8, 64, 4096] {
             add("latency", size, "hither", ok(100.0, Some(50.0)));
             add("latency", size, "MPICH", ok(400.0, None));

@@ -1,10 +1,10 @@
 //! The page: what the figures say, tables with the goals, curves, what was run, and what failed.
 
 use super::{Line, OURS, Report, figure};
-use crate::bench::compare::workload::{self, Group};
+use crate::bench::compare::workload::{self, Group, Sizing};
 use crate::bench::plot::chart::Chart;
 use crate::bench::plot::{self, escape, file_name};
-use crate::bench::table::{bytes, short};
+use crate::bench::table::short;
 use std::fmt::Write as _;
 
 const CSS: &str = "table{border-collapse:collapse;font-size:12.5px;margin:.8em 0}\
@@ -22,7 +22,9 @@ pub fn charts(lines: &[Line]) -> Vec<Chart> {
         let of: Vec<&Line> = lines
             .iter()
             .filter(|line| line.workload == workload.name)
-            .filter(|line| by_ranks || line.ranks == 2 && line.size > 0)
+            .filter(|line| {
+                by_ranks || line.ranks == 2 && line.size > 0 && workload.sizing == Sizing::Bytes
+            })
             .collect();
         let least = if by_ranks { 2 } else { 3 };
         if of.len() < least {
@@ -158,7 +160,7 @@ fn table(report: &Report<'_>, lines: &[&Line]) -> String {
             text,
             "<tr><td>{}</td><td>{}</td><td>{}</td>",
             escape(line.what),
-            bytes(line.size),
+            line.size_text(),
             line.ranks
         );
         for (name, ..) in report.contestants {
@@ -191,7 +193,7 @@ fn reasons(lines: &[Line]) -> String {
         for entry in &line.entries {
             let Some(why) = &entry.failed else { continue };
             let reason = format!("{}: {why}", entry.contestant);
-            let size = bytes(line.size);
+            let size = line.size_text();
             let item = format!(
                 "{}{}{size} ({} ranks)",
                 line.workload,

@@ -1,7 +1,7 @@
 //! All workloads: sizes and goals. The goals are those of the design for jobs of two ranks with a core
 //! each.
 
-use super::{Group, Measure, Workload};
+use super::{Group, Measure, Sizing, Workload};
 use crate::bench::row::{Goal, Unit};
 
 const NS: Measure = Measure::Of(Unit::Nanoseconds);
@@ -13,6 +13,7 @@ const fn new(group: Group, name: &'static str, what: &'static str, measure: Meas
         name,
         group,
         what,
+        sizing: Sizing::Bytes,
         sizes: &[8],
         quick: &[8],
         measure,
@@ -20,6 +21,7 @@ const fn new(group: Group, name: &'static str, what: &'static str, measure: Meas
         floor_goal: Goal::None,
         peer_goal: Goal::None,
         crowded: true,
+        least: None,
     }
 }
 
@@ -38,6 +40,13 @@ impl Workload {
 
     const fn counting(mut self, steps: f64) -> Workload {
         self.steps = steps;
+        self
+    }
+
+    /// Of grids, with so many turns at least.
+    const fn on_grids(mut self) -> Workload {
+        self.sizing = Sizing::Side;
+        self.least = Some(1);
         self
     }
 
@@ -96,7 +105,7 @@ const VALUES: &[usize] = &[8, 512, 4 << 10, 64 << 10, 1 << 20];
 const QUICK_VALUES: &[usize] = &[8, 64 << 10];
 
 use Goal::{AtLeast, AtMost};
-use Group::{Bandwidth, Collectives, Messages, OneSided, Pairs, Start, Sums};
+use Group::{Bandwidth, Collectives, Halo, Messages, OneSided, Pairs, Start, Sums};
 
 /// All workloads, in the order of the report.
 pub const ALL: &[Workload] = &[
@@ -154,6 +163,18 @@ pub const ALL: &[Workload] = &[
         .asked(AtMost(1.3), AtMost(0.7)),
     new(Collectives, "broadcast", "broadcast, roots in turn", NS).of(VALUES, QUICK_VALUES),
     new(Collectives, "alltoall", "alltoall, bytes for each", NS).of(VALUES, QUICK_VALUES),
+    new(Halo, "halo-2d", "a sweep in 2D: puts, flush, barrier; messages", NS)
+        .of(&[128, 1024], &[128, 1024])
+        .on_grids(),
+    new(Halo, "halo-3d", "a sweep in 3D: puts, flush, barrier; messages", NS)
+        .of(&[32, 96], &[32, 96])
+        .on_grids(),
+    new(Halo, "halo-fence-2d", "a sweep in 2D: puts, fence", NS)
+        .of(&[128, 1024], &[128, 1024])
+        .on_grids(),
+    new(Halo, "halo-fence-3d", "a sweep in 3D: puts, fence", NS)
+        .of(&[32, 96], &[32, 96])
+        .on_grids(),
     new(Start, "start", "from the command to the first barrier", Measure::Milliseconds)
         .of(NONE, NONE)
         .asked(Goal::Above(10.0), AtMost(0.2)),

@@ -6,6 +6,7 @@
 mod list;
 
 use crate::bench::row::{Goal, Unit};
+use crate::bench::table;
 
 pub use list::ALL;
 
@@ -24,19 +25,22 @@ pub enum Group {
     Sums,
     /// Collectives.
     Collectives,
+    /// A stencil with halo exchange.
+    Halo,
     /// Start of a job, and memory until then.
     Start,
 }
 
 impl Group {
     /// In the order of the report.
-    pub const ALL: [Group; 7] = [
+    pub const ALL: [Group; 8] = [
         Group::Messages,
         Group::Pairs,
         Group::Bandwidth,
         Group::OneSided,
         Group::Sums,
         Group::Collectives,
+        Group::Halo,
         Group::Start,
     ];
 
@@ -49,6 +53,7 @@ impl Group {
             Group::OneSided => "One-sided operations",
             Group::Sums => "Accumulates by several",
             Group::Collectives => "Collectives",
+            Group::Halo => "Stencil with halo exchange",
             Group::Start => "Start and memory of a job",
         }
     }
@@ -62,6 +67,7 @@ impl Group {
             Group::OneSided => "onesided",
             Group::Sums => "sums",
             Group::Collectives => "collectives",
+            Group::Halo => "halo",
             Group::Start => "start",
         }
     }
@@ -85,6 +91,7 @@ impl Group {
             }
             Group::Sums => &[("sum-same", 8), ("sum-one", 1 << 20)],
             Group::Collectives => &[("barrier", 0), ("allreduce", 8), ("broadcast", 8)],
+            Group::Halo => &[("halo-2d", 128), ("halo-fence-2d", 128)],
             Group::Start => &[],
         }
     }
@@ -117,6 +124,25 @@ impl Measure {
     }
 }
 
+/// What the sizes of a workload count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sizing {
+    /// Bytes.
+    Bytes,
+    /// Cells along each side of a grid.
+    Side,
+}
+
+impl Sizing {
+    /// A size as text.
+    pub fn text(self, size: usize) -> String {
+        match self {
+            Sizing::Bytes => table::bytes(size),
+            Sizing::Side => format!("side {size}"),
+        }
+    }
+}
+
 /// One workload.
 #[derive(Clone, Copy, Debug)]
 pub struct Workload {
@@ -126,7 +152,9 @@ pub struct Workload {
     pub group: Group,
     /// Its name for people.
     pub what: &'static str,
-    /// Bytes of an operation; 0 where that means nothing.
+    /// What its sizes count.
+    pub sizing: Sizing,
+    /// Bytes of an operation, or what `sizing` says; 0 where that means nothing.
     pub sizes: &'static [usize],
     /// The same for a quick run. The first is that of jobs with more ranks than cores.
     pub quick: &'static [usize],
@@ -140,6 +168,8 @@ pub struct Workload {
     pub peer_goal: Goal,
     /// Whether it is also run with more ranks than cores.
     pub crowded: bool,
+    /// Least turns of the loop in a batch, where one takes as long as many of others.
+    pub least: Option<u64>,
 }
 
 /// How a job's ranks lie on the cores.
@@ -168,7 +198,8 @@ impl Workload {
     /// for every rank that is what the workload asks; with two ranks or more for a core, it is a
     /// multiple of our own time with a core each, and of the best peer's; in between nothing.
     pub fn goals(&self, size: usize, cast: Cast) -> (Goal, Goal) {
-        let own_job = matches!(self.group, Group::Start);
+        // Goals for such jobs are those of what has one otherwise.
+        let own_job = matches!(self.group, Group::Start | Group::Halo);
         match self.name {
             _ if cast.doubled() && !own_job => {
                 if self.measure.less_is_better() {
@@ -199,7 +230,7 @@ impl Workload {
 pub struct Task {
     /// Place of the workload in [`ALL`].
     pub at: usize,
-    /// Bytes.
+    /// Bytes, or what the workload's sizes count.
     pub size: usize,
     /// Ranks of the job.
     pub ranks: u32,
