@@ -23,7 +23,7 @@ enum unit { NANOSECONDS, MILLIONS_PER_SECOND, GIGABYTES_PER_SECOND };
 struct workload {
     const char *name;
     void (*begin)(void);   /* all ranks; `bytes` is set */
-    void (*run)(long n);   /* all ranks; rank 0 is timed */
+    void (*run)(long n);   /* all ranks; rank 0 is timed. None: `begin` measures by itself */
     void (*end)(void);     /* all ranks */
     enum unit unit;
     double steps;          /* counted operations of one of n */
@@ -139,6 +139,8 @@ static void measure(const struct workload *w, double wanted, int batches)
         fflush(stdout);
     }
     w->begin();
+    if (!w->run)
+        return;
     if (rank == 0) {
         double *each = memory(sizeof(double) * (size_t)batches);
         long n = calibrate(w, wanted);

@@ -27,7 +27,8 @@ use workload::{Cast, Group};
 /// Arguments of `hither bench compare`.
 #[derive(clap::Args)]
 pub struct Args {
-    /// What to measure: messages, pairs, bandwidth, onesided, sums, collectives, halo, start; all unless given
+    /// What to measure: messages, pairs, bandwidth, onesided, sums, collectives, overhead, halo, start;
+    /// all unless given
     groups: Vec<String>,
     /// Fewer sizes, fewer and shorter rounds
     #[arg(long)]
@@ -93,6 +94,8 @@ impl Args {
                 Group::Start => vec![2, 4, 8, 16, 32, 64],
                 // As many pairs as have cores.
                 Group::Pairs => vec![(cores & !1).max(2), crowd & !1],
+                // Time that another rank takes is no overhead.
+                Group::Overhead => vec![2],
                 _ => vec![2, crowd],
             };
             let most = if group == Group::Start { self.most } else { u32::MAX };

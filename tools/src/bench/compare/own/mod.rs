@@ -7,6 +7,7 @@ mod collectives;
 pub mod floors;
 mod messages;
 mod onesided;
+mod overhead;
 mod sums;
 
 use super::workload::{self, Group, Measure, Workload};
@@ -105,15 +106,17 @@ fn make(crew: &Crew, workload: &Workload, size: usize) -> Result<Run<'static>> {
         Group::OneSided => onesided::make(crew, workload.name, size),
         Group::Sums => sums::make(crew, workload.name, size),
         Group::Collectives => collectives::make(crew, workload.name, size),
-        Group::Halo | Group::Start => Err(unknown(workload.name)),
+        Group::Overhead | Group::Halo | Group::Start => Err(unknown(workload.name)),
     }
 }
 
 impl Item<'_> {
     /// The medians of the workload and, with two ranks, of its limit; on the leader.
     fn measure(&self) -> Result<Option<Vec<f64>>> {
-        if self.workload.group == Group::Halo {
-            return applications::halo(self);
+        match self.workload.group {
+            Group::Overhead => return overhead::measure(self),
+            Group::Halo => return applications::halo(self),
+            _ => {}
         }
         self.time(make(self.crew, self.workload, self.size)?)
     }
@@ -164,7 +167,7 @@ impl Item<'_> {
                 let operations = workload.operations(counts[side], crew.size());
                 figures[side].push(match workload.measure {
                     Measure::Of(unit) => unit.figure(took, operations, self.size),
-                    Measure::Milliseconds | Measure::Kibibytes => took,
+                    Measure::Percent | Measure::Milliseconds | Measure::Kibibytes => took,
                 });
             }
         }

@@ -129,6 +129,7 @@ const SOURCES: &[(&str, &str)] = &[
     ("onesided", include_str!("../../../../../benches/peers/onesided.c")),
     ("sums", include_str!("../../../../../benches/peers/sums.c")),
     ("collectives", include_str!("../../../../../benches/peers/collectives.c")),
+    ("overhead", include_str!("../../../../../benches/peers/overhead.c")),
     ("random.h", include_str!("../../../../../benches/peers/random.h")),
     ("halo", include_str!("../../../../../benches/peers/halo.c")),
     ("start", include_str!("../../../../../benches/peers/start.c")),

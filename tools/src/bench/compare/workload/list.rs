@@ -25,6 +25,11 @@ const fn new(group: Group, name: &'static str, what: &'static str, measure: Meas
     }
 }
 
+/// Of the time of a transfer, what the program has for itself.
+const fn share(name: &'static str, what: &'static str) -> Workload {
+    new(Group::Overhead, name, what, Measure::Percent).of(MIB, QUICK_MIB)
+}
+
 impl Workload {
     const fn of(mut self, sizes: &'static [usize], quick: &'static [usize]) -> Workload {
         self.sizes = sizes;
@@ -99,13 +104,15 @@ const QUICK_LARGE: &[usize] = &[4 << 10, 64 << 10, 1 << 20];
 const PARTS: &[usize] = &[8, 64, 512, 4 << 10, 32 << 10, 128 << 10, 512 << 10, 1 << 20, 4 << 20];
 const QUICK_PARTS: &[usize] = &[8, 4 << 10, 1 << 20];
 const SMALL: &[usize] = &[8, 128];
+const MIB: &[usize] = &[1 << 20, 64 << 10, 4 << 20];
+const QUICK_MIB: &[usize] = &[1 << 20];
 const ONE: &[usize] = &[1 << 20];
 const NONE: &[usize] = &[0];
 const VALUES: &[usize] = &[8, 512, 4 << 10, 64 << 10, 1 << 20];
 const QUICK_VALUES: &[usize] = &[8, 64 << 10];
 
-use Goal::{AtLeast, AtMost};
-use Group::{Bandwidth, Collectives, Halo, Messages, OneSided, Pairs, Start, Sums};
+use Goal::{AtLeast, AtMost, Least};
+use Group::{Bandwidth, Collectives, Halo, Messages, OneSided, Overhead, Pairs, Start, Sums};
 
 /// All workloads, in the order of the report.
 pub const ALL: &[Workload] = &[
@@ -163,6 +170,18 @@ pub const ALL: &[Workload] = &[
         .asked(AtMost(1.3), AtMost(0.7)),
     new(Collectives, "broadcast", "broadcast, roots in turn", NS).of(VALUES, QUICK_VALUES),
     new(Collectives, "alltoall", "alltoall, bytes for each", NS).of(VALUES, QUICK_VALUES),
+    share("availability-send-late", "time left by isend, receiver late")
+        .asked(Least(95.0), AtLeast(1.0)),
+    share("availability-send-there", "time left by isend, receiver there"),
+    share("availability-receive-late", "time left by irecv, sender late")
+        .asked(Least(95.0), AtLeast(1.0)),
+    share("availability-receive-there", "time left by irecv, sender there"),
+    new(Overhead, "overhead-send-late", "overhead of isend, receiver late", NS).of(MIB, QUICK_MIB),
+    new(Overhead, "overhead-send-there", "overhead of isend, receiver there", NS)
+        .of(MIB, QUICK_MIB),
+    new(Overhead, "overhead-receive-late", "overhead of irecv, sender late", NS).of(MIB, QUICK_MIB),
+    new(Overhead, "overhead-receive-there", "overhead of irecv, sender there", NS)
+        .of(MIB, QUICK_MIB),
     new(Halo, "halo-2d", "a sweep in 2D: puts, flush, barrier; messages", NS)
         .of(&[128, 1024], &[128, 1024])
         .on_grids(),

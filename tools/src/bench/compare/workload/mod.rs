@@ -25,6 +25,8 @@ pub enum Group {
     Sums,
     /// Collectives.
     Collectives,
+    /// What transfers leave a program of its time.
+    Overhead,
     /// A stencil with halo exchange.
     Halo,
     /// Start of a job, and memory until then.
@@ -33,13 +35,14 @@ pub enum Group {
 
 impl Group {
     /// In the order of the report.
-    pub const ALL: [Group; 8] = [
+    pub const ALL: [Group; 9] = [
         Group::Messages,
         Group::Pairs,
         Group::Bandwidth,
         Group::OneSided,
         Group::Sums,
         Group::Collectives,
+        Group::Overhead,
         Group::Halo,
         Group::Start,
     ];
@@ -53,6 +56,7 @@ impl Group {
             Group::OneSided => "One-sided operations",
             Group::Sums => "Accumulates by several",
             Group::Collectives => "Collectives",
+            Group::Overhead => "Overhead and availability",
             Group::Halo => "Stencil with halo exchange",
             Group::Start => "Start and memory of a job",
         }
@@ -67,6 +71,7 @@ impl Group {
             Group::OneSided => "onesided",
             Group::Sums => "sums",
             Group::Collectives => "collectives",
+            Group::Overhead => "overhead",
             Group::Halo => "halo",
             Group::Start => "start",
         }
@@ -91,6 +96,9 @@ impl Group {
             }
             Group::Sums => &[("sum-same", 8), ("sum-one", 1 << 20)],
             Group::Collectives => &[("barrier", 0), ("allreduce", 8), ("broadcast", 8)],
+            Group::Overhead => {
+                &[("availability-send-late", 1 << 20), ("overhead-send-late", 1 << 20)]
+            }
             Group::Halo => &[("halo-2d", 128), ("halo-fence-2d", 128)],
             Group::Start => &[],
         }
@@ -102,6 +110,8 @@ impl Group {
 pub enum Measure {
     /// Time, rate or bandwidth of operations.
     Of(Unit),
+    /// Share of a whole. More is better.
+    Percent,
     /// Milliseconds of something that is done once.
     Milliseconds,
     /// Memory.
@@ -113,6 +123,7 @@ impl Measure {
     pub fn unit(self) -> &'static str {
         match self {
             Measure::Of(unit) => unit.name(),
+            Measure::Percent => "%",
             Measure::Milliseconds => "ms",
             Measure::Kibibytes => "KiB",
         }
@@ -120,7 +131,10 @@ impl Measure {
 
     /// Whether a smaller figure is the better one.
     pub fn less_is_better(self) -> bool {
-        !matches!(self, Measure::Of(Unit::MillionPerSecond | Unit::GigabytesPerSecond))
+        !matches!(
+            self,
+            Measure::Percent | Measure::Of(Unit::MillionPerSecond | Unit::GigabytesPerSecond)
+        )
     }
 }
 
@@ -214,6 +228,7 @@ impl Workload {
                 (Goal::None, Goal::None)
             }
             "bandwidth" if size < 64 << 10 => (Goal::None, Goal::None),
+            _ if self.group == Group::Overhead && size != 1 << 20 => (Goal::None, Goal::None),
             _ => (self.floor_goal, self.peer_goal),
         }
     }
