@@ -9,8 +9,8 @@
 //!   stencil   halo exchange with computation: fences, flush and barrier
 //! ```
 
-mod genome;
-mod graph;
+pub mod genome;
+pub mod graph;
 mod input;
 mod progress;
 mod random;

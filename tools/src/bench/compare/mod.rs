@@ -27,8 +27,8 @@ use workload::{Cast, Group};
 /// Arguments of `hither bench compare`.
 #[derive(clap::Args)]
 pub struct Args {
-    /// What to measure: messages, pairs, bandwidth, onesided, sums, collectives, overhead, halo, start;
-    /// all unless given
+    /// What to measure: messages, pairs, bandwidth, onesided, sums, collectives, overhead, halo, graph,
+    /// genome, start; all unless given
     groups: Vec<String>,
     /// Fewer sizes, fewer and shorter rounds
     #[arg(long)]

@@ -17,6 +17,7 @@ use crate::bench::meter::Meter;
 use crate::bench::stats::median;
 use crate::bench::subject::{memory, start};
 use hither::{Error, Job, Op, Rank, Result};
+use std::cell::Cell;
 
 /// Arguments of `hither bench own`.
 #[derive(clap::Args)]
@@ -34,6 +35,9 @@ type Run<'a> = Box<dyn FnMut(u64) -> Result<()> + 'a>;
 
 /// A loop as a side: rank 0 is timed.
 struct Loop<'a>(Run<'a>);
+
+/// Where a loop puts how many operations its last run had.
+type Counted<'a> = &'a Cell<f64>;
 
 impl Side for Loop<'_> {
     fn lead(&mut self, count: u64, meter: &mut Meter) -> Result<()> {
@@ -106,7 +110,7 @@ fn make(crew: &Crew, workload: &Workload, size: usize) -> Result<Run<'static>> {
         Group::OneSided => onesided::make(crew, workload.name, size),
         Group::Sums => sums::make(crew, workload.name, size),
         Group::Collectives => collectives::make(crew, workload.name, size),
-        Group::Overhead | Group::Halo | Group::Start => Err(unknown(workload.name)),
+        _ => Err(unknown(workload.name)),
     }
 }
 
@@ -116,6 +120,8 @@ impl Item<'_> {
         match self.workload.group {
             Group::Overhead => return overhead::measure(self),
             Group::Halo => return applications::halo(self),
+            Group::Graph => return applications::graph(self),
+            Group::Genome => return applications::genome(self),
             _ => {}
         }
         self.time(make(self.crew, self.workload, self.size)?)
@@ -130,6 +136,15 @@ impl Item<'_> {
 
     /// The same of a loop.
     fn time(&self, run: Run<'_>) -> Result<Option<Vec<f64>>> {
+        self.time_counting(run, None)
+    }
+
+    /// The same of one that counts its operations itself.
+    fn time_counting(
+        &self,
+        run: Run<'_>,
+        counted: Option<Counted<'_>>,
+    ) -> Result<Option<Vec<f64>>> {
         let crew = self.crew;
         let mut sides: Vec<Box<dyn Side + '_>> = vec![Box::new(Loop(run))];
         if crew.size() == 2 || self.workload.group == Group::Pairs {
@@ -145,14 +160,18 @@ impl Item<'_> {
             }
             return Ok(None);
         }
-        let medians = self.lead(&mut sides);
+        let medians = self.lead(&mut sides, counted);
         // Also after an error: the others must not wait for ever.
         let end = crew.order(Order::End);
         let medians = medians?;
         end.map(|()| Some(medians))
     }
 
-    fn lead(&self, sides: &mut [Box<dyn Side + '_>]) -> Result<Vec<f64>> {
+    fn lead(
+        &self,
+        sides: &mut [Box<dyn Side + '_>],
+        counted: Option<Counted<'_>>,
+    ) -> Result<Vec<f64>> {
         let (crew, workload, effort) = (self.crew, self.workload, self.effort);
         let counts_from = workload.least.map_or((16, 4), |least| (least, least));
         let mut counts = Vec::new();
@@ -164,7 +183,8 @@ impl Item<'_> {
             for side in 0..sides.len() {
                 let took =
                     duel::batch(crew, sides, side, counts[side], &mut Meter::whole())?.max(1.0);
-                let operations = workload.operations(counts[side], crew.size());
+                let turns = || workload.operations(counts[side], self.size, crew.size());
+                let operations = counted.map_or_else(turns, Cell::get);
                 figures[side].push(match workload.measure {
                     Measure::Of(unit) => unit.figure(took, operations, self.size),
                     Measure::Percent | Measure::Milliseconds | Measure::Kibibytes => took,

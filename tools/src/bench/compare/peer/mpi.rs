@@ -166,7 +166,7 @@ impl Peer for Mpi {
         match (self.kind, group) {
             (_, Group::Start) => {}
             (Kind::Mpich, _) => settings.extend(MPICH.map(Setting::with_env)),
-            (Kind::OpenMpi, Group::OneSided | Group::Sums) => {
+            (Kind::OpenMpi, Group::OneSided | Group::Sums | Group::Graph | Group::Genome) => {
                 settings.extend(OPENMPI_WINDOWS.map(Setting::with_args));
             }
             (Kind::OpenMpi, _) => settings.extend(OPENMPI_MESSAGES.map(Setting::with_args)),

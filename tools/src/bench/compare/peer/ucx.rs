@@ -211,9 +211,12 @@ impl Peer for Ucx {
             Group::Start => Err("UCX starts no jobs"),
             _ if cast.ranks > 2 => Err("ucx_perftest is a program of two processes"),
             Group::Messages | Group::Pairs | Group::Bandwidth | Group::OneSided => Ok(()),
-            Group::Sums | Group::Collectives | Group::Overhead | Group::Halo => {
-                Err("ucx_perftest has no such tests")
-            }
+            Group::Sums
+            | Group::Collectives
+            | Group::Overhead
+            | Group::Halo
+            | Group::Graph
+            | Group::Genome => Err("ucx_perftest has no such tests"),
         }
     }
 

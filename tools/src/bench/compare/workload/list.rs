@@ -48,9 +48,9 @@ impl Workload {
         self
     }
 
-    /// Of grids, with so many turns at least.
-    const fn on_grids(mut self) -> Workload {
-        self.sizing = Sizing::Side;
+    /// Whose sizes are no bytes, and one turn of which is long.
+    const fn counted(mut self, sizing: Sizing) -> Workload {
+        self.sizing = sizing;
         self.least = Some(1);
         self
     }
@@ -112,7 +112,9 @@ const VALUES: &[usize] = &[8, 512, 4 << 10, 64 << 10, 1 << 20];
 const QUICK_VALUES: &[usize] = &[8, 64 << 10];
 
 use Goal::{AtLeast, AtMost, Least};
-use Group::{Bandwidth, Collectives, Halo, Messages, OneSided, Overhead, Pairs, Start, Sums};
+use Group::{
+    Bandwidth, Collectives, Genome, Graph, Halo, Messages, OneSided, Overhead, Pairs, Start, Sums,
+};
 
 /// All workloads, in the order of the report.
 pub const ALL: &[Workload] = &[
@@ -184,16 +186,23 @@ pub const ALL: &[Workload] = &[
         .of(MIB, QUICK_MIB),
     new(Halo, "halo-2d", "a sweep in 2D: puts, flush, barrier; messages", NS)
         .of(&[128, 1024], &[128, 1024])
-        .on_grids(),
+        .counted(Sizing::Side),
     new(Halo, "halo-3d", "a sweep in 3D: puts, flush, barrier; messages", NS)
         .of(&[32, 96], &[32, 96])
-        .on_grids(),
+        .counted(Sizing::Side),
     new(Halo, "halo-fence-2d", "a sweep in 2D: puts, fence", NS)
         .of(&[128, 1024], &[128, 1024])
-        .on_grids(),
+        .counted(Sizing::Side),
     new(Halo, "halo-fence-3d", "a sweep in 3D: puts, fence", NS)
         .of(&[32, 96], &[32, 96])
-        .on_grids(),
+        .counted(Sizing::Side),
+    new(Graph, "bfs", "edges searched: atomics of the origin; accumulates", RATE)
+        .of(&[16, 18], &[12])
+        .counted(Sizing::Scale)
+        .asked(Goal::None, AtLeast(40.0)),
+    new(Genome, "genome", "queries: active messages; gets", RATE)
+        .of(&[200_000], &[20_000])
+        .counted(Sizing::Each),
     new(Start, "start", "from the command to the first barrier", Measure::Milliseconds)
         .of(NONE, NONE)
         .asked(Goal::Above(10.0), AtMost(0.2)),

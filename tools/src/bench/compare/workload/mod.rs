@@ -29,13 +29,17 @@ pub enum Group {
     Overhead,
     /// A stencil with halo exchange.
     Halo,
+    /// Breadth-first search.
+    Graph,
+    /// Remote search.
+    Genome,
     /// Start of a job, and memory until then.
     Start,
 }
 
 impl Group {
     /// In the order of the report.
-    pub const ALL: [Group; 9] = [
+    pub const ALL: [Group; 11] = [
         Group::Messages,
         Group::Pairs,
         Group::Bandwidth,
@@ -44,6 +48,8 @@ impl Group {
         Group::Collectives,
         Group::Overhead,
         Group::Halo,
+        Group::Graph,
+        Group::Genome,
         Group::Start,
     ];
 
@@ -58,6 +64,8 @@ impl Group {
             Group::Collectives => "Collectives",
             Group::Overhead => "Overhead and availability",
             Group::Halo => "Stencil with halo exchange",
+            Group::Graph => "Graph 500: breadth-first search",
+            Group::Genome => "Remote genome search",
             Group::Start => "Start and memory of a job",
         }
     }
@@ -73,6 +81,8 @@ impl Group {
             Group::Collectives => "collectives",
             Group::Overhead => "overhead",
             Group::Halo => "halo",
+            Group::Graph => "graph",
+            Group::Genome => "genome",
             Group::Start => "start",
         }
     }
@@ -81,6 +91,7 @@ impl Group {
     pub fn program(self) -> &'static str {
         match self {
             Group::Pairs | Group::Bandwidth => "messages",
+            Group::Graph => "bfs",
             other => other.name(),
         }
     }
@@ -100,6 +111,8 @@ impl Group {
                 &[("availability-send-late", 1 << 20), ("overhead-send-late", 1 << 20)]
             }
             Group::Halo => &[("halo-2d", 128), ("halo-fence-2d", 128)],
+            Group::Graph => &[("bfs", 12)],
+            Group::Genome => &[("genome", 20_000)],
             Group::Start => &[],
         }
     }
@@ -145,6 +158,10 @@ pub enum Sizing {
     Bytes,
     /// Cells along each side of a grid.
     Side,
+    /// Powers of two of vertices.
+    Scale,
+    /// Operations of one turn of the loop.
+    Each,
 }
 
 impl Sizing {
@@ -153,6 +170,8 @@ impl Sizing {
         match self {
             Sizing::Bytes => table::bytes(size),
             Sizing::Side => format!("side {size}"),
+            Sizing::Scale => format!("scale {size}"),
+            Sizing::Each => format!("{size} a turn"),
         }
     }
 }
@@ -213,7 +232,7 @@ impl Workload {
     /// multiple of our own time with a core each, and of the best peer's; in between nothing.
     pub fn goals(&self, size: usize, cast: Cast) -> (Goal, Goal) {
         // Goals for such jobs are those of what has one otherwise.
-        let own_job = matches!(self.group, Group::Start | Group::Halo);
+        let own_job = matches!(self.group, Group::Start | Group::Halo | Group::Genome);
         match self.name {
             _ if cast.doubled() && !own_job => {
                 if self.measure.less_is_better() {
@@ -227,16 +246,19 @@ impl Workload {
             "latency" | "rate" | "put" | "get" | "allreduce" if size > 8 => {
                 (Goal::None, Goal::None)
             }
+            "bfs" if size < 18 => (Goal::None, Goal::None),
             "bandwidth" if size < 64 << 10 => (Goal::None, Goal::None),
             _ if self.group == Group::Overhead && size != 1 << 20 => (Goal::None, Goal::None),
             _ => (self.floor_goal, self.peer_goal),
         }
     }
 
-    /// Counted operations of `count` turns of the loop in a job of `ranks` ranks.
-    pub fn operations(&self, count: u64, ranks: u32) -> f64 {
+    /// Counted operations of `count` turns of the loop in a job of `ranks` ranks, where the loop does
+    /// not count them itself.
+    pub fn operations(&self, count: u64, size: usize, ranks: u32) -> f64 {
+        let each = if self.sizing == Sizing::Each { size as f64 } else { 1.0 };
         let pairs = if self.group == Group::Pairs { f64::from(ranks / 2) } else { 1.0 };
-        count as f64 * self.steps * pairs
+        count as f64 * self.steps * pairs * each
     }
 }
 
@@ -358,6 +380,8 @@ mod tests {
         assert!(count(Group::Sums, 4, 8) > count(Group::Sums, 4, 2), "64 MiB of random words");
         assert_eq!((count(Group::Pairs, 8, 8), count(Group::Pairs, 8, 4)), (2, 1));
         let (_, rate) = find("rate-pairs").unwrap();
-        assert_eq!((rate.operations(10, 8), rate.operations(10, 2)), (40.0, 10.0));
+        assert_eq!((rate.operations(10, 8, 8), rate.operations(10, 8, 2)), (40.0, 10.0));
+        let (_, genome) = find("genome").unwrap();
+        assert_eq!(genome.operations(10, 500, 2), 5000.0);
     }
 }
