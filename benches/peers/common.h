@@ -1,4 +1,4 @@
-/* What the programs that measure MPI have in common: who they are, the clock, how many operations
+/* What the programs that measure peers have in common: who they are, the clock, how many operations
  * make a batch, the order of batches, and what is written.
  *
  *   arguments   nanoseconds of a batch, batches, then what to measure: NAME:BYTES ...
@@ -11,7 +11,7 @@
 #ifndef PEERS_COMMON_H
 #define PEERS_COMMON_H
 
-#include <mpi.h>
+#include "library.h"
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,7 +30,6 @@ struct workload {
     long least;            /* of a batch; 0: as where one of n takes next to nothing */
 };
 
-static int rank, size;
 static long bytes;
 /* Operations of the last batch, where a run says so: else n * steps. */
 static double counted;
@@ -51,12 +50,13 @@ static void *memory(size_t length)
         length = 64;
     if (posix_memalign(&p, 4096, length) != 0) {
         fprintf(stderr, "out of memory\n");
-        MPI_Abort(MPI_COMM_WORLD, 1);
+        quit();
     }
     memset(p, 1, length);
     return p;
 }
 
+#ifndef PEERS_SHMEM
 /* All ranks: what they computed, as a fingerprint. All say theirs, combined by exclusive or. */
 static inline void prove(uint64_t mine)
 {
@@ -67,6 +67,8 @@ static inline void prove(uint64_t mine)
         fflush(stdout);
     }
 }
+
+#endif
 
 /* So that nobody takes something long for something that hangs. */
 static inline void say_alive(void)
@@ -79,15 +81,15 @@ static inline void say_alive(void)
 static double batch(const struct workload *w, long n)
 {
     double start, took;
-    MPI_Bcast(&n, 1, MPI_LONG, 0, MPI_COMM_WORLD);
+    tell(&n);
     if (n < 0)
         return 0;
-    MPI_Barrier(MPI_COMM_WORLD);
+    meet();
     counted = (double)n * w->steps;
     start = now();
     w->run(n);
     took = now() - start;
-    MPI_Barrier(MPI_COMM_WORLD);
+    meet();
     if (w->least > 0)
         say_alive();
     return took < 1 ? 1 : took;
@@ -96,13 +98,13 @@ static double batch(const struct workload *w, long n)
 static void follow(const struct workload *w)
 {
     for (;;) {
-        long n;
-        MPI_Bcast(&n, 1, MPI_LONG, 0, MPI_COMM_WORLD);
+        long n = 0;
+        tell(&n);
         if (n < 0)
             return;
-        MPI_Barrier(MPI_COMM_WORLD);
+        meet();
         w->run(n);
-        MPI_Barrier(MPI_COMM_WORLD);
+        meet();
     }
 }
 
@@ -172,9 +174,7 @@ static void measure(const struct workload *w, double wanted, int batches)
 static int measure_all(int argc, char **argv, const struct workload *all, size_t count)
 {
     int i;
-    MPI_Init(&argc, &argv);
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    join(&argc, &argv);
     for (i = 3; i < argc; i++) {
         const char *colon = strchr(argv[i], ':');
         size_t length = colon ? (size_t)(colon - argv[i]) : strlen(argv[i]), at;
@@ -191,7 +191,7 @@ static int measure_all(int argc, char **argv, const struct workload *all, size_t
             fflush(stdout);
         }
     }
-    MPI_Finalize();
+    leave();
     return 0;
 }
 

@@ -39,6 +39,9 @@ pub struct Args {
     /// Write the report into this directory: report.html, a picture of each diagram, report.json
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
+    /// Also put a summary into this README, between the marks that it has for that
+    #[arg(long, value_name = "FILE")]
+    readme: Option<PathBuf>,
     /// Rounds of all contestants
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=1000))]
     rounds: Option<u16>,
@@ -174,6 +177,9 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     println!("{}", report.summary());
     if let Some(dir) = &args.out {
         eprintln!("report: {}", report.write(dir)?.display());
+    }
+    if let Some(readme) = &args.readme {
+        report.write_into(readme)?;
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -2,6 +2,7 @@
 //! values.
 
 mod page;
+mod readme;
 
 use super::own::floors;
 use super::peer::Absent;
@@ -181,6 +182,23 @@ impl Report<'_> {
         table.to_string()
     }
 
+    /// Puts the summary between the marks of a README, and its diagram into `docs` beside that.
+    pub fn write_into(&self, readme: &Path) -> Result<()> {
+        let os = |what: &'static str| move |e: std::io::Error| Error::os(what, e);
+        let lines = self.lines();
+        let text = std::fs::read_to_string(readme).map_err(os("reading the README"))?;
+        let charts = page::charts(&lines);
+        let chart = charts.iter().find(|chart| chart.title == readme::DIAGRAM);
+        let text = readme::replaced(&text, &readme::section(self, &lines, chart.is_some()))?;
+        if let Some(chart) = chart {
+            let file = readme.with_file_name(readme::FILE);
+            std::fs::create_dir_all(file.parent().unwrap_or(readme))
+                .map_err(os("making the directory for the README's diagram"))?;
+            std::fs::write(file, chart.draw()).map_err(os("writing the README's diagram"))?;
+        }
+        std::fs::write(readme, text).map_err(os("writing the README"))
+    }
+
     /// Writes the report; its page's path.
     pub fn write(&self, dir: &Path) -> Result<PathBuf> {
         let os = |what: &'static str| move |e: std::io::Error| Error::os(what, e);
@@ -333,6 +351,33 @@ mod tests {
             let lines = many.lines();
             let line = lines.iter().find(|line| line.ranks == 4).unwrap();
             assert_eq!(line.peer_goal, "≤ 0.8x");
+        });
+    }
+
+    #[test]
+    fn a_readme_gets_a_summary_between_its_marks() {
+        check(|report| {
+            let dir = tempfile::tempdir().unwrap();
+            let readme = dir.path().join("README.md");
+            std::fs::write(&readme, "# a\n").unwrap();
+            assert!(report.write_into(&readme).is_err(), "no marks");
+            let marked = format!("# a\n{}\nold\n{}\nend\n", readme::BEGIN, readme::END);
+            std::fs::write(&readme, &marked).unwrap();
+            for _ in 0..2 {
+                report.write_into(&readme).unwrap();
+                let text = std::fs::read_to_string(&readme).unwrap();
+                assert!(text.starts_with("# a\n") && text.ends_with("\nend\n"), "{text}");
+                assert!(!text.contains("old"));
+                let row =
+                    "| latency, one way, 8 B | 100 ns | 200 ns (Open MPI) | **0.50** | ≤ 0.8 |";
+                assert_eq!(text.matches(row).count(), 1, "{text}");
+                assert!(
+                    text.contains("| message rate, one pair, 8 B | 10.0 M/s | 5.00 M/s (MPICH)")
+                );
+                assert!(text.contains("missed |") && text.contains("MPICH 4"));
+                assert!(text.contains(readme::FILE));
+            }
+            assert!(dir.path().join(readme::FILE).is_file());
         });
     }
 

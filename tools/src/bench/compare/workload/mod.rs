@@ -99,7 +99,7 @@ impl Group {
     /// What settings are compared by: few of its workloads, short ones.
     pub fn probes(self) -> &'static [(&'static str, usize)] {
         match self {
-            Group::Messages => &[("latency", 8), ("rate", 8)],
+            Group::Messages => &[("latency", 8), ("rate", 8), ("request", 8)],
             Group::Pairs => &[("rate-pairs", 8)],
             Group::Bandwidth => &[("bandwidth", 1 << 20), ("bandwidth", 64 << 10)],
             Group::OneSided => {
