@@ -9,7 +9,8 @@ use std::process::{Command, ExitCode};
 /// Arguments of `hither bench peers`.
 #[derive(clap::Args)]
 pub struct Args {
-    /// "install" to install what the package manager offers, and build programs for iceoryx2 and Lamellar; without it, what is here is listed
+    /// "install" to install what the package manager offers, and to build programs for iceoryx2 and
+    /// Lamellar; without it, what is here is listed
     #[arg(value_parser = ["install"])]
     what: Option<String>,
     /// Run the commands; without it, they are only shown

@@ -148,9 +148,7 @@ impl Item<'_> {
         let crew = self.crew;
         let mut sides: Vec<Box<dyn Side + '_>> = vec![Box::new(Loop(run))];
         if crew.size() == 2 || self.workload.group == Group::Pairs {
-            if let Some(floor) = floors::make(crew, self.workload.name, self.size)? {
-                sides.push(floor);
-            }
+            sides.extend(floors::make(crew, self.workload.name, self.size)?);
         }
         if !crew.leads() {
             while let Order::Batch { side, count } = crew.next()? {
