@@ -13,17 +13,14 @@ use std::process::{Command, Stdio};
 pub enum Kind {
     /// iceoryx2.
     Iceoryx2,
-    /// Lamellar.
-    Lamellar,
 }
 
 /// The crate's files.
-const FILES: [(&str, &str); 5] = [
+const FILES: [(&str, &str); 4] = [
     ("Cargo.toml", include_str!("../../../../../benches/peers/rust/Cargo.toml")),
     ("Cargo.lock", LOCK),
     ("src/lib.rs", include_str!("../../../../../benches/peers/rust/src/lib.rs")),
     ("src/bin/iceoryx2.rs", include_str!("../../../../../benches/peers/rust/src/bin/iceoryx2.rs")),
-    ("src/bin/lamellar.rs", include_str!("../../../../../benches/peers/rust/src/bin/lamellar.rs")),
 ];
 const LOCK: &str = include_str!("../../../../../benches/peers/rust/Cargo.lock");
 
@@ -36,13 +33,12 @@ pub fn home() -> Option<PathBuf> {
 
 impl Kind {
     /// All of them.
-    pub const ALL: [Kind; 2] = [Kind::Iceoryx2, Kind::Lamellar];
+    pub const ALL: [Kind; 1] = [Kind::Iceoryx2];
 
     /// Its name.
     pub fn name(self) -> &'static str {
         match self {
             Kind::Iceoryx2 => "iceoryx2",
-            Kind::Lamellar => "Lamellar",
         }
     }
 
@@ -50,7 +46,6 @@ impl Kind {
     fn program(self) -> &'static str {
         match self {
             Kind::Iceoryx2 => "iceoryx2",
-            Kind::Lamellar => "lamellar",
         }
     }
 
@@ -75,7 +70,7 @@ impl Kind {
 /// Shows the commands that build the programs in `home`, or runs them; whether all did.
 pub fn install(home: &Path, runs: bool) -> Result<bool> {
     let Some(cargo) = on_path("cargo") else {
-        println!("without cargo, iceoryx2 and Lamellar are not built");
+        println!("without cargo, the program for iceoryx2 is not built");
         return Ok(true);
     };
     let os = |what: &'static str| move |e: std::io::Error| Error::os(what, e);
@@ -120,21 +115,13 @@ impl Native {
     fn made(&self, order: &Order<'_>, left: &[Task]) -> Command {
         let mut command = Command::new(&self.program);
         command.args(order.effort()).args(left.iter().map(|task| task.item()));
-        command.env("PEERS_RANKS", order.ranks().to_string()).stdin(Stdio::null());
+        command.stdin(Stdio::null());
         for (name, value) in &order.setting.env {
             command.env(name, value);
         }
         command
     }
 }
-
-/// Ways of Lamellar for its messages.
-const LAMELLAR: [&str; 4] = [
-    "LAMELLAR_CMD_QUEUE=geteager",
-    "LAMELLAR_CMD_QUEUE=puteager",
-    "LAMELLAR_CMD_QUEUE=batched",
-    "LAMELLAR_BATCHER=direct",
-];
 
 impl Peer for Native {
     fn name(&self) -> &'static str {
@@ -151,19 +138,11 @@ impl Peer for Native {
                 "a program of our own (benches/peers/rust): publish and subscribe, one copy into memory \
                  that is lent, read where it lies"
             }
-            Kind::Lamellar => {
-                "a program of our own (benches/peers/rust): active messages (rate: without results, \
-                 waited for together), one thread for each process"
-            }
         }
     }
 
     fn settings(&self, _: Group, _: bool) -> Vec<Setting> {
-        let mut settings = vec![Setting::usual()];
-        if self.kind == Kind::Lamellar {
-            settings.extend(LAMELLAR.map(Setting::with_env));
-        }
-        settings
+        vec![Setting::usual()]
     }
 
     fn can(&self, group: Group, cast: Cast) -> std::result::Result<(), &'static str> {
@@ -172,7 +151,6 @@ impl Peer for Native {
                 Err("our program for it is one of two processes")
             }
             (Kind::Iceoryx2, Group::Messages | Group::Pairs) => Ok(()),
-            (Kind::Lamellar, Group::Messages | Group::Collectives) => Ok(()),
             _ => Err("our program for it has no such workloads"),
         }
     }
@@ -208,10 +186,10 @@ mod tests {
         std::fs::create_dir_all(&programs).unwrap();
         std::fs::write(programs.join("iceoryx2"), "").unwrap();
         assert!(Native::find(Kind::Iceoryx2, Some(home.path())).is_ok());
-        assert!(Native::find(Kind::Lamellar, None).is_err());
-        let command = typed(&Kind::Lamellar.build(Path::new("cargo"), home.path()));
+        assert!(Native::find(Kind::Iceoryx2, None).is_err());
+        let command = typed(&Kind::Iceoryx2.build(Path::new("cargo"), home.path()));
         assert!(
-            command.ends_with("cargo build --release --locked --features lamellar --bin lamellar")
+            command.ends_with("cargo build --release --locked --features iceoryx2 --bin iceoryx2")
         );
     }
 }
