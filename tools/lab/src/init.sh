@@ -17,7 +17,7 @@ while read -r module; do
 done < /modules/order
 
 # The host's files below, those of the packages above them, memory above all.
-share() { mount -t 9p -o trans=virtio,version=9p2000.L,ro,cache=loose,msize=524288 "$1" "$2"; }
+share() { mount -t 9p -o trans=virtio,version=9p2000.L,ro,cache=loose,msize=512000 "$1" "$2"; }
 mkdir -p /lower/host /lower/tree /upper /root
 share host /lower/host || fail "the host's files are not there"
 share tree /lower/tree || fail "the packages are not there"
