@@ -20,6 +20,8 @@ pub struct Plan<'a> {
     pub memory: u32,
     pub cpus: u32,
     pub mtu: u32,
+    /// Rate of its time stamp counter, kHz.
+    pub clock: Option<u64>,
     /// The program that it runs.
     pub agent: &'a Path,
     /// A folder of the host's that it may write.
@@ -105,8 +107,9 @@ fn share(command: &mut Command, tag: &str, path: &Path, options: &str) {
 
 /// Clocks and mitigations are set for what emulated processors are good at.
 fn kernel_line(plan: &Plan) -> String {
+    let rate = plan.clock.map_or_else(String::new, |rate| format!("tsc_early_khz={rate} "));
     format!(
-        "console=ttyS0 quiet panic=-1 mitigations=off nokaslr tsc=reliable no_timer_check audit=0 \
+        "{rate}console=ttyS0 quiet panic=-1 mitigations=off nokaslr tsc=reliable no_timer_check audit=0 \
          lab.guest={} lab.guests={} lab.mtu={} lab.agent={}",
         plan.number,
         plan.guests,

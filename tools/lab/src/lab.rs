@@ -2,6 +2,7 @@
 
 use crate::cache::Image;
 use crate::channel::Channel;
+use crate::clock;
 use crate::cpio::Archive;
 use crate::error::{Error, Result};
 use crate::guest::{self, LINK, Plan};
@@ -27,7 +28,7 @@ pub const MOST_GUESTS: usize = 4;
 const BOOT: Duration = Duration::from_secs(120);
 /// By how much the guests' processors yield to the emulator's device threads: without, programs in
 /// guests that poll starve the very network they poll.
-const YIELD: i32 = 9;
+const YIELD: i32 = 5;
 
 /// What a laboratory is to be like.
 #[derive(Clone, Debug)]
@@ -296,13 +297,14 @@ struct Booting {
     agent: PathBuf,
     networks: [Network; 2],
     initrd: OwnedFd,
+    clock: Option<u64>,
 }
 
 impl Booting {
     fn new(options: Options, image: Image, agent: PathBuf) -> Result<Booting> {
         let networks = [Network::new(options.guests)?, Network::new(options.guests)?];
         let initrd = in_memory(&first_files(&image)?)?;
-        Ok(Booting { options, image, agent, networks, initrd })
+        Ok(Booting { options, image, agent, networks, initrd, clock: clock::rate() })
     }
 
     /// Starts them, kept by a thread that lives as long as they; and when they should be there.
@@ -378,6 +380,7 @@ impl Booting {
             memory: self.options.memory,
             cpus: self.options.cpus,
             mtu: self.options.mtu,
+            clock: self.clock,
             agent: &self.agent,
             work: work.map_err(|e| Error::system("the shared folder", e))?.as_deref(),
             initrd: self.initrd.as_raw_fd(),

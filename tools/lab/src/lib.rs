@@ -20,6 +20,7 @@
 pub mod agent;
 mod cache;
 mod channel;
+mod clock;
 mod cpio;
 mod error;
 mod guest;
