@@ -113,6 +113,15 @@ impl Channel {
         }
     }
 
+    /// Waits until the guest is gone.
+    pub fn await_end(&self, limit: Duration) -> Result<()> {
+        let alive = |state: &mut State| !state.gone;
+        let waited = self.changed.wait_timeout_while(self.lock(), limit, alive);
+        let gone = waited.unwrap_or_else(PoisonError::into_inner).0.gone;
+        let why = || Error::Failed(format!("guest g{} does not go off", self.guest));
+        if gone { Ok(()) } else { Err(why()) }
+    }
+
     /// A number for a run whose news go to `record`.
     pub fn register(&self, record: &Arc<Record>) -> Result<u32> {
         let mut state = self.lock();

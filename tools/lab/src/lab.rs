@@ -25,7 +25,9 @@ use std::time::{Duration, Instant};
 /// Guests at most.
 pub const MOST_GUESTS: usize = 4;
 /// For which guests may take to start.
-const BOOT: Duration = Duration::from_secs(120);
+const BOOT: Duration = Duration::from_secs(240);
+/// For which an emulator may take to end.
+const OFF: Duration = Duration::from_secs(20);
 /// By how much the guests' processors yield to the emulator's device threads: without, programs in
 /// guests that poll starve the very network they poll.
 const YIELD: i32 = 5;
@@ -88,6 +90,8 @@ struct Guest {
 /// What the thread does that has the emulators.
 enum Order {
     PowerOff(usize),
+    /// When everything is to be killed.
+    Limit(Instant),
     End,
 }
 
@@ -183,18 +187,18 @@ impl Lab {
         self.monitor(guest, "cont", json!({}))
     }
 
+    /// Kills everything after `limit` from now on, instead of when [`Options::limit`] is over.
+    pub fn set_limit(&self, limit: Duration) {
+        // Whoever keeps the emulators is there as long as this is, or their time is up.
+        let _ = self.keeper.send(Order::Limit(Instant::now() + limit));
+    }
+
     /// Takes a guest's power away. It does not come back.
     pub fn power_off(&self, guest: usize) -> Result<()> {
-        // Whoever keeps the emulators is there as long as this is.
+        let channel = &self.guest(guest)?.channel;
+        // If nobody takes it, their time is up, and the guest is gone, too.
         let _ = self.keeper.send(Order::PowerOff(guest));
-        let until = Instant::now() + Duration::from_secs(10);
-        while !self.guest(guest)?.channel.is_gone() {
-            if Instant::now() > until {
-                return Err(Error::Failed(format!("guest g{guest} does not go off")));
-            }
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        Ok(())
+        channel.await_end(OFF)
     }
 
     /// Kills the processes of a guest whose command line has `pattern` in it; their number.
@@ -393,11 +397,17 @@ impl Booting {
 }
 
 /// Has the emulators until they are to go.
-fn keep(children: &mut [Child], orders: &Receiver<Order>, deadline: Instant, time_up: &AtomicBool) {
+fn keep(
+    children: &mut [Child],
+    orders: &Receiver<Order>,
+    mut deadline: Instant,
+    time_up: &AtomicBool,
+) {
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
         match orders.recv_timeout(left) {
             Ok(Order::PowerOff(guest)) => children.get_mut(guest).into_iter().for_each(end),
+            Ok(Order::Limit(limit)) => deadline = limit,
             Ok(Order::End) | Err(RecvTimeoutError::Disconnected) => break,
             Err(RecvTimeoutError::Timeout) => {
                 time_up.store(true, Ordering::Release);
