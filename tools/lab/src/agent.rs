@@ -192,15 +192,17 @@ fn forward<W: Write + Send + 'static>(
     })
 }
 
-/// Kills every process of this guest, but this one, whose command line has `pattern` in it; their
-/// number.
+/// Kills every process of this guest whose command line has `pattern` in it, but this one, the agent
+/// that started it, and the first; their number.
 pub fn kill(pattern: &str) -> Result<usize> {
-    let me = rustix::process::getpid().as_raw_nonzero().get();
+    let number = |pid: rustix::process::Pid| pid.as_raw_nonzero().get();
+    let agent = rustix::process::getppid().map_or(1, number);
+    let spared = [1, agent, number(rustix::process::getpid())];
     let processes = std::fs::read_dir("/proc").map_err(|e| Error::system("/proc", e))?;
     let mut killed = 0;
     for entry in processes.flatten() {
         let number = entry.file_name().to_str().and_then(|name| name.parse::<i32>().ok());
-        let Some(number) = number.filter(|number| *number != me && *number != 1) else { continue };
+        let Some(number) = number.filter(|number| !spared.contains(number)) else { continue };
         let words = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
         let line = String::from_utf8_lossy(&words).replace('\0', " ");
         if line.contains(pattern)

@@ -97,6 +97,7 @@ fn programs_run_as_on_the_host() {
     assert_eq!(lab.kill(0, "sleep 1000").unwrap(), 2, "a shell and its sleep are left");
     assert_eq!(sleeps[1].wait().unwrap().code, 128 + 9);
     assert!(sleeps[1].wait_for("never", LONG).is_err());
+    assert_eq!(lab.kill(0, "hither-lab").unwrap(), 0, "the guest's own agent is spared");
 
     assert!(said(&lab, 0, "ibv_devinfo -d $LAB_DEVICE").contains("PORT_ACTIVE"));
 }
