@@ -1,7 +1,8 @@
 //! The device over sockets.
 
 use super::Config;
-use super::channel::{SocketChannel, now};
+use super::channel::SocketChannel;
+use crate::net::alarm::now;
 use super::engine::Engine;
 use super::interface;
 use super::rc::SocketRc;

@@ -4,7 +4,7 @@
 //! The thread sleeps until a socket has something or the next patience ends; `due` wakes it only for
 //! a patience that ends before all others. An idle device does nothing at all.
 
-use super::channel::{Alarm, now, sleep};
+use crate::net::alarm::{Alarm, now, sleep};
 use super::hello::{HELLO, Hello};
 use super::rc::SocketRc;
 use super::ud::SocketUd;

@@ -1,7 +1,7 @@
 //! Connected queue pairs: a connection for this side's operations, one for the peer's.
 
 use super::address::Spot;
-use super::channel::now;
+use crate::net::alarm::now;
 use super::device::Owner;
 use super::engine::Token;
 use super::hello::Hello;
