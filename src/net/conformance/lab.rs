@@ -132,12 +132,12 @@ impl VerbsLab {
 
 impl Lab for VerbsLab {
     fn device(&self) -> Arc<dyn Device> {
-        verbs::open(&self.0).unwrap()
+        verbs::open(&self.0).unwrap().0
     }
     fn stranger(&self) -> Arc<dyn Device> {
         let mut config = self.0.clone();
         config.cookie = 78;
-        verbs::open(&config).unwrap()
+        verbs::open(&config).unwrap().0
     }
     fn is_virtual(&self) -> bool {
         false

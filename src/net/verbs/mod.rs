@@ -50,6 +50,7 @@ use crate::base::{Error, Result, forked, settings};
 use crate::net::provider::Device;
 use context::Context;
 use policy::{Choice, Subnet, Wish};
+pub use policy::Network;
 use std::sync::Arc;
 
 /// Most pieces of memory in one operation.
@@ -115,16 +116,17 @@ fn find(config: &Config) -> Result<(Context, Choice), String> {
     Ok((all.swap_remove(at), choice))
 }
 
-/// Opens the device that the settings want and the policy finds.
+/// Opens the device that the settings want and the policy finds; also the kind of network it is on:
+/// only devices on the same kind reach each other.
 ///
 /// # Errors
 /// There is none: no library, no device, no active port, nothing that fits the settings; or its
 /// limits (locked memory above all) are too low.
-pub fn open(config: &Config) -> Result<Arc<dyn Device>> {
+pub fn open(config: &Config) -> Result<(Arc<dyn Device>, Network)> {
     forked::refuse_forked("opening a network device")?;
     let (context, choice) =
         find(config).map_err(|why| Error::invalid("an RDMA device for the network", why))?;
-    device::open(context, &choice, config)
+    Ok((device::open(context, &choice, config)?, choice.network()))
 }
 
 /// How much memory this process may lock, which registering needs, for people.

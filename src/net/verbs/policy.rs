@@ -114,6 +114,32 @@ pub(super) struct Choice {
     pub reason: String,
 }
 
+/// Kinds of networks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum Network {
+    /// InfiniBand.
+    InfiniBand = 1,
+    /// RoCE over IPv4.
+    RoceV4 = 2,
+    /// RoCE over IPv6.
+    RoceV6 = 3,
+    /// RoCE without IP: version 1.
+    RoceV1 = 4,
+}
+
+impl Choice {
+    /// What it is on.
+    pub fn network(&self) -> Network {
+        match (self.entry.kind, self.entry.address()) {
+            (Kind::InfiniBand, _) => Network::InfiniBand,
+            (Kind::RoceV1, _) => Network::RoceV1,
+            (Kind::RoceV2, IpAddr::V4(_)) => Network::RoceV4,
+            (Kind::RoceV2, IpAddr::V6(_)) => Network::RoceV6,
+        }
+    }
+}
+
 /// Chooses; an error text if nothing there is can be used.
 pub(super) fn choose(ports: &[Port], wish: &Wish) -> Result<Choice, String> {
     if ports.is_empty() {

@@ -4,7 +4,7 @@ use super::PIECES;
 use super::bindings::{RecvWr, SendWr, Sge, number};
 use super::pair::{Line, Pair, RECEIVE, pieces};
 use super::ring::Slot;
-use crate::net::provider::{Data, Opcode, PostError, Receive, Refused};
+use crate::net::provider::{Data, Opcode, PostError, Receive, Refused, State};
 
 /// Requests given to the device at a time.
 const CHAIN: usize = 8;
@@ -199,6 +199,10 @@ impl Pair {
             line.receives.take_back(1);
             self.receive.give_room(1);
             return Err(PostError::Full);
+        }
+        if line.state == State::Error {
+            // Devices made of software do not look at what comes late.
+            raw.fail();
         }
         Ok(())
     }
