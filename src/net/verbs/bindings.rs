@@ -47,8 +47,7 @@ pub struct ContextOps {
     pub poll_cq: unsafe extern "C" fn(*mut Cq, c_int, *mut Wc) -> c_int,
     pub req_notify_cq: unsafe extern "C" fn(*mut Cq, c_int) -> c_int,
     unused1: [Unused; 7],
-    pub post_srq_recv:
-        unsafe extern "C" fn(*mut Srq, *mut RecvWr, *mut *mut RecvWr) -> c_int,
+    pub post_srq_recv: unsafe extern "C" fn(*mut Srq, *mut RecvWr, *mut *mut RecvWr) -> c_int,
     unused2: [Unused; 4],
     pub post_send: unsafe extern "C" fn(*mut Qp, *mut SendWr, *mut *mut SendWr) -> c_int,
     pub post_recv: unsafe extern "C" fn(*mut Qp, *mut RecvWr, *mut *mut RecvWr) -> c_int,
@@ -157,12 +156,8 @@ pub struct RecvWr {
 }
 
 impl RecvWr {
-    pub const NONE: RecvWr = RecvWr {
-        wr_id: 0,
-        next: std::ptr::null_mut(),
-        sg_list: std::ptr::null_mut(),
-        num_sge: 0,
-    };
+    pub const NONE: RecvWr =
+        RecvWr { wr_id: 0, next: std::ptr::null_mut(), sg_list: std::ptr::null_mut(), num_sge: 0 };
 }
 
 /// `ibv_wc`.

@@ -1,8 +1,8 @@
 //! Opened devices, and what they say of themselves and their ports.
 
 use super::bindings::{self, DeviceAttr, Functions, GidEntry, PortAttr, number};
-use super::region;
 use super::policy::{Entry, Kind, Link, Port};
+use super::region;
 use crate::base::{Error, Result};
 use std::ffi::{CStr, c_int};
 use std::mem::MaybeUninit;

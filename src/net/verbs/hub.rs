@@ -1,12 +1,12 @@
 //! What all objects of an opened device share: the device, its protection domain, the registered
 //! memory, the events. It is closed when the last of them goes.
 
+use super::Config;
 use super::address::{Spot, digest};
 use super::bindings::{self, Gid};
 use super::context::{Context, last_error};
 use super::pair::Pair;
 use super::policy::Link;
-use super::Config;
 use crate::base::sync::{AtomicU32, AtomicU64, Ordering};
 use crate::base::{Error, Result};
 use crate::net::alarm::Alarm;

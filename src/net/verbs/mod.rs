@@ -49,8 +49,8 @@ mod ud;
 use crate::base::{Error, Result, forked, settings};
 use crate::net::provider::Device;
 use context::Context;
-use policy::{Choice, Subnet, Wish};
 pub use policy::Network;
+use policy::{Choice, Subnet, Wish};
 use std::sync::Arc;
 
 /// Most pieces of memory in one operation.

@@ -309,7 +309,11 @@ impl Pair {
         for (queue, inner) in held.iter_mut().flatten() {
             let mut flush = |slot: Slot| {
                 let completion = self.completion(&slot, Status::Flushed);
-                inner.stash.push_back(Taken { completion: Some(completion), room: 1, broke: false });
+                inner.stash.push_back(Taken {
+                    completion: Some(completion),
+                    room: 1,
+                    broke: false,
+                });
             };
             if queue.number == self.send.number {
                 std::iter::from_fn(|| line.sends.pop()).for_each(&mut flush);

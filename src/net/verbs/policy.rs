@@ -89,8 +89,7 @@ impl Subnet {
             IpAddr::V6(v6) => v6.to_bits(),
         };
         let differ = word(self.address) ^ word(address);
-        self.address.is_ipv4() == address.is_ipv4()
-            && differ.leading_zeros() >= self.bits.into()
+        self.address.is_ipv4() == address.is_ipv4() && differ.leading_zeros() >= self.bits.into()
     }
 }
 
@@ -157,7 +156,8 @@ pub(super) fn choose(ports: &[Port], wish: &Wish) -> Result<Choice, String> {
             continue;
         };
         usable += 1;
-        let key = |ranked: &Ranked<'_>, port: &Port| (ranked.rank, port.device.clone(), port.number);
+        let key =
+            |ranked: &Ranked<'_>, port: &Port| (ranked.rank, port.device.clone(), port.number);
         if best.as_ref().is_none_or(|(other, at)| key(&ranked, port) < key(other, at)) {
             best = Some((ranked, port));
         }
@@ -262,13 +262,14 @@ mod tests {
         let maybe = proptest::option::weighted(0.3, 0..3u8);
         let port = proptest::option::weighted(0.3, 1..3u8);
         let subnet = proptest::option::weighted(0.3, subnet);
-        (maybe, port, subnet, proptest::option::weighted(0.2, 0..5u32))
-            .prop_map(|(device, port, subnet, gid)| Wish {
+        (maybe, port, subnet, proptest::option::weighted(0.2, 0..5u32)).prop_map(
+            |(device, port, subnet, gid)| Wish {
                 device: device.map(|device| format!("dev{device}")),
                 port,
                 subnet: subnet.and_then(Subnet::parse),
                 gid,
-            })
+            },
+        )
     }
 
     /// The order of preference, written down a second time.

@@ -77,10 +77,8 @@ impl Pair {
                 1 => self.chain::<1>(line, posted, 1, &mut make),
                 left => self.chain::<CHAIN>(line, posted, left, &mut make),
             };
-            posted += result.map_err(|refused| Refused {
-                posted: posted + refused.posted,
-                ..refused
-            })?;
+            posted +=
+                result.map_err(|refused| Refused { posted: posted + refused.posted, ..refused })?;
         }
         Ok(())
     }
@@ -152,11 +150,7 @@ impl Pair {
     }
 
     /// Posts receives of its own, each of at least `shortest` bytes.
-    pub fn post_receives(
-        &self,
-        receives: &[Receive<'_>],
-        shortest: u64,
-    ) -> Result<(), Refused> {
+    pub fn post_receives(&self, receives: &[Receive<'_>], shortest: u64) -> Result<(), Refused> {
         let mut line = self.lock();
         for (posted, receive) in receives.iter().enumerate() {
             self.post_receive(&mut line, receive, shortest)

@@ -34,9 +34,8 @@ pub(super) fn register(hub: &Arc<Hub>, memory: &Memory, access: Access) -> Resul
     let length = memory.length() as usize;
     // SAFETY: the bytes are mapped as long as the memory is kept, which `Region` does until it has
     // been unregistered; that the device writes them at any time is what `Memory` is for.
-    let raw = unsafe {
-        (hub.verbs().ibv_reg_mr)(hub.domain.raw(), at, length, access.bits().into())
-    };
+    let raw =
+        unsafe { (hub.verbs().ibv_reg_mr)(hub.domain.raw(), at, length, access.bits().into()) };
     let Some(raw) = NonNull::new(raw) else {
         let error = std::io::Error::last_os_error();
         return Err(match error.raw_os_error() {

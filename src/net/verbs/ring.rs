@@ -127,7 +127,10 @@ mod tests {
         let mut ring = Ring::new(4, 2);
         let piece = |addr| Sge { addr, length: 1, lkey: 2 };
         for id in 10..14 {
-            ring.push(Slot::new(id, Opcode::Write, 0), &[piece(id), piece(id + 1)][..id as usize % 3]);
+            ring.push(
+                Slot::new(id, Opcode::Write, 0),
+                &[piece(id), piece(id + 1)][..id as usize % 3],
+            );
         }
         assert!(ring.is_full());
         let (slot, pieces, ended) = ring.complete(1).unwrap();

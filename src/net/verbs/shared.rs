@@ -1,10 +1,10 @@
 //! Shared receive queues: `ibv_srq`.
 
+use super::PIECES;
 use super::bindings::{self, RecvWr, Sge, SrqAttr, SrqInitAttr, number};
 use super::context::{check, or_limits};
 use super::hub::Hub;
 use super::pair::{RECEIVE, pieces};
-use super::PIECES;
 use super::ring::Slot;
 use crate::base::Result;
 use crate::net::provider::{Event, Opcode, PostError, Receive, Refused, SharedReceiveQueue};
@@ -143,9 +143,8 @@ impl SharedReceiveQueue for VerbsShared {
         }
         let mut attr = SrqAttr { max_wr: 0, max_sge: 0, srq_limit: mark };
         // SAFETY: the queue lives.
-        let code = unsafe {
-            (self.hub.verbs().ibv_modify_srq)(self.raw(), &mut attr, number::SRQ_LIMIT)
-        };
+        let code =
+            unsafe { (self.hub.verbs().ibv_modify_srq)(self.raw(), &mut attr, number::SRQ_LIMIT) };
         check("arming a shared receive queue", code)
     }
 }

@@ -36,7 +36,10 @@ mod tests {
         }
         assert_eq!(status(0, true), Status::Success);
         assert_eq!(status(12, false), Status::RetryExceeded);
-        assert_eq!((status(9, true), status(9, false)), (Status::LocalLength, Status::RemoteInvalid));
+        assert_eq!(
+            (status(9, true), status(9, false)),
+            (Status::LocalLength, Status::RemoteInvalid)
+        );
         assert_eq!(status(99, false), Status::Fatal);
     }
 }
