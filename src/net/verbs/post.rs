@@ -9,6 +9,11 @@ use crate::net::provider::{Data, Opcode, PostError, Receive, Refused, State};
 /// Requests given to the device at a time.
 const CHAIN: usize = 8;
 
+/// The bits of a flag that is set, or none.
+pub(super) fn flag(set: bool, bits: u32) -> u32 {
+    if set { bits } else { 0 }
+}
+
 /// One request that is being made: what will be remembered of it, the device's form, its pieces, and
 /// how many of them there are.
 pub(super) struct Request<'a> {

@@ -18,7 +18,7 @@ use crate::net::provider::{
     Remote, State, Time, Work,
 };
 use crate::net::verbs::device::Counted;
-use crate::net::verbs::post::Request;
+use crate::net::verbs::post::{Request, flag};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -96,9 +96,9 @@ impl VerbsRc {
     fn request(&self, work: &Work<'_>, request: &mut Request<'_>) -> Result<Slot, PostError> {
         let pair = &*self.pair;
         let longest = pair.hub.capabilities.message;
-        request.wr.send_flags = u32::from(work.fenced) * number::SEND_FENCE
-            | u32::from(work.signalled) * number::SEND_SIGNALED
-            | u32::from(work.solicited) * number::SEND_SOLICITED;
+        request.wr.send_flags = flag(work.fenced, number::SEND_FENCE)
+            | flag(work.signalled, number::SEND_SIGNALED)
+            | flag(work.solicited, number::SEND_SOLICITED);
         let mut slot = Slot::new(work.id, Opcode::Send, 0);
         match &work.operation {
             Operation::Send { data, immediate } => {

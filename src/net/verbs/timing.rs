@@ -22,7 +22,7 @@ const RECEIVER_WAITS: [u32; 31] = [
 /// The code of the time after which a request is sent again, so that the last retry ends after
 /// `patience` at the earliest.
 pub(super) fn timeout_code(patience: Duration) -> u8 {
-    let total = |code: &u8| 4096u128 * u128::from(RETRIES) << code;
+    let total = |code: &u8| (4096u128 * u128::from(RETRIES)) << code;
     (1..31).find(|code| total(code) >= patience.as_nanos()).unwrap_or(31)
 }
 

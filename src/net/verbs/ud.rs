@@ -6,7 +6,7 @@ use super::bindings::{self, GRH, Gid, halves, number};
 use super::context::last_error;
 use super::hub::Hub;
 use super::pair::Pair;
-use super::post::Request;
+use super::post::{Request, flag};
 use super::ring::Slot;
 use crate::base::slab::Slab;
 use crate::base::{Error, Result};
@@ -94,8 +94,8 @@ impl VerbsUd {
         let pair = &*self.pair;
         let length = request.data(&datagram.data, pair.hub.capabilities.datagram, pair)?;
         let immediate = datagram.immediate;
-        request.wr.send_flags |= u32::from(datagram.signalled) * number::SEND_SIGNALED
-            | u32::from(datagram.solicited) * number::SEND_SOLICITED;
+        request.wr.send_flags |= flag(datagram.signalled, number::SEND_SIGNALED)
+            | flag(datagram.solicited, number::SEND_SOLICITED);
         request.wr.opcode =
             if immediate.is_some() { number::WR_SEND_WITH_IMM } else { number::WR_SEND };
         request.wr.imm_data = immediate.unwrap_or(0).to_be();
