@@ -129,10 +129,24 @@ settings! {
     /// Between nodes, over sockets: the address of this machine that everything is bound to, or the
     /// name of an interface. The default reaches this machine only.
     NET_ADDRESS = "HITHER_NET_ADDRESS", "127.0.0.1", "IP address or interface";
+    /// Between nodes: over what: sockets, verbs (RDMA devices), or auto: verbs where all processes have
+    /// a device that can be used, else sockets.
+    NET_PROVIDER = "HITHER_NET_PROVIDER", "auto", "auto, sockets or verbs";
+    /// Between nodes, over verbs: the RDMA device, by its name; empty leaves it to the policy.
+    NET_DEVICE = "HITHER_NET_DEVICE", "", "name";
+    /// Between nodes, over verbs: the device's port; 0 leaves it to the policy.
+    NET_PORT = "HITHER_NET_PORT", "0", "number";
+    /// Between nodes, over verbs: only addresses in this subnet are used, as 10.0.0.0/8.
+    NET_SUBNET = "HITHER_NET_SUBNET", "", "address/bits";
+    /// Between nodes, over verbs: the index of the GID in the port's table; auto leaves it to the
+    /// policy.
+    NET_GID = "HITHER_NET_GID", "auto", "index";
+    /// Between nodes, over verbs: traffic class of all packets (on RoCE the type of service).
+    NET_TRAFFIC_CLASS = "HITHER_NET_TRAFFIC_CLASS", "0", "0 to 255";
     /// Between nodes: time without an answer after which a process that should give one counts as
     /// dead.
     NET_TIMEOUT = "HITHER_NET_TIMEOUT", "10", "seconds";
-    /// Between nodes, over sockets: the longest datagram.
+    /// Between nodes: the longest datagram (over verbs at most the MTU).
     NET_DATAGRAM = "HITHER_NET_DATAGRAM", "4096", "bytes";
     /// Between nodes: who gets a connected queue pair: nobody (never), who is sent to in the program's
     /// kernel region (kernel), or also who is sent to often (traffic).
