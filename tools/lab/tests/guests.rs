@@ -1,54 +1,11 @@
 //! Guests, what runs in them, what they do to each other, and what can be done to them. Where this
 //! machine cannot have guests the tests say why, and that is all they do.
 
-use hither_lab::{Error, Lab, Options, Output, Program, Running};
-use std::io::Write;
-use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+mod support;
+
+use hither_lab::{Error, Lab, Options, Program, Running};
 use std::time::Duration;
-
-/// How long anything may take that takes seconds on a machine with nothing else to do.
-const LONG: Duration = Duration::from_secs(240);
-
-/// Laboratories are large: the tests have one after the other.
-static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
-
-fn alone() -> MutexGuard<'static, ()> {
-    ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn boot(options: &Options) -> Option<Lab> {
-    let agent = Some(PathBuf::from(env!("CARGO_BIN_EXE_hither-lab")));
-    match Lab::boot(&Options { agent, ..options.clone() }) {
-        Ok(lab) => Some(lab),
-        Err(Error::Unavailable(why)) => {
-            // Not by print, which the test harness keeps to itself.
-            let text = format!("NOT TRIED, no guests on this machine: {why}\n");
-            std::io::stderr().write_all(text.as_bytes()).unwrap();
-            None
-        }
-        Err(error) => panic!("{error}"),
-    }
-}
-
-fn guests(guests: usize) -> Options {
-    Options { guests, ..Options::default() }
-}
-
-fn done(lab: &Lab, guest: usize, program: &Program) -> Output {
-    lab.run(guest, program).unwrap().wait().unwrap()
-}
-
-fn shell(lab: &Lab, guest: usize, line: &str) -> Output {
-    done(lab, guest, &Program::shell(line))
-}
-
-/// What a line writes that has to succeed.
-fn said(lab: &Lab, guest: usize, line: &str) -> String {
-    let output = shell(lab, guest, line);
-    assert_eq!(output.code, 0, "{line}: {output:?}");
-    output.stdout.trim().to_owned()
-}
+use support::{LONG, alone, boot, done, guests, here, hither, said, shell};
 
 #[test]
 fn programs_run_as_on_the_host() {
@@ -100,10 +57,6 @@ fn programs_run_as_on_the_host() {
     assert_eq!(lab.kill(0, "hither-lab").unwrap(), 0, "the guest's own agent is spared");
 
     assert!(said(&lab, 0, "ibv_devinfo -d $LAB_DEVICE").contains("PORT_ACTIVE"));
-}
-
-fn here() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
 #[test]
@@ -247,17 +200,6 @@ fn a_remote_shell_between_guests_is_like_others() {
     remote.wait_for("begun", LONG).unwrap();
     remote.kill().unwrap();
     said(&lab, 1, "until grep over /run/over; do sleep 0.1; done");
-}
-
-/// The command that runs jobs, built as this test was.
-fn hither() -> PathBuf {
-    let mut build = std::process::Command::new(env!("CARGO"));
-    build.args(["build", "--quiet", "--package", "hither-tools", "--bin", "hither"]);
-    if !cfg!(debug_assertions) {
-        build.arg("--release");
-    }
-    assert!(build.current_dir(here()).status().unwrap().success());
-    PathBuf::from(env!("CARGO_BIN_EXE_hither-lab")).with_file_name("hither")
 }
 
 #[test]
