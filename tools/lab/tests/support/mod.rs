@@ -72,14 +72,15 @@ pub fn hither() -> PathBuf {
     PathBuf::from(env!("CARGO_BIN_EXE_hither-lab")).with_file_name("hither")
 }
 
-/// The library's own tests, built in the same way.
-pub fn library_tests() -> PathBuf {
-    let build = ["test", "--no-run", "--package", "hither", "--lib", "--message-format=json"];
-    let output = cargo(&build).output().unwrap();
+/// A program of the library's tests, built in the same way: `--lib`, or `--test` and a name.
+pub fn tests(which: &[&str]) -> PathBuf {
+    let mut build = cargo(&["test", "--no-run", "--package", "hither", "--message-format=json"]);
+    let output = build.args(which).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let executable = |line: &str| {
         let message: serde_json::Value = serde_json::from_str(line).ok()?;
-        let test = message["profile"]["test"].as_bool()? && message["target"]["name"] == "hither";
+        let wanted = *which.get(1).unwrap_or(&"hither");
+        let test = message["profile"]["test"].as_bool()? && message["target"]["name"] == wanted;
         test.then(|| message["executable"].as_str().map(PathBuf::from))?
     };
     let text = String::from_utf8(output.stdout).unwrap();
