@@ -94,7 +94,7 @@ fn render(report: &Report) -> String {
         lines.extend(advice.iter().map(|advice| format!("{:<23} -> {advice}", "")));
     }
     lines.push(String::new());
-    lines.push("settings (* = set in the environment; others two in a line)".into());
+    lines.push("settings (* = set in the environment; others three in a line)".into());
     let (set, others): (Vec<_>, Vec<_>) = report.settings.iter().partition(|row| row.set);
     let value = |row: &settings::Row| match row.value.as_str() {
         "" => "(none)".to_string(),
@@ -103,10 +103,10 @@ fn render(report: &Report) -> String {
     for row in set {
         lines.push(format!("* {:<27} {:<12} {}", row.name, value(row), row.unit));
     }
-    for pair in others.chunks(2) {
+    for row in others.chunks(3) {
         let cells: Vec<String> =
-            pair.iter().map(|row| format!("{:<27} {:<10}", row.name, value(row))).collect();
-        lines.push(format!("  {}", cells.join("  ").trim_end()));
+            row.iter().map(|row| format!("{:<27} {:<9}", row.name, value(row))).collect();
+        lines.push(format!("  {}", cells.join(" ").trim_end()));
     }
     lines.push(String::new());
     let problems = report.findings.iter().filter(|f| f.state == State::Problem).count();

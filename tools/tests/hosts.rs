@@ -9,7 +9,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use support::processes::{marked, until};
+use support::processes::{interruptible, marked, until};
 
 const ROLE: &str = "HITHER_TEST_ROLE";
 const MARK: &str = "HITHER_TEST_MARK";
@@ -229,7 +229,7 @@ impl Running {
         let mark = format!("{name}-{}", std::process::id());
         let mut command = hither(&shells.usual(), "localhost,127.0.0.1", 4, options);
         command.args(["--", "sh", "-c", text]).env(MARK, &mark);
-        command.envs(env.iter().copied());
+        let command = interruptible(command.envs(env.iter().copied()));
         let mut launcher = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let mut lines = BufReader::new(launcher.stdout.as_mut().unwrap()).lines();
         for _ in 0..4 {

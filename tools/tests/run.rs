@@ -8,7 +8,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use std::time::{Duration, Instant};
-use support::processes::{marked, until};
+use support::processes::{interruptible, marked, until};
 
 const ROLE: &str = "HITHER_TEST_ROLE";
 const MARK: &str = "HITHER_TEST_MARK";
@@ -79,8 +79,8 @@ impl Job {
         let count = ranks.to_string();
         let options = [&["-n", &count], options].concat();
         let mut command = script(&options, text);
-        let mut launcher =
-            command.env(MARK, &mark).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let command = interruptible(command.env(MARK, &mark));
+        let mut launcher = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let lines = BufReader::new(launcher.stdout.take().unwrap()).lines();
         let mut job = Job { launcher, lines, mark };
         for _ in 0..ranks {
