@@ -29,10 +29,13 @@ pub mod coll;
 pub mod layout;
 #[cfg(not(loom))]
 pub mod link;
-// The link's lock alone, for its models.
+// The link's locks alone, for their models.
 #[cfg(all(loom, test))]
 #[path = "link/biased.rs"]
 mod biased;
+#[cfg(all(loom, test))]
+#[path = "link/overlooked.rs"]
+mod overlooked;
 // Public for its tests and benchmarks; it promises programs nothing yet.
 #[cfg(not(loom))]
 #[doc(hidden)]

@@ -59,7 +59,7 @@ impl Channel {
 /// as long as the node: it knows how far the inbox has been read.
 pub(crate) struct Inlet {
     inbound: Inbound,
-    scratch: Scratch,
+    scratch: Box<Scratch>,
     received: u64,
     flow: Flow,
     /// Connections to other nodes, if there are any; `None` before they have been asked for.
@@ -81,7 +81,7 @@ impl Inlet {
         node.reserve(at, INBOX_BYTES, "this rank's service inbox")?;
         Ok(Inlet {
             inbound: Inbound::new(node, at)?,
-            scratch: Scratch::new(),
+            scratch: Box::new(Scratch::new()),
             received: 0,
             flow: channel.flow(),
             far: None,

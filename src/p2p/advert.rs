@@ -117,7 +117,9 @@ impl Messenger {
         engine.matching.posted_mut(key)?.advert = Some(word);
         engine.adverts.insert(word, Advertised::Posted(key));
         let tag = pattern.tag.map_or(ANY_TAG, u64::from) | u64::from(element) << 40;
-        let taken = engine.peers.get(source).taken;
+        // A thread that takes one meanwhile began before the receive was posted: counted or not, the
+        // sender is told of no message that came later.
+        let taken = engine.peers.get(source).taken + wire.taken_directly(source);
         count(&self.counting.advertised);
         let words = Words::new([tag, place.len() as u64, address, word.into(), taken]);
         Some((source, words))

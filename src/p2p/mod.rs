@@ -45,6 +45,8 @@ mod counters;
 #[cfg(all(test, not(loom)))]
 mod damage_tests;
 #[cfg(not(loom))]
+mod direct;
+#[cfg(not(loom))]
 mod eager;
 #[cfg(not(loom))]
 mod endpoint;
@@ -75,6 +77,8 @@ mod record;
 mod request;
 #[cfg(not(loom))]
 mod send;
+#[cfg_attr(loom, allow(dead_code))]
+mod shown;
 #[cfg(not(loom))]
 mod stream;
 #[cfg(not(loom))]

@@ -4,7 +4,7 @@ use super::claim;
 use super::endpoint::Endpoint;
 use super::engine::{Advertised, Body, Posted, Unexpected};
 use super::matching::{Envelope, Key, Pattern, Post};
-use super::messenger::{Directly, Messenger, Wanted};
+use super::messenger::{Messenger, Wanted};
 use super::outgoing::Waiting;
 use super::record::{Arrived, Record, RecordRef};
 use super::send::missing;
@@ -31,9 +31,6 @@ impl Taken {
 /// From so many bytes on a receiver that sleeps is woken to copy from shared memory itself, rather than
 /// have its sender ask the kernel for a copy that takes half as long again.
 const WORTH_WAKING: usize = 512 << 10;
-
-/// Looks before the receive is posted, at most.
-const SOON: u32 = 128;
 
 impl Endpoint {
     /// Posts a receive; its key if it waits. Not `present`: the caller may not be there when the
@@ -73,9 +70,9 @@ impl Endpoint {
 
     /// Receives a message. `check` is asked before each sleep.
     ///
-    /// Cost of a small one that is there or comes soon, on a hot connection, while nothing else is
-    /// posted or kept: one cache line, private locks, and the copy; see
-    /// [`Messenger::take_directly`]. Else the receive is posted: if there are others, two searches
+    /// Cost of a small one that is there or comes soon, on a hot connection, while nothing that its
+    /// source could send is posted or kept: one cache line, a private lock, and the copy; see
+    /// [`direct`](super::direct). Else the receive is posted: if there are others, two searches
     /// in tables. Nothing is allocated.
     #[inline]
     pub fn receive(
@@ -86,37 +83,14 @@ impl Endpoint {
         during: &'static str,
         check: impl FnMut() -> Result<()>,
     ) -> Result<Arrived> {
-        if record.place.len() <= self.messenger.limits.eager
-            && let Some(arrived) = self.receive_soon(pattern, record)?
-        {
-            return Ok(arrived);
+        if record.place.len() <= self.messenger.limits.eager {
+            return self.receive_small(pattern, record, deadline, during, check);
         }
         self.receive_posted(pattern, record, deadline(), during, check)
     }
 
-    /// Receives what is there, or comes soon from a source that is known, without posting the
-    /// receive.
-    #[inline]
-    fn receive_soon(&self, pattern: &Pattern, record: &Record) -> Result<Option<Arrived>> {
-        let mut turns = 0;
-        loop {
-            match self.messenger.take_directly(self.wire(), pattern, record)? {
-                Directly::Taken(arrived) => return Ok(Some(arrived)),
-                Directly::No => return Ok(None),
-                Directly::Nothing => {}
-            }
-            if turns == 0 {
-                // Other sources' messages would wait meanwhile.
-                turns = pattern.source.map_or(0, |_| self.node.pace().spins.min(SOON));
-            }
-            turns = turns.saturating_sub(1);
-            if turns == 0 {
-                return Ok(None);
-            }
-        }
-    }
-
-    fn receive_posted(
+    /// Posts a receive and waits for it.
+    pub(super) fn receive_posted(
         &self,
         pattern: &Pattern,
         record: &Record,
@@ -125,7 +99,7 @@ impl Endpoint {
         mut check: impl FnMut() -> Result<()>,
     ) -> Result<Arrived> {
         self.blocking(pattern.source, record.place.len());
-        let mut guard = GivenUp { endpoint: self, record, key: None };
+        let mut guard = GivenUp::new(self, record);
         let present = self.node.pace().is_awake();
         // SAFETY: the guard gives it up if it is not done when this ends.
         guard.key = unsafe { self.post(pattern, record, present) };
@@ -137,7 +111,12 @@ impl Endpoint {
             check()
         };
         let waited = self.await_received(pattern, record, deadline, during, check);
-        let key = guard.key;
+        self.end_receive(guard, waited)
+    }
+
+    /// What came of a receive that was posted and waited for.
+    pub(super) fn end_receive(&self, guard: GivenUp<'_>, waited: Result<()>) -> Result<Arrived> {
+        let (record, key) = (guard.record, guard.key);
         std::mem::forget(guard);
         match waited {
             Err(error) if self.give_up_receive(record, key) => Err(error),
@@ -161,7 +140,7 @@ impl Endpoint {
             }
             check()
         };
-        let wanted = Wanted { record: Some(record), source: pattern.source };
+        let wanted = Wanted { record: Some(record), source: pattern.source, beside: false };
         let done = || record.is_done();
         let waited = messenger.wait_until(wire, deadline, during, wanted, done, check);
         waited.map_err(|error| missing(&self.node, error, pattern.source))
@@ -220,13 +199,13 @@ impl Endpoint {
         during: &'static str,
     ) -> Result<Arrived> {
         let (messenger, wire) = (&*self.messenger, self.wire());
-        let guard = GivenUp { endpoint: self, record, key: None };
+        let guard = GivenUp::new(self, record);
         // SAFETY: the guard gives it up if it is not done when this ends.
         let handle = unsafe { RecordRef::new(record) };
         let source = taken.envelope.source;
         messenger.meet_unexpected(wire, handle, taken.envelope, taken.message);
         let check = || messenger.mourn(wire, source);
-        let wanted = Wanted { record: Some(record), source: Some(source) };
+        let wanted = Wanted { record: Some(record), source: Some(source), beside: false };
         let done = || record.is_done();
         let waited = messenger.wait_until(wire, deadline, during, wanted, done, check);
         std::mem::forget(guard);
@@ -391,10 +370,17 @@ impl Endpoint {
 }
 
 /// Gives a record on the stack up if a panic takes it away.
-struct GivenUp<'a> {
+pub(super) struct GivenUp<'a> {
     endpoint: &'a Endpoint,
     record: &'a Record,
-    key: Option<Key>,
+    /// Under which it is posted.
+    pub key: Option<Key>,
+}
+
+impl<'a> GivenUp<'a> {
+    pub fn new(endpoint: &'a Endpoint, record: &'a Record) -> GivenUp<'a> {
+        GivenUp { endpoint, record, key: None }
+    }
 }
 
 impl Drop for GivenUp<'_> {
@@ -416,7 +402,7 @@ impl Messenger {
         }
         // A poll takes a bounded number of messages; the rest is for the next check.
         for _ in 0..64 {
-            self.progress(wire)?;
+            self.progress_thoroughly(wire)?;
             if wire.has_drained(peer)? {
                 self.bury(wire, peer);
                 return Ok(true);
@@ -483,7 +469,7 @@ impl Messenger {
     pub(super) fn forget_context(&self, wire: Wire<'_>, context: u32) {
         // What has come and was not looked at belongs to it too.
         for _ in 0..64 {
-            if !matches!(self.progress(wire), Ok(Some(1..))) {
+            if !matches!(self.progress_thoroughly(wire), Ok(Some(1..))) {
                 break;
             }
         }

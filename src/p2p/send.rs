@@ -211,7 +211,7 @@ impl Endpoint {
     ) -> Result<()> {
         let wire = self.wire();
         let check = || self.messenger.mourn(wire, to).and_then(|()| check());
-        let wanted = Wanted { record: Some(record), source: Some(to) };
+        let wanted = Wanted { record: Some(record), source: Some(to), beside: false };
         let done = || record.is_done();
         let waited = self.messenger.wait_until(wire, deadline, DURING, wanted, done, check);
         waited.map_err(|error| missing(&self.node, error, Some(to)))

@@ -19,6 +19,7 @@
 use super::position::Position;
 use crate::base::sync::{AtomicU64, UnsafeCell};
 use crate::base::{Error, Result, Slot};
+use std::mem::MaybeUninit;
 
 /// Payload bytes in the first cell of a message.
 pub const FIRST_BYTES: usize = 48;
@@ -206,30 +207,34 @@ pub struct Incoming<'a> {
     pub bytes: &'a [u8],
 }
 
-/// Private memory that a consumer copies messages into.
-pub struct Scratch(Box<[u64; SCRATCH_WORDS]>);
+/// Private memory that a consumer copies messages into. It may lie on a stack: nothing is written
+/// to it before a message is.
+pub struct Scratch {
+    words: MaybeUninit<[u64; SCRATCH_WORDS]>,
+    /// Bytes of it that were written to.
+    filled: usize,
+}
 
 /// Room for whole cells, so that copies out are of constant size.
 const SCRATCH_WORDS: usize = (FIRST_BYTES + MORE_BYTES * (MAX_CELLS - 1)) / 8;
 
 impl Scratch {
     /// Scratch for messages of up to [`MAX_MESSAGE`] bytes.
+    #[inline(always)]
     pub fn new() -> Scratch {
-        Scratch(Box::new([0; SCRATCH_WORDS]))
+        Scratch { words: MaybeUninit::uninit(), filled: 0 }
     }
 
     #[inline(always)]
     fn start(&mut self) -> *mut u8 {
-        self.0.as_mut_ptr().cast()
+        self.words.as_mut_ptr().cast()
     }
 
     /// The first bytes of the message that was copied in last.
     #[inline(always)]
     pub(crate) fn bytes(&self, len: usize) -> &[u8] {
-        // SAFETY: a u64 array is initialised bytes; `min` keeps the length inside it.
-        unsafe {
-            std::slice::from_raw_parts(self.0.as_ptr().cast(), len.min(size_of_val(&*self.0)))
-        }
+        // SAFETY: so many bytes from the start on were written to.
+        unsafe { std::slice::from_raw_parts(self.words.as_ptr().cast(), len.min(self.filled)) }
     }
 }
 
@@ -331,22 +336,27 @@ impl Cell {
                     scratch.start(),
                     FIRST_BYTES,
                 );
+                scratch.filled = FIRST_BYTES;
                 Label::split(body.read())
             }
         })
     }
 
-    /// Reads the bytes of the message's cell number `k`, `1 <= k < MAX_CELLS`, into `scratch`.
+    /// Reads the bytes of the message's cell number `k`, `1 <= k < MAX_CELLS`, into `scratch`, behind
+    /// those of the cells before it.
     ///
     /// # Safety
     /// The caller owns the body.
     #[inline(always)]
     pub(super) unsafe fn take_more(&self, scratch: &mut Scratch, k: usize) {
         assert!((1..MAX_CELLS).contains(&k));
+        let before = FIRST_BYTES + (k - 1) * MORE_BYTES;
+        assert_eq!(scratch.filled, before);
+        scratch.filled = before + MORE_BYTES;
         self.body.with(|body| {
             // SAFETY: the caller owns the body; the assertion keeps the copy inside scratch.
             unsafe {
-                let to = scratch.start().add(FIRST_BYTES + (k - 1) * MORE_BYTES);
+                let to = scratch.start().add(before);
                 std::ptr::copy_nonoverlapping(body.cast::<u8>(), to, MORE_BYTES);
             }
         });
