@@ -49,6 +49,7 @@ mod models {
     use crate::biased::Biased;
     use crate::shm::park::Pace;
     use loom::thread;
+    use std::cell::Cell;
     use std::sync::Arc;
     use std::time::Duration;
 
@@ -95,17 +96,19 @@ mod models {
             };
             let others: Vec<_> = others.iter().map(|lane| looks(*lane)).collect();
             let all = messages.iter().sum();
+            // Whoever stays awake because of one who is inside looks again, which is not the model's.
+            let awake = Cell::new(false);
             let poll = || {
                 (0..2).for_each(|lane| {
                     place.look(lane);
                 });
-                (place.taken.load(Ordering::Acquire) == all).then_some(())
+                (awake.get() || place.taken.load(Ordering::Acquire) == all).then_some(())
             };
             let check = || {
                 place.overlooked.note();
-                if !(0..2).all(|lane| place.look(lane))
-                    || place.taken.load(Ordering::Acquire) == all
-                {
+                let seen = (0..2).all(|lane| place.look(lane));
+                if !seen || place.taken.load(Ordering::Acquire) == all {
+                    awake.set(true);
                     place.bell.notify();
                 }
                 Ok(())
