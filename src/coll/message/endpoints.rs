@@ -176,8 +176,7 @@ mod tests {
             println!("{apart} turns with endpoints, {together} without");
             // Some by a thread that looks after what the others were kept from, by the scheduler: its
             // visit costs the other one up to 256 turns at each lock.
-            assert!(apart <= TURNS / 5, "{apart} of {TURNS}");
-            assert!(together > apart);
+            assert!(apart <= together / 20, "{apart} against {together}");
         }
     }
 
