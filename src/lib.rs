@@ -29,7 +29,10 @@ pub mod coll;
 pub mod layout;
 #[cfg(not(loom))]
 pub mod link;
-// The link's locks alone, for their models.
+// Pieces of the link alone, for their models.
+#[cfg(all(loom, test))]
+#[path = "link/far/alarm.rs"]
+mod alarm;
 #[cfg(all(loom, test))]
 #[path = "link/biased.rs"]
 mod biased;

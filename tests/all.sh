@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Every test of the project. Needs the Rust toolchain and a C compiler; what else it can use
-# (rustfmt, clippy, Miri) it looks for, and says plainly when it is not there.
+# (rustfmt, clippy, Miri, packages for virtual machines) it looks for, and says plainly when it is
+# not there.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

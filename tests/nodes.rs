@@ -26,7 +26,6 @@ fn role() {
     let Ok(role) = std::env::var(ROLE) else { return };
     let victim = std::env::var(VICTIM).ok().and_then(|text| text.parse().ok()).map(Rank);
     let played = match role.as_str() {
-        "drop nothing" => drop_nothing(),
         "everything" => everything(&std::env::var(NODES).expect("where the ranks are")),
         role => play(role, victim.expect("who dies")),
     };
@@ -103,15 +102,6 @@ fn leave(role: &str, job: &Job, victim: Rank) -> Result<String> {
         Ok(()) if stays_away => Ok("nobody missed".into()),
         made => made.map(|()| "through".into()),
     }
-}
-
-/// Keeps what is connected for ever, as a program does that has it in a static.
-fn drop_nothing() -> Result<String> {
-    let job = Job::init()?;
-    let window: &'static Window<u64> = Box::leak(Box::new(Window::allocate(job.team(), 4)?));
-    job.team().barrier()?;
-    assert_eq!(window.len_of(job.rank())?, 4);
-    job.finish().map(|()| "finished".into())
 }
 
 /// Told by the victim that it has what it will die with, which takes it some time yet.
@@ -455,25 +445,6 @@ fn played_on(role: &str, nodes: u32, map: &str, victim: u32, expected: &str) {
         let complaint = String::from_utf8_lossy(&outcome.stderr[rank]);
         let what = format!("{role} on {nodes} nodes without {victim}: rank {rank}");
         assert!(said.contains(expected), "{what}: {said} {complaint}");
-    }
-}
-
-/// The last messages of a job are lost like all others, and sent again, though nothing is dropped.
-#[test]
-fn who_has_finished_is_not_missed_whatever_it_keeps() {
-    for seed in 0..5 {
-        let launcher = ranks::launcher()
-            .args(["role", "--exact", "--nocapture"])
-            .env(ROLE, "drop nothing")
-            .env("HITHER_NET_FAULTS", format!("drop=400,seed={seed}"))
-            .env("HITHER_NET_TIMEOUT", "3")
-            .env("HITHER_WAIT_TIMEOUT", "60")
-            .ranks(2)
-            .nodes(2)
-            .timeout(Duration::from_secs(150));
-        let outcome = ranks::run(launcher);
-        assert!(ranks::well(&outcome), "seed {seed}");
-        (0..2).for_each(|rank| assert!(ranks::said(&outcome, rank).contains("finished")));
     }
 }
 

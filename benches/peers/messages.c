@@ -64,6 +64,23 @@ static void rate(long n)
     }
 }
 
+/* The same by all pairs; over when the last is through. All their messages count. */
+static void rate_pairs(long n)
+{
+    long i;
+    if (rank % 2 == 0) {
+        for (i = 0; i < n; i++) {
+            memcpy(one, &i, 8);
+            send(1);
+        }
+    } else {
+        for (i = 0; i < n; i++)
+            receive(1);
+    }
+    MPI_Barrier(MPI_COMM_WORLD);
+    counted = (double)n * (size / 2);
+}
+
 static void begin_windows(void)
 {
     int i;
@@ -168,6 +185,7 @@ static void request(long n)
 static const struct workload all[] = {
     {"latency", begin_one, latency, end_one, NANOSECONDS, 2},
     {"rate", begin_one, rate, end_one, MILLIONS_PER_SECOND, 1},
+    {"rate-pairs", begin_one, rate_pairs, end_one, MILLIONS_PER_SECOND, 1},
     {"bandwidth", begin_windows, bandwidth, end_windows, GIGABYTES_PER_SECOND, 1},
     {"bidirectional", begin_windows, bidirectional, end_windows, GIGABYTES_PER_SECOND, 2},
     {"request", begin_one, request, end_one, NANOSECONDS, 1},

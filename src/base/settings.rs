@@ -129,10 +129,24 @@ settings! {
     /// Between nodes, over sockets: the address of this machine that everything is bound to, or the
     /// name of an interface. The default reaches this machine only.
     NET_ADDRESS = "HITHER_NET_ADDRESS", "127.0.0.1", "IP address or interface";
+    /// Between nodes: over what: sockets, verbs (RDMA devices), or auto: verbs where all processes have
+    /// a device that can be used, else sockets.
+    NET_PROVIDER = "HITHER_NET_PROVIDER", "auto", "auto, sockets or verbs";
+    /// Between nodes, over verbs: the RDMA device, by its name; empty leaves it to the policy.
+    NET_DEVICE = "HITHER_NET_DEVICE", "", "name";
+    /// Between nodes, over verbs: the device's port; 0 leaves it to the policy.
+    NET_PORT = "HITHER_NET_PORT", "0", "number";
+    /// Between nodes, over verbs: only addresses in this subnet are used, as 10.0.0.0/8.
+    NET_SUBNET = "HITHER_NET_SUBNET", "", "address/bits";
+    /// Between nodes, over verbs: the index of the GID in the port's table; auto leaves it to the
+    /// policy.
+    NET_GID = "HITHER_NET_GID", "auto", "index";
+    /// Between nodes, over verbs: traffic class of all packets (on RoCE the type of service).
+    NET_TRAFFIC_CLASS = "HITHER_NET_TRAFFIC_CLASS", "0", "0 to 255";
     /// Between nodes: time without an answer after which a process that should give one counts as
     /// dead.
     NET_TIMEOUT = "HITHER_NET_TIMEOUT", "10", "seconds";
-    /// Between nodes, over sockets: the longest datagram.
+    /// Between nodes: the longest datagram (over verbs at most the MTU).
     NET_DATAGRAM = "HITHER_NET_DATAGRAM", "4096", "bytes";
     /// Between nodes: who gets a connected queue pair: nobody (never), who is sent to in the program's
     /// kernel region (kernel), or also who is sent to often (traffic).
@@ -146,6 +160,12 @@ settings! {
     /// memory where a queue pair leads there, instead of coming in pieces; 0 means none are. At least
     /// what a short message holds (7032 bytes).
     NET_READ_FROM = "HITHER_NET_READ_FROM", "16K", "bytes";
+    /// Between nodes: puts of elements that follow each other are written into the target's memory by
+    /// its device from this size on where a queue pair leads there, instead of being carried out by the
+    /// target; 0 means none are. More than 8 bytes.
+    NET_PUT_FROM = "HITHER_NET_PUT_FROM", "16K", "bytes";
+    /// Between nodes: the same for gets, which are read.
+    NET_GET_FROM = "HITHER_NET_GET_FROM", "4K", "bytes";
     /// Between nodes, to try programs out: what is to happen to datagrams, of 1000 that a process
     /// sends, and how many of 1000 posts to a queue pair find it cut, as
     /// drop=20,duplicate=5,delay=10,delay-for=3,reorder=20,cut=1,seed=7 (delays in milliseconds).
@@ -156,6 +176,9 @@ settings! {
     /// Jobs on other hosts: how long a host, or for a host the launcher, may say nothing before it
     /// counts as lost; 0 means for ever.
     HOST_TIMEOUT = "HITHER_HOST_TIMEOUT", "30", "seconds";
+    /// Jobs of a launcher that speaks PMIx: its library, by path, or by a name that the system's
+    /// loader finds.
+    PMIX = "HITHER_PMIX", "libpmix.so.2", "library";
     /// Directory of named rendezvous sockets; empty means $XDG_RUNTIME_DIR/hither, else a private
     /// directory for this user under the temporary directory.
     RENDEZVOUS_DIR = "HITHER_RENDEZVOUS_DIR", "", "path";

@@ -6,6 +6,7 @@
 //! ```text
 //! Launched        a rank that `hither run` or a launcher in a program has started
 //! Pmi             a rank that an MPI launcher has started (mpiexec of MPICH, Slurm)
+//! Pmix            the same by PMIx (mpirun of Open MPI, prterun, Slurm)
 //! FromAllgather   processes that already have an allgather (MPI programs, servers)
 //! Rendezvous      processes of one user that meet under a name
 //! Single          one process alone
@@ -20,8 +21,10 @@ pub(crate) mod handout;
 pub(crate) mod launch;
 pub(crate) mod launched;
 pub(crate) mod meeting;
+pub(crate) mod neighbours;
 pub(crate) mod pairs;
 pub(crate) mod pmi;
+pub(crate) mod pmix;
 pub(crate) mod rendezvous;
 pub(crate) mod server;
 pub(crate) mod single;
@@ -31,6 +34,7 @@ pub(crate) mod wire;
 pub use gather::FromAllgather;
 pub use launched::Launched;
 pub use pmi::Pmi;
+pub use pmix::Pmix;
 pub use rendezvous::Rendezvous;
 pub use single::Single;
 
@@ -79,7 +83,7 @@ pub trait Bootstrap: Send {
 }
 
 /// The bootstrap that the environment asks for: the launcher that started this process, hither's
-/// own or one that speaks PMI-1, else this process alone.
+/// own, or else one that speaks PMI-1, or else PMIx; else this process alone.
 ///
 /// # Errors
 /// A launcher that is named and cannot be joined.
@@ -87,15 +91,21 @@ pub fn from_environment(deadline: Deadline) -> Result<Box<dyn Bootstrap>> {
     if let Some(launched) = Launched::from_environment(deadline)? {
         return Ok(Box::new(launched));
     }
-    match Pmi::from_environment(deadline)? {
-        Some(pmi) => Ok(Box::new(pmi)),
+    // PMI-1 first: its socket is this process's, or there is none, while PMIx has but variables, which
+    // any process inherits.
+    if let Some(pmi) = Pmi::from_environment(deadline)? {
+        return Ok(Box::new(pmi));
+    }
+    match Pmix::from_environment(deadline)? {
+        Some(pmix) => Ok(Box::new(pmix)),
         None => Ok(Box::new(Single::new()?)),
     }
 }
 
-/// Whether [`from_environment`] joins the job of a launcher, hither's own or one that speaks PMI-1.
+/// Whether [`from_environment`] joins the job of a launcher: hither's own, or one that speaks PMI-1 or
+/// PMIx.
 pub fn was_launched() -> bool {
-    settings::LAUNCH_FD.is_set() || Pmi::is_named()
+    settings::LAUNCH_FD.is_set() || Pmi::is_named() || Pmix::is_named()
 }
 
 /// A random 64-bit number from the kernel.

@@ -179,7 +179,7 @@ impl Link {
         if let Some(far) = self.core.far()
             && !self.node.is_local(peer)
         {
-            return !forked::is_forked() && far.is_hot(peer);
+            return !forked::is_forked() && far.is_hot(peer, far::Flow::Messages);
         }
         !forked::is_forked() && self.core.table().get(peer).is_some_and(|vc| vc.lock().is_hot())
     }

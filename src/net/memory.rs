@@ -10,7 +10,7 @@
 //! owner is kept; everything that takes one is safe.
 
 use crate::base::sync::{AtomicU64, Ordering};
-use crate::base::{Error, Result, copy};
+use crate::base::{Error, Result, copy, forked};
 use std::any::Any;
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -212,7 +212,8 @@ impl Lent {
 
 impl Drop for Lent {
     fn drop(&mut self) {
-        while Arc::get_mut(&mut self.0).is_none() {
+        // A child that was forked off does not have the threads that would give its copy back.
+        while !forked::is_forked() && Arc::get_mut(&mut self.0).is_none() {
             crate::base::sync::yield_now();
         }
     }

@@ -12,6 +12,7 @@
 //!   provider       the interface; sockets, sim, fault: what is behind it
 //! ```
 
+mod alarm;
 pub mod fault;
 pub mod memory;
 pub mod pools;
@@ -24,6 +25,7 @@ pub mod sockets;
 mod soft;
 pub mod switch;
 pub mod ud;
+pub mod verbs;
 pub mod wire;
 
 #[cfg(test)]

@@ -21,9 +21,9 @@ use super::messenger::Messenger;
 use super::record::{Record, RecordRef};
 use crate::base::Slot;
 use crate::link::core::Wire;
-use crate::link::far::{Registered, Transfer};
+use crate::link::far::{Direction, Flow, Outcome, Registered, Transfer};
 use crate::net::memory::Lent;
-use crate::net::provider::Remote;
+use crate::net::provider::{Access, Remote};
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -85,11 +85,11 @@ impl Messenger {
     pub(super) fn expose(&self, wire: Wire<'_>, to: Slot, record: RecordRef) -> Option<Exposed> {
         let (record, far) = (record.get(), wire.core.far()?);
         let len = record.place.len();
-        if len < self.limits.read || wire.node.is_local(to) {
+        if len < self.limits.read || wire.node.is_local(to) || !far.is_hot(to, Flow::Messages) {
             return None;
         }
         let (lent, memory) = lend(record, len)?;
-        let registered = far.expose(to, &memory)?;
+        let registered = far.expose(&memory, Access::REMOTE_READ)?;
         Some(Exposed { registered, _lent: lent })
     }
 
@@ -99,7 +99,8 @@ impl Messenger {
         let begun = source.and_then(|source| {
             let record = stream.record?;
             let (lent, memory) = lend(record.get(), stream.arrived.bytes)?;
-            let transfer = wire.core.far()?.read(stream.from, source, &memory)?;
+            let (far, read) = (wire.core.far()?, Direction::Read);
+            let transfer = far.copy(stream.from, Flow::Messages, read, source, &memory)?;
             Some((transfer, lent))
         });
         let Some((transfer, lent)) = begun else { return self.ask_far(wire, stream) };
@@ -121,7 +122,7 @@ impl Messenger {
             drop(lent);
             self.outgoing.less();
             let (from, Some(record)) = (stream.from, stream.record) else { continue };
-            if transfer.outcome() == Some(true) {
+            if transfer.is_done() {
                 count(&self.counting.fetched);
                 self.tell_finished(wire, from, stream.number, 0);
                 record.finish(Ok(stream.arrived));
@@ -147,8 +148,8 @@ impl Messenger {
         fetch.transfer.stop();
         let outcome = fetch.transfer.outcome();
         // If all of it has come after all, the receive is over.
-        fetch.given_up = outcome != Some(true);
-        if outcome != Some(false) {
+        fetch.given_up = outcome != Some(Outcome::Done);
+        if outcome.is_none_or(|outcome| outcome == Outcome::Done) {
             return Some(false);
         }
         let Fetch { stream, lent, .. } = all.remove(at);

@@ -9,6 +9,7 @@ use super::memory::Region;
 use super::remote::{OwnPart, Remote};
 use std::any::Any;
 use std::collections::HashMap;
+use std::ptr::NonNull;
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 
 /// What is registered on a window, by index; what it is, is the room above's business.
@@ -174,6 +175,10 @@ impl OwnPart for Own {
         }
         run(self.first.wrapping_add(at as usize));
         Ok(())
+    }
+
+    fn whole(&self) -> Option<(NonNull<u8>, usize)> {
+        NonNull::new(self.first).filter(|_| self.bytes > 0).map(|first| (first, self.bytes))
     }
 }
 

@@ -6,8 +6,8 @@
 //!        |           Away                    |
 //!        v                                   v
 //!   +-------------------- dyn Remote ----------------------+
-//!   | packets executed at the target (rma::packet)         |
-//!   | a network (to come): another implementation of this  |
+//!   | packets executed at the target (rma::packet); large  |
+//!   | puts and gets between nodes by the devices           |
 //!   +------------------------------------------------------+
 //! ```
 //! Everything here is untyped: bytes, element kinds, ranks of the window's team. One object
@@ -19,6 +19,7 @@ use crate::base::{Error, Rank, Result};
 use crate::layout::{Kind, Shape};
 use std::fmt::Debug;
 use std::marker::PhantomData;
+use std::ptr::NonNull;
 use std::sync::Arc;
 use std::task::Waker;
 
@@ -240,6 +241,10 @@ pub(crate) trait OwnPart: Debug + Send + Sync {
     /// # Errors
     /// How many bytes the part has, if those do not lie in it.
     fn with(&self, at: u64, bytes: u64, run: &mut dyn FnMut(*mut u8)) -> Result<(), u64>;
+
+    /// All of it, where that is one piece which stays as long as the window; displacements are bytes
+    /// from its beginning then.
+    fn whole(&self) -> Option<(NonNull<u8>, usize)>;
 }
 
 /// The error about a member that has dropped the window while it is wanted there.

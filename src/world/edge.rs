@@ -8,12 +8,12 @@ use crate::link::far::edge::{Directory, Edge};
 use crate::net::fault::{FaultDevice, Plan};
 use crate::net::promotion::{self, When};
 use crate::net::provider::{Address, Device};
-use crate::net::sockets;
+use crate::net::{sockets, verbs};
 use crate::shm::node::Node;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// Connects a process to those of other nodes, over sockets.
+/// Connects a process to those of other nodes, over what the settings want and all have.
 pub(super) fn connect(
     node: &Arc<Node>,
     mut bootstrap: Box<dyn Bootstrap>,
@@ -21,13 +21,55 @@ pub(super) fn connect(
 ) -> Result<()> {
     const KEY: &str = "net";
     let cookie = bootstrap.job();
-    // The edge has a thread that waits.
-    let config = sockets::Config { thread: false, ..sockets::Config::from_settings(cookie)? };
-    over(node, sockets::open(&config)?, cookie, |address| {
+    let device = provide(&mut *bootstrap, cookie, deadline)?;
+    over(node, device, cookie, |address| {
         bootstrap.put(KEY, address.as_bytes())?;
         bootstrap.fence(deadline)?;
         Ok(Box::new(Published { bootstrap: Mutex::new(bootstrap), key: KEY }))
     })
+}
+
+/// Opens the device. With `auto` all processes say what RDMA network they have a device on; if it is
+/// one for all it is used, else sockets are. Rank 0 looks at what they say, so that nobody else has to.
+fn provide(
+    bootstrap: &mut dyn Bootstrap,
+    cookie: u64,
+    deadline: Deadline,
+) -> Result<Arc<dyn Device>> {
+    const HAVE: &str = "net-have";
+    const USE: &str = "net-use";
+    let sockets = || {
+        // The edge has a thread that waits.
+        let config = sockets::Config { thread: false, ..sockets::Config::from_settings(cookie)? };
+        sockets::open(&config)
+    };
+    let open = || verbs::open(&verbs::Config::from_settings(cookie)?);
+    match settings::NET_PROVIDER.text().as_str() {
+        "sockets" => return sockets(),
+        "verbs" => return Ok(open()?.0),
+        "auto" => {}
+        other => {
+            let why = format!("\"{other}\" is none of auto, sockets and verbs");
+            return Err(Error::invalid(settings::NET_PROVIDER.name, why));
+        }
+    }
+    let own = open().ok();
+    let network = own.as_ref().map_or(Vec::new(), |(_, network)| vec![*network as u8]);
+    bootstrap.put(HAVE, &network)?;
+    bootstrap.fence(deadline)?;
+    if bootstrap.rank() == Rank(0) {
+        let mut same = !network.is_empty();
+        for rank in 1..bootstrap.size() {
+            same = same && bootstrap.get(Rank(rank), HAVE, deadline)?.as_ref() == Some(&network);
+        }
+        bootstrap.put(USE, if same { &network } else { &[] })?;
+    }
+    bootstrap.fence(deadline)?;
+    let chosen = bootstrap.get(Rank(0), USE, deadline)?;
+    match own {
+        Some((device, _)) if !network.is_empty() && chosen == Some(network) => Ok(device),
+        _ => sockets(),
+    }
 }
 
 /// Connects a process to those of other nodes over a device, with the faults that the settings want.

@@ -106,7 +106,8 @@ impl Builder {
 impl Job {
     /// Joins the job that this process was started for: by `hither run`, a
     /// [`crate::world::Launcher`], or an MPI launcher that speaks PMI-1 (MPICH's `mpiexec`, Slurm's
-    /// `srun --mpi=pmi2`); else a job of this one process.
+    /// `srun --mpi=pmi2`) or PMIx (Open MPI's `mpirun`, Slurm's `srun --mpi=pmix`); else a job of this
+    /// one process.
     ///
     /// A program that uses MPI itself wires hither up with [`crate::boot::FromAllgather`] instead.
     pub fn init() -> Result<Job> {

@@ -86,8 +86,9 @@ const TURNS: usize = 7;
 const LOSSY_TURNS: usize = 6;
 
 /// Ways on several nodes, and how many.
-const NODES: [(&str, u32); 7] = [
+const NODES: [(&str, u32); 8] = [
     ("nodes-2", 2),
+    (DEVICES, 2),
     (IN_TURN, 2),
     ("nodes-4", 4),
     (FAULTS, 2),
@@ -95,6 +96,14 @@ const NODES: [(&str, u32); 7] = [
     ("sim-4", 4),
     (VIRTUAL_FAULTS, 2),
 ];
+
+/// The way on two nodes between which devices carry out every put and get that they can: of windows
+/// only.
+const DEVICES: &str = "nodes-2-devices";
+
+/// From the first bytes on, by queue pairs that come at once.
+const AT_ONCE: [(&str, &str); 3] =
+    [("HITHER_NET_PAIR_AFTER", "1"), ("HITHER_NET_PUT_FROM", "1"), ("HITHER_NET_GET_FROM", "1")];
 
 /// Ways whose nodes are in one process, joined by a virtual network: ranks are threads there.
 const SIMULATED: &str = "sim-";
@@ -113,9 +122,11 @@ const VIRTUAL: VirtualNetwork = VirtualNetwork {
 const VIRTUAL_FAULTS: &str = "sim-2-faults";
 
 /// How many of 1000.
-const A_FIFTH: [(&str, &str); 2] = [
+const A_FIFTH: [(&str, &str); 4] = [
     ("HITHER_NET_FAULTS", "drop=200,duplicate=50,delay=20,reorder=50,cut=2"),
     ("HITHER_NET_PAIR_AFTER", "8"),
+    ("HITHER_NET_PUT_FROM", "1"),
+    ("HITHER_NET_GET_FROM", "1"),
 ];
 
 /// The way on two nodes whose ranks do not follow each other: at four ranks, the fewest of which two
@@ -132,14 +143,20 @@ const PAIRS: [&str; 6] =
 const FAULTS: &str = "nodes-2-faults";
 
 /// How many of 1000; queue pairs come early.
-const HOW_MANY: [(&str, &str); 2] = [
+const HOW_MANY: [(&str, &str); 4] = [
     ("HITHER_NET_FAULTS", "drop=30,duplicate=20,delay=20,reorder=20,cut=1"),
     ("HITHER_NET_PAIR_AFTER", "8"),
+    ("HITHER_NET_PUT_FROM", "100"),
+    ("HITHER_NET_GET_FROM", "100"),
 ];
 
 /// On four nodes everybody who is sent to gets a queue pair, but there are never more than a few.
-const FEW_PAIRS: [(&str, &str); 2] =
-    [("HITHER_NET_PAIR_AFTER", "1"), ("HITHER_NET_PAIR_LIMIT", "3")];
+const FEW_PAIRS: [(&str, &str); 4] = [
+    ("HITHER_NET_PAIR_AFTER", "1"),
+    ("HITHER_NET_PAIR_LIMIT", "3"),
+    ("HITHER_NET_PUT_FROM", "1"),
+    ("HITHER_NET_GET_FROM", "1"),
+];
 
 /// The limit of a team that is to be found waiting in vain: so many milliseconds, and more where
 /// datagrams are lost, for what is not in vain takes its time there.
@@ -191,7 +208,7 @@ fn cases(way: &str) -> Vec<Case> {
     .chain(active::written());
     let written = written.chain(synchronisation::cases());
     // Messages and collectives have nothing to do with windows, but with nodes.
-    let all_rooms = way == WAYS[0] || nodes(way) > 1;
+    let all_rooms = way == WAYS[0] || nodes(way) > 1 && way != DEVICES;
     let written = written.chain(talk::cases().filter(|_| all_rooms));
     let written = written.filter(|(name, _)| way == WAYS[0] || !MAPPED.contains(name));
     let of_collectives = coll::written().filter(|_| all_rooms);
@@ -203,7 +220,7 @@ fn cases(way: &str) -> Vec<Case> {
     // Ranks of different nodes share no memory, and have no endpoints (see `kinds::lies_apart`).
     let near = |name: &str| name.contains("/allocate_shared") || name.contains("endpoint");
     all.retain(|case| nodes(way) == 1 || !near(&case.name));
-    let by_others = matches!(way, IN_TURN | "sim-4");
+    let by_others = matches!(way, IN_TURN | DEVICES | "sim-4");
     all.retain(|case| !by_others || !PAIRS.iter().any(|pair| case.name.starts_with(pair)));
     all
 }

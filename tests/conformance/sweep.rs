@@ -146,6 +146,7 @@ fn progress(way: &str) -> &str {
 /// The settings for messages, and for what becomes of datagrams.
 fn settings(way: &str) -> &'static [(&'static str, &'static str)] {
     match way {
+        super::DEVICES => &super::AT_ONCE,
         super::FAULTS => &super::HOW_MANY,
         super::VIRTUAL_FAULTS => &super::A_FIFTH,
         "nodes-4" => &super::FEW_PAIRS,

@@ -45,10 +45,16 @@ fn messages_between_nodes_stand_beside_the_same_sockets_without_a_library() {
         assert_eq!(count(&rows, |what| what == format!("message rate, {by}")), 2);
         assert_eq!(count(&rows, |what| what == format!("bandwidth, {by}")), 3);
     }
+    // A put and a get have a message and its answer by TCP for a limit.
+    for by in ["packets", "queue pairs"] {
+        for call in ["put and flush", "get"] {
+            assert_eq!(count(&rows, |what| what == format!("{call}, by {by}")), 7);
+        }
+    }
     assert_eq!(count(&rows, |what| what.contains("lost")), 1);
     // By datagrams a message of one datagram has its like for a limit.
     let udp = rows.iter().filter(|row| text(row, "limit") == "UDP sockets").count();
-    assert_eq!((udp, rows.len()), (4 + 2 + 1, 25));
+    assert_eq!((udp, rows.len()), (4 + 2 + 1, 25 + 28));
 }
 
 #[test]

@@ -9,8 +9,7 @@
 //!   get RANK.FENCE.PIECE             -->    when somebody asks for what that rank has put
 //!   finalize                         -->    when the bootstrap is dropped
 //! ```
-//! The first fence carries cards: rank 0's names the job, that of the first rank on a node must be
-//! of the same machine. The memory of a node is made by its first rank (see `handout`).
+//! What ranks tell each other so is the same whoever carries it (see `neighbours`).
 //!
 //! Nobody gets more than he asks for: a rank's values cost a look-up for each fence and piece. The
 //! launcher does not say who is missing at a barrier, so a deadline that passes names nobody.
@@ -20,15 +19,14 @@ mod layout;
 mod tests;
 mod wire;
 
-use super::card::Card;
-use super::handout::{self, Offer};
+use super::neighbours;
 use super::pairs::Pairs;
 use super::socket;
 use super::wire::MAX_SIZE;
 use super::{Bootstrap, MakeMemory};
 use crate::base::{Deadline, Error, Rank, Result, settings};
 use crate::topo::Placement;
-use rustix::fd::{AsFd, OwnedFd, RawFd};
+use rustix::fd::{OwnedFd, RawFd};
 use std::collections::HashMap;
 use std::time::Duration;
 use wire::{Assembly, Connection, Line, Step};
@@ -42,9 +40,6 @@ const PATIENCE: Duration = Duration::from_secs(1);
 
 /// The variable with the number of the launcher's socket.
 const SOCKET: &str = "PMI_FD";
-
-const CARD: &str = "hither card";
-const MEMORY: &str = "hither memory";
 
 /// A rank of an MPI launcher.
 #[derive(Debug)]
@@ -140,34 +135,9 @@ impl Pmi {
             let places = layout::places(&mapping, size)?;
             pmi.placement = Placement::of(places, 0)?.seen_from(rank);
         }
-        pmi.meet(deadline)?;
+        let placement = pmi.placement.clone();
+        pmi.job = neighbours::introduce(&mut pmi, &placement, deadline)?;
         Ok(pmi)
-    }
-
-    /// Learns the name of the job, and whether the node is one.
-    fn meet(&mut self, deadline: Deadline) -> Result<()> {
-        let own = Card::of_this_process(self.rank.0, self.size)?;
-        self.put(CARD, &own.encode())?;
-        self.fence(deadline)?;
-        let leader = self.leader();
-        let mut card = |rank: u32| {
-            let bytes = self.get(Rank(rank), CARD, deadline)?.unwrap_or_default();
-            Card::decode(&bytes).filter(|card| card.rank == rank).ok_or_else(|| {
-                Error::boot(format!(
-                    "what rank {rank} says of itself makes no sense here: all ranks must use the \
-                     same version of hither"
-                ))
-            })
-        };
-        let (first, leader) = (card(0)?, card(leader)?);
-        leader.check_near(&own)?;
-        self.job = first.job;
-        Ok(())
-    }
-
-    /// The first rank on this one's node.
-    fn leader(&self) -> u32 {
-        self.placement.local_ranks().next().unwrap_or(self.rank.0)
     }
 
     /// The value of a key of the launcher's store; `None` if there is none.
@@ -236,29 +206,8 @@ impl Bootstrap for Pmi {
     }
 
     fn node_memory(&mut self, make: MakeMemory<'_>, deadline: Deadline) -> Result<OwnedFd> {
-        let first = self.leader();
-        if self.rank.0 != first {
-            self.fence(deadline)?;
-            let offer = self.get(Rank(first), MEMORY, deadline)?.unwrap_or_default();
-            return match offer.split_first() {
-                Some((1, name)) => handout::claim(name, self.job, self.rank, Rank(first), deadline),
-                _ => {
-                    let why = String::from_utf8_lossy(offer.get(1..).unwrap_or_default());
-                    Err(Error::boot(format!("rank {first} has no memory for its node: {why}")))
-                }
-            };
-        }
-        let made = make().and_then(|memory| Ok((memory, Offer::open(self.placement.locals())?)));
-        let said = match &made {
-            Ok((_, offer)) => [&[1], offer.name()].concat(),
-            Err(error) => [&[0], error.to_string().as_bytes()].concat(),
-        };
-        self.put(MEMORY, &said)?;
-        self.fence(deadline)?;
-        let (memory, offer) = made?;
-        let others = self.placement.local_ranks().skip(1);
-        offer.serve(self.job, others, memory.as_fd(), deadline)?;
-        Ok(memory)
+        let placement = self.placement.clone();
+        neighbours::node_memory(self, &placement, make, deadline)
     }
 
     fn put(&mut self, key: &str, value: &[u8]) -> Result<()> {

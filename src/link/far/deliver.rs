@@ -1,13 +1,13 @@
 //! One flow of a process: its peers, what goes to them, and what has come and not been taken.
 
 use super::Flow;
-use super::due::{Due, Mark};
+use super::due::Due;
 use super::known::{Arrived, HEAD, Known, PACKETS};
 use super::order::{Order, Place};
 use super::outlet::Outlet;
 use super::paired::Host;
 use super::pairs::{Came, Head, Kind};
-use super::transfer::Reading;
+use super::transfer::Copying;
 use crate::base::{Error, Rank, Result};
 use crate::link::control::FIRST_RESERVED;
 use crate::link::{MAX_MESSAGE, Push};
@@ -235,9 +235,7 @@ impl FlowState {
         }
         let handle = outlet.open_peer(address)?;
         let peer = Peer::new(number(rank, self.flow), self.shared.config(), outlet.now());
-        let (order, paired) = (Order::new(), None);
-        let mark = Mark::NONE;
-        let known = Known { peer, handle, held: false, rest: None, next: 0, order, paired, mark };
+        let known = Known::new(peer, handle);
         self.peers.insert(rank, known);
         self.note(rank);
         Ok(())
@@ -295,7 +293,7 @@ impl FlowState {
                 outlet.wake();
             }
         }
-        known.transmit(shared, outlet, now);
+        known.transmit_most(shared, outlet, now);
         self.due.note(rank, known, self.shared.config());
         sent
     }
@@ -318,17 +316,41 @@ impl FlowState {
         self.peers.get(&rank).is_some_and(Known::sends_by_pair)
     }
 
-    /// Begins to read from a peer's memory; the reading back if no queue pair leads there now.
-    pub fn read(&mut self, outlet: &Outlet, rank: Rank, reading: Reading) -> Option<Reading> {
+    /// Begins a transfer from or to a peer's memory; back it comes if no queue pair leads there now.
+    pub fn copy(&mut self, outlet: &Outlet, rank: Rank, copying: Copying) -> Option<Copying> {
+        let now = outlet.now();
+        let host = self.host(outlet, rank, now);
         let known = self.peers.get_mut(&rank).and_then(|known| known.paired.as_mut());
-        match known.filter(|paired| paired.sends_by_pair()) {
-            None => Some(reading),
-            Some(paired) => {
-                paired.read(reading);
-                self.go_on(outlet, rank, outlet.now());
-                None
-            }
+        let Some(paired) = known.filter(|paired| paired.sends_by_pair()) else {
+            return Some(copying);
+        };
+        // Whoever only copies uses its queue pair, too.
+        let advice = host.pairs.policy().note_send(host.key, host.pairs.in_kernel(), now);
+        if let Some(Advice::GiveUp(victim)) = advice {
+            host.pairs.condemn(victim);
         }
+        paired.copy(copying);
+        self.go_on(outlet, rank, now);
+        None
+    }
+
+    /// Has a queue pair to a peer fail, if there is one; nothing is done by this end of it afterwards.
+    pub fn break_off(&mut self, outlet: &Outlet, rank: Rank) {
+        let known = self.peers.get_mut(&rank).and_then(|known| known.paired.as_mut());
+        if let Some(paired) = known {
+            paired.break_off();
+            self.go_on(outlet, rank, outlet.now());
+        }
+    }
+
+    /// A peer is gone, as another flow has found: nothing comes by its queue pair any more.
+    pub fn cut(&mut self, outlet: &Outlet, rank: Rank) {
+        let host = self.host(outlet, rank, outlet.now());
+        if let Some(known) = self.peers.get_mut(&rank) {
+            known.paired.iter_mut().for_each(|paired| paired.abandon(host));
+            known.paired = None;
+        }
+        self.note(rank);
     }
 
     /// A datagram of this flow has come, from `source`.
@@ -457,6 +479,11 @@ impl FlowState {
         }
     }
 
+    /// When something is due next, as far as time alone makes it so.
+    pub fn next(&self) -> u64 {
+        self.due.next()
+    }
+
     /// Does what is due; when something is next.
     pub fn tick(&mut self, outlet: &Outlet, now: u64) -> u64 {
         let mut next = self.give_pairs_up(outlet, now);
@@ -487,10 +514,7 @@ impl FlowState {
             self.held |= known.held;
         }
         known.go_on(&mut self.shared, host);
-        if !known.transmit(&mut self.shared, outlet, now) {
-            // The device takes no more now: again soon.
-            next = now + 100_000;
-        }
+        known.transmit(&mut self.shared, outlet, now);
         if known.paired.as_ref().is_some_and(|paired| paired.has_more()) {
             next = next.min(now + 1_000_000);
         }

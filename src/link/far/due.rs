@@ -48,7 +48,8 @@ pub(super) struct Due {
 impl Due {
     /// After something was done with a peer: has it looked at in time.
     pub fn note(&mut self, rank: Rank, known: &mut Known, config: &Config) {
-        let (next, busy) = (known.peer.next(config).unwrap_or(NEVER), known.is_busy());
+        let next = known.peer.next(config).unwrap_or(NEVER).min(known.again);
+        let busy = known.is_busy();
         self.mark(rank, &mut known.mark, next, busy);
     }
 

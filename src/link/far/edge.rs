@@ -14,11 +14,12 @@
 //! after a time (`HITHER_NET_TIMEOUT`); who is waited for without anything under way is asked now and
 //! then whether it lives.
 
+use super::alarm::Alarm;
 use super::deliver::{End, FlowState};
 use super::known::Arrived;
 use super::outlet::{News, Outlet, PairSettings};
 use super::shift::Shift;
-use super::transfer::{Reading, Registered, Transfer};
+use super::transfer::{Copying, Direction, Registered, Transfer};
 use super::{Each, Far, Flow};
 use crate::base::sync::{AtomicBool, AtomicU32, Ordering};
 use crate::base::{Error, Rank, Result, Slot};
@@ -64,6 +65,7 @@ pub(super) struct Inner {
     come: [AtomicU32; 3],
     looks: AtomicU32,
     shift: Shift,
+    alarm: Alarm,
     ended: RwLock<HashMap<Rank, (Standing, String)>>,
     any_ended: AtomicBool,
     deaths: AtomicU32,
@@ -111,6 +113,7 @@ impl Edge {
             come: Default::default(),
             looks: AtomicU32::new(0),
             shift: Shift::default(),
+            alarm: Alarm::new(),
             ended: RwLock::default(),
             any_ended: AtomicBool::new(false),
             deaths: AtomicU32::new(0),
@@ -148,16 +151,36 @@ impl Inner {
     /// Sleeps in the device, and does what comes, until the end; sleeps elsewhere while calls do it.
     fn run(&self) {
         while !self.stopping.load(Ordering::Acquire) {
+            self.alarm.off();
             self.shift.leave_to_calls(self.outlet.now());
+            self.alarm.begin();
             self.outlet.arm();
-            let next = self.progress(true);
+            let next = self.look(true);
+            self.alarm.sleeps_until(next);
             self.outlet.sleep(next);
         }
     }
 
-    /// Takes datagrams that have come, does what is due, sends what can be sent. When something is
-    /// due next. `thorough`: also waits for another thread that takes datagrams.
+    /// Does what there is to do, for a call. `thorough`: also waits for another thread that takes
+    /// datagrams. When something is due next; the network's thread knows.
     fn progress(&self, thorough: bool) -> u64 {
+        let next = self.look(thorough);
+        self.due(next);
+        next
+    }
+
+    /// Something is due then: the network's thread is to look, whether there are calls or not. A load,
+    /// mostly; a system call if it would sleep longer.
+    #[inline]
+    fn due(&self, next: u64) {
+        if self.alarm.is_sooner(next) {
+            self.outlet.wake();
+        }
+    }
+
+    /// Takes datagrams that have come, does what is due, sends what can be sent. When something is
+    /// due next.
+    fn look(&self, thorough: bool) -> u64 {
         self.take(thorough);
         let now = self.outlet.now();
         let mut next = u64::MAX;
@@ -193,6 +216,9 @@ impl Inner {
         drop(state);
         let some = !events.is_empty();
         for (rank, standing, why) in events {
+            // Before anybody learns of it: what a peer was writing into memory of this process's comes
+            // no more.
+            self.flow(Flow::Requests).cut(&self.outlet, rank);
             self.note_end(rank, standing, why);
         }
         if count > before || room || some {
@@ -280,7 +306,12 @@ impl Far for Edge {
         }
         let mut state = inner.met(flow, rank)?;
         match state.send(&inner.outlet, rank, label, bytes) {
-            Some(push) => Ok(push),
+            Some(push) => {
+                let next = state.next();
+                drop(state);
+                inner.due(next);
+                Ok(push)
+            }
             None => {
                 drop(state);
                 // Of its end this may be the first that is noticed, and others are told of it only
@@ -310,7 +341,9 @@ impl Far for Edge {
             let mut state = inner.flow(flow);
             let next: Option<Arrived> = state.take(&inner.outlet);
             inner.come[flow as usize].store(state.inbox_len() as u32, Ordering::Release);
+            let due = state.next();
             drop(state);
+            inner.due(due);
             let Some(next) = next else { break };
             count += 1;
             // Who finds what the network's thread has brought would have brought it.
@@ -327,29 +360,56 @@ impl Far for Edge {
     fn promote(&self, to: Slot) -> Result<bool> {
         let Some(rank) = self.inner.rank_of(to) else { return Err(self.inner.gone(to)) };
         let mut state = self.inner.met(Flow::Messages, rank)?;
-        Ok(state.promote(&self.inner.outlet, rank))
+        let hot = state.promote(&self.inner.outlet, rank);
+        let next = state.next();
+        drop(state);
+        self.inner.due(next);
+        Ok(hot)
     }
 
-    fn is_hot(&self, to: Slot) -> bool {
+    fn is_hot(&self, to: Slot, flow: Flow) -> bool {
         let rank = self.inner.rank_of(to);
-        rank.is_some_and(|rank| self.inner.flow(Flow::Messages).is_hot(rank))
+        rank.is_some_and(|rank| self.inner.flow(flow).is_hot(rank))
     }
 
-    fn expose(&self, to: Slot, memory: &Memory) -> Option<Registered> {
-        let hot = self.is_hot(to);
-        hot.then(|| self.inner.outlet.pairs().register(memory, Access::REMOTE_READ).ok())?
+    fn expose(&self, memory: &Memory, access: Access) -> Option<Registered> {
+        self.inner.outlet.pairs().register(memory, access).ok()
     }
 
-    fn read(&self, from: Slot, source: Remote, into: &Memory) -> Option<Arc<Transfer>> {
-        let (inner, rank) = (&self.inner, self.inner.rank_of(from)?);
-        let registered = inner.outlet.pairs().register(into, Access::LOCAL_WRITE).ok()?;
+    fn copy(
+        &self,
+        peer: Slot,
+        flow: Flow,
+        direction: Direction,
+        there: Remote,
+        here: &Memory,
+    ) -> Option<Arc<Transfer>> {
+        let (inner, rank) = (&self.inner, self.inner.rank_of(peer)?);
+        if !inner.flow(flow).is_hot(rank) {
+            return None;
+        }
+        let registered = inner.outlet.pairs().register(here, direction.access()).ok()?;
         let for_end = Arc::downgrade(inner);
         let transfer = Arc::new(Transfer::new(move || {
-            for_end.upgrade().into_iter().for_each(|inner| inner.ring(Flow::Messages));
+            for_end.upgrade().into_iter().for_each(|inner| inner.ring(flow));
         }));
-        let reading = Reading::new(transfer.clone(), registered, source);
-        let refused = inner.flow(Flow::Messages).read(&inner.outlet, rank, reading);
+        let copying = Copying::new(transfer.clone(), direction, registered, there);
+        let mut state = inner.flow(flow);
+        let refused = state.copy(&inner.outlet, rank, copying);
+        let next = state.next();
+        drop(state);
+        inner.due(next);
         refused.is_none().then_some(transfer)
+    }
+
+    fn break_off(&self, peer: Slot, flow: Flow) {
+        if let Some(rank) = self.inner.rank_of(peer) {
+            let mut state = self.inner.flow(flow);
+            state.break_off(&self.inner.outlet, rank);
+            let next = state.next();
+            drop(state);
+            self.inner.due(next);
+        }
     }
 
     fn has_drained(&self, peer: Slot) -> bool {

@@ -2,11 +2,11 @@
 //! this. It has the rules of [`Far`] and no speed; queues are short, so that senders often find no
 //! room.
 
-use super::{Each, Far, Flow, Registered, Transfer};
+use super::{Direction, Each, Far, Flow, Registered, Transfer};
 use crate::base::{Rank, Result, Slot};
 use crate::link::Push;
 use crate::net::memory::Memory;
-use crate::net::provider::Remote;
+use crate::net::provider::{Access, Remote};
 use crate::shm::beyond::{Beyond, Standing};
 use crate::shm::node::Node;
 use crate::shm::ring::Label;
@@ -136,17 +136,26 @@ impl Far for Joined {
         Ok(false)
     }
 
-    fn is_hot(&self, _to: Slot) -> bool {
+    fn is_hot(&self, _to: Slot, _flow: Flow) -> bool {
         false
     }
 
-    fn expose(&self, _to: Slot, _memory: &Memory) -> Option<Registered> {
+    fn expose(&self, _memory: &Memory, _access: Access) -> Option<Registered> {
         None
     }
 
-    fn read(&self, _from: Slot, _source: Remote, _into: &Memory) -> Option<Arc<Transfer>> {
+    fn copy(
+        &self,
+        _peer: Slot,
+        _flow: Flow,
+        _direction: Direction,
+        _there: Remote,
+        _here: &Memory,
+    ) -> Option<Arc<Transfer>> {
         None
     }
+
+    fn break_off(&self, _peer: Slot, _flow: Flow) {}
 
     fn has_drained(&self, peer: Slot) -> bool {
         let rank = self.rank_of(peer);

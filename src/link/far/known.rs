@@ -40,9 +40,17 @@ pub(super) struct Known {
     pub order: Order<Arrived>,
     /// If it has, or had, or is asked for a queue pair.
     pub paired: Option<Box<Paired>>,
+    /// When to try again what the device had no room for; [`NEVER`] if it had.
+    pub again: u64,
     /// When it is looked at.
     pub mark: Mark,
 }
+
+/// No time.
+const NEVER: u64 = u64::MAX;
+
+/// Nanoseconds after which a device may have room again.
+const ROOM: u64 = 100_000;
 
 /// A label as it travels.
 fn word(label: Label) -> u64 {
@@ -50,6 +58,13 @@ fn word(label: Label) -> u64 {
 }
 
 impl Known {
+    /// A peer to which nothing has gone yet.
+    pub fn new(peer: Peer, handle: Handle) -> Known {
+        let (held, rest, next, again) = (false, None, 0, NEVER);
+        let (order, paired, mark) = (Order::new(), None, Mark::NONE);
+        Known { peer, handle, held, rest, next, order, paired, again, mark }
+    }
+
     /// What it knows of queue pairs; `me` is this process.
     pub fn paired(&mut self, me: Rank, rank: Rank) -> &mut Paired {
         self.paired.get_or_insert_with(|| Box::new(Paired::new(me < rank)))
@@ -153,9 +168,18 @@ impl Known {
         self.paired = Some(paired);
     }
 
-    pub fn transmit(&mut self, shared: &mut Shared, outlet: &Outlet, now: u64) -> bool {
-        let handle = self.handle;
-        !self.peer.has_output()
-            || self.peer.transmit(shared, now, &mut |datagram| outlet.send(handle, datagram))
+    /// Sends what can be sent by datagrams now.
+    pub fn transmit(&mut self, shared: &mut Shared, outlet: &Outlet, now: u64) {
+        let mut out = |datagram: &[u8]| outlet.send(self.handle, datagram);
+        let all = !self.peer.has_output() || self.peer.transmit(shared, now, &mut out);
+        self.again = if all { NEVER } else { now + ROOM };
+    }
+
+    /// As [`transmit`](Self::transmit), but what others may join may stay while enough is under way
+    /// that an answer comes, or until somebody looks.
+    pub fn transmit_most(&mut self, shared: &mut Shared, outlet: &Outlet, now: u64) {
+        let mut out = |datagram: &[u8]| outlet.send(self.handle, datagram);
+        let all = !self.peer.has_output() || self.peer.transmit_most(shared, now, &mut out);
+        self.again = if all { NEVER } else { now + ROOM };
     }
 }

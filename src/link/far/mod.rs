@@ -10,6 +10,7 @@
 //! and in order; sending never waits; what dead processes had sent is still delivered as far as it
 //! has arrived.
 
+mod alarm;
 pub(crate) mod bare;
 mod deliver;
 mod due;
@@ -29,12 +30,12 @@ mod transfer;
 mod transfer_tests;
 
 pub(crate) use outlet::PairSettings;
-pub(crate) use transfer::{Registered, Transfer};
+pub(crate) use transfer::{Direction, Outcome, Registered, Transfer};
 
 use super::Push;
 use crate::base::{Result, Slot};
 use crate::net::memory::Memory;
-use crate::net::provider::Remote;
+use crate::net::provider::{Access, Remote};
 use crate::shm::ring::{FIRST_BYTES, Label, Payload};
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -83,16 +84,28 @@ pub(crate) trait Far: Send + Sync + std::fmt::Debug {
     /// Nobody knows where the peer is reached.
     fn promote(&self, to: Slot) -> Result<bool>;
 
-    /// Whether messages to a peer go by a connection of its own.
-    fn is_hot(&self, to: Slot) -> bool;
+    /// Whether messages to a peer on a flow go by a connection of its own.
+    fn is_hot(&self, to: Slot, flow: Flow) -> bool;
 
-    /// Lets a peer read from memory of this process by its queue pair, as long as the result lives;
-    /// nothing if it has none, or the device cannot.
-    fn expose(&self, to: Slot, memory: &Memory) -> Option<Registered>;
+    /// Lets peers access memory of this process by their queue pairs, as long as the result lives;
+    /// nothing if the device cannot.
+    fn expose(&self, memory: &Memory, access: Access) -> Option<Registered>;
 
-    /// Begins to read from a peer's memory, all of `into`. Never waits; nothing if no queue pair leads
-    /// there now. The end rings this process's doorbell of messages.
-    fn read(&self, from: Slot, source: Remote, into: &Memory) -> Option<Arc<Transfer>>;
+    /// Begins to copy all of `here` from or to a peer's memory, by the queue pair of a flow. Never
+    /// waits; nothing if no queue pair leads there now. The end rings this process's doorbell (of
+    /// messages, or of its services).
+    fn copy(
+        &self,
+        peer: Slot,
+        flow: Flow,
+        direction: Direction,
+        there: Remote,
+        here: &Memory,
+    ) -> Option<Arc<Transfer>>;
+
+    /// Has the queue pair of a flow to a peer fail: transfers by it are over when this returns. What
+    /// is said on the flow goes another way.
+    fn break_off(&self, peer: Slot, flow: Flow);
 
     /// Of a peer that is gone: whether all messages that had come from it have been taken.
     fn has_drained(&self, peer: Slot) -> bool;

@@ -14,7 +14,7 @@
 use super::Flow;
 use super::order::AHEAD;
 use super::pairs::{Head, Kind, Pairs, Posted, ROOM};
-use super::transfer::{Reading, Readings};
+use super::transfer::{Copying, Copyings};
 use crate::base::Rank;
 use crate::base::adapt::Class;
 use crate::link::MAX_MESSAGE;
@@ -88,8 +88,8 @@ enum Load {
     Message(usize),
     /// Something about the queue pair itself.
     Own,
-    /// A part of a read: which one's.
-    Read(u64),
+    /// A part of a transfer: which one's.
+    Part(u64),
 }
 
 /// Sends bytes by datagrams, as the message with this number and label or as a packet; says whether
@@ -104,7 +104,7 @@ pub(super) struct Paired {
     failures: u32,
     pairs: Vec<Pair>,
     flying: VecDeque<Flying>,
-    readings: Readings,
+    copyings: Copyings,
     /// Packets to be sent, oldest first.
     packets: VecDeque<(Way, Vec<u8>)>,
     /// Messages that go by datagrams again: number, label, bytes.
@@ -127,7 +127,7 @@ impl Paired {
             failures: 0,
             pairs: Vec::new(),
             flying: VecDeque::new(),
-            readings: Readings::default(),
+            copyings: Copyings::default(),
             packets: VecDeque::new(),
             again: VecDeque::new(),
             ahead: 0,
@@ -300,8 +300,8 @@ impl Paired {
     /// The first of what a queue pair has under way is with the peer.
     pub fn completed(&mut self, queue: u32, host: Host<'_>) {
         let Some(at) = self.flying.iter().position(|flying| flying.pair == queue) else { return };
-        if let Some(Flying { load: Load::Read(reading), .. }) = self.flying.remove(at) {
-            self.readings.came(reading);
+        if let Some(Flying { load: Load::Part(copying), .. }) = self.flying.remove(at) {
+            self.copyings.completed(copying);
         }
         let pair = self.pairs.iter().find(|pair| pair.queue.number() == queue);
         if let Some(connection) = pair.map(|pair| pair.connection) {
@@ -311,21 +311,21 @@ impl Paired {
         }
     }
 
-    /// Begins to read; [`Paired::go_on`] goes on.
-    pub fn read(&mut self, reading: Reading) {
-        self.readings.add(reading);
+    /// Begins a transfer; [`Paired::go_on`] goes on.
+    pub fn copy(&mut self, copying: Copying) {
+        self.copyings.add(copying);
     }
 
-    /// Posts parts of reads, as many as may be under way.
-    fn read_on(&mut self, host: Host<'_>) {
-        let Way::Pair(connection) = self.switch.sends_by() else { return self.readings.stop() };
+    /// Posts parts of transfers, as many as may be under way.
+    fn copy_on(&mut self, host: Host<'_>) {
+        let Way::Pair(connection) = self.switch.sends_by() else { return self.copyings.stop() };
         let pair = self.pairs.iter().find(|pair| pair.connection == connection);
-        let Some(pair) = pair.map(|pair| pair.queue.clone()) else { return self.readings.stop() };
-        while let Some((reading, into, from)) = self.readings.next(host.pairs.longest()) {
-            match host.pairs.post_read(&*pair, into, from) {
+        let Some(pair) = pair.map(|pair| pair.queue.clone()) else { return self.copyings.stop() };
+        while let Some(part) = self.copyings.next(host.pairs.longest()) {
+            match host.pairs.post_part(&*pair, &part) {
                 Posted::Sent(place) => {
-                    self.readings.posted(reading, into.length);
-                    let (pair, load) = (pair.number(), Load::Read(reading));
+                    self.copyings.posted(part.copying, part.here.length);
+                    let (pair, load) = (pair.number(), Load::Part(part.copying));
                     self.flying.push_back(Flying { pair, place, load });
                     self.switch.sent(Way::Pair(connection));
                 }
@@ -336,6 +336,11 @@ impl Paired {
                 }
             }
         }
+    }
+
+    /// Has the queue pairs fail, if there are any.
+    pub fn break_off(&mut self) {
+        self.broken |= !self.pairs.is_empty();
     }
 
     /// A queue pair has failed.
@@ -377,8 +382,8 @@ impl Paired {
             pair.queue.fail();
             host.pairs.retire(pair.queue);
         }
-        // Nothing is put into their memory any more.
-        self.readings.fail();
+        // Nothing is done to their memory here any more.
+        self.copyings.fail();
         self.packets.clear();
         self.ahead = 0;
     }
@@ -433,7 +438,7 @@ impl Paired {
             }
             self.packets.pop_front();
         }
-        self.read_on(host);
+        self.copy_on(host);
         self.tell_room(host);
     }
 
@@ -442,7 +447,7 @@ impl Paired {
         self.broken
             || !self.again.is_empty()
             || !self.packets.is_empty()
-            || self.readings.have_more()
+            || self.copyings.have_more()
             || self.pairs.iter().any(Pair::must_tell)
     }
 

@@ -13,7 +13,7 @@
 //! are more when half of them were found used, up to as many as peers have promised not to exceed.
 
 use super::Flow;
-use super::transfer::{ABREAST, Registered};
+use super::transfer::{ABREAST, Direction, Part, Registered};
 use crate::base::hints::Hints;
 use crate::base::sync::{AtomicBool, AtomicU32, Ordering};
 use crate::base::{Error, Rank, Result};
@@ -21,8 +21,8 @@ use crate::link::MAX_MESSAGE;
 use crate::net::memory::Memory;
 use crate::net::promotion::{Promotion, Settings};
 use crate::net::provider::{
-    Access, Arm, Completion, CompletionQueue, Data, Device, Event, Local, Operation, PostError,
-    Queues, RcOptions, RcQueuePair, Receive, Region, Remote, SharedReceiveQueue, Status, Work,
+    Access, Arm, Completion, CompletionQueue, Data, Device, Event, Operation, PostError, Queues,
+    RcOptions, RcQueuePair, Receive, Region, SharedReceiveQueue, Status, Work,
 };
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -40,8 +40,8 @@ pub(super) const BATCH: u32 = 64;
 /// What is posted by one queue pair at a time: its window, and what goes beside it.
 const SEND_DEPTH: u32 = 2 * ROOM + ABREAST;
 
-/// What reads are called in completions: places have lower numbers.
-const READ: u64 = 1 << 32;
+/// What parts of transfers are called in completions: places have lower numbers.
+const PART: u64 = 1 << 32;
 
 /// Places that are made at a time.
 const CHUNK: u32 = 32;
@@ -187,8 +187,8 @@ pub(super) struct Pairs {
     any: AtomicBool,
     /// Somebody waits until something that was sent has completed.
     awaited: AtomicBool,
-    /// Reads that are under way, for all of which somebody waits.
-    reads: AtomicU32,
+    /// Parts of transfers that are under way, for all of which somebody waits.
+    parts: AtomicU32,
     hints: Arc<Hints>,
 }
 
@@ -223,7 +223,7 @@ impl Pairs {
             victims: Mutex::default(),
             any: AtomicBool::new(false),
             awaited: AtomicBool::new(false),
-            reads: AtomicU32::new(0),
+            parts: AtomicU32::new(0),
             hints,
             device,
         })
@@ -334,29 +334,35 @@ impl Pairs {
         posted
     }
 
-    /// Posts a read by a queue pair. Its place is none.
-    pub fn post_read(&self, pair: &dyn RcQueuePair, into: Local, from: Remote) -> Posted {
-        let read = Operation::Read { into: std::slice::from_ref(&into), from };
+    /// Posts a part of a transfer by a queue pair. Its place is none.
+    pub fn post_part(&self, pair: &dyn RcQueuePair, part: &Part) -> Posted {
+        let here = std::slice::from_ref(&part.here);
+        let operation = match part.direction {
+            Direction::Read => Operation::Read { into: here, from: part.there },
+            Direction::Write => {
+                Operation::Write { data: Data::Pieces(here), to: part.there, immediate: None }
+            }
+        };
         self.count(pair.number());
-        self.reads.fetch_add(1, Ordering::AcqRel);
+        self.parts.fetch_add(1, Ordering::AcqRel);
         // Whoever asked sleeps until the network's thread, which may sleep too, has seen it.
         let armed = self.queue.arm(Arm::Any);
-        match armed.is_ok().then(|| pair.post(&[Work::new(READ, read)])) {
+        match armed.is_ok().then(|| pair.post(&[Work::new(PART, operation)])) {
             Some(Ok(())) => Posted::Sent(u32::MAX),
             Some(Err(refused)) if refused.why == PostError::Full => {
-                self.read_ended(pair.number());
+                self.part_ended(pair.number());
                 Posted::Full
             }
             _ => {
-                self.read_ended(pair.number());
+                self.part_ended(pair.number());
                 Posted::Failed
             }
         }
     }
 
-    fn read_ended(&self, pair: u32) {
+    fn part_ended(&self, pair: u32) {
         self.uncount(pair);
-        self.reads.fetch_sub(1, Ordering::AcqRel);
+        self.parts.fetch_sub(1, Ordering::AcqRel);
     }
 
     /// Has the device know memory, for as long as the result lives.
@@ -367,7 +373,7 @@ impl Pairs {
         Registered::new(&*self.device, memory, access)
     }
 
-    /// Bytes of one read at most.
+    /// Bytes of one part of a transfer at most.
     pub fn longest(&self) -> u64 {
         self.device.capabilities().message.into()
     }
@@ -412,8 +418,8 @@ impl Pairs {
 
     /// What is to end the next sleep.
     pub fn arms(&self) -> Arm {
-        let reads = self.reads.load(Ordering::Acquire) > 0;
-        if self.awaited.swap(false, Ordering::AcqRel) || reads { Arm::Any } else { Arm::Solicited }
+        let parts = self.parts.load(Ordering::Acquire) > 0;
+        if self.awaited.swap(false, Ordering::AcqRel) || parts { Arm::Any } else { Arm::Solicited }
     }
 
     /// Whether there has been a queue pair.
@@ -446,8 +452,8 @@ impl Pairs {
             let well = done.status == Status::Success;
             f(rank, flow, if well { Came::Sent } else { Came::Failed });
         }
-        if done.id == READ {
-            return self.read_ended(done.queue_pair);
+        if done.id == PART {
+            return self.part_ended(done.queue_pair);
         }
         self.uncount(done.queue_pair);
         // Not before: what it holds may have been asked for.

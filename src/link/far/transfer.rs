@@ -1,12 +1,15 @@
-//! One-sided transfers: memory that a device knows, and reads of a peer's by the queue pair of a flow.
+//! One-sided transfers: memory that a device knows, and reads and writes of a peer's by the queue pair
+//! of a flow.
 //!
 //! ```text
-//!   reading A   |##|##|==|==|  |  |      ## come   == under way, ABREAST at most of all   the rest waits
-//!   reading B   |  |  |  |               after it, in the order in which they were begun
+//!   copying A   |##|##|==|==|  |  |      ## done   == under way, ABREAST at most of all   the rest waits
+//!   copying B   |  |  |  |               after it, in the order in which they were begun
 //! ```
-//! A reading is over when all of it has come; or it has failed: its queue pair did, is given up, or it
-//! was stopped. Either way its memory is registered no more when that is told, and nothing of it is
-//! under way: whoever asked may get the data another way, into the same memory.
+//! A copying is over when all of it is where it was to go; or it was stopped between two parts; or it
+//! has failed, with its queue pair. In any case its memory is registered no more when that is told, and
+//! nothing is done to it any more: whoever asked may have the data moved another way. Of a *write* that
+//! has failed the peer's device may yet carry parts out, until its end of the queue pair has failed as
+//! well or the memory is registered there no more.
 //!
 //! Memory is registered for one transfer. (Where the library controls its life, registrations could
 //! stay: [`crate::net::regcache`].)
@@ -14,15 +17,34 @@
 use crate::base::Result;
 use crate::base::sync::{AtomicBool, AtomicU32, Ordering};
 use crate::net::memory::Memory;
-use crate::net::provider::{Access, Device, Local, Region, Remote};
+use crate::net::provider::{Access, Device, Local, Region, Remote, RemoteRegion};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// Bytes that one read asks for.
+/// Bytes of one part.
 const PART: u64 = 256 << 10;
 
-/// Reads of one queue pair under way at most: few enough for every device.
+/// Parts of one queue pair under way at most: few enough for every device.
 pub(super) const ABREAST: u32 = 4;
+
+/// Which way the bytes go.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Direction {
+    /// From the peer's memory into this process's.
+    Read,
+    /// From this process's into the peer's.
+    Write,
+}
+
+impl Direction {
+    /// What this process's device must be allowed to do with this process's memory.
+    pub(super) fn access(self) -> Access {
+        match self {
+            Direction::Read => Access::LOCAL_WRITE,
+            Direction::Write => Access::LOCAL_READ,
+        }
+    }
+}
 
 /// Memory that a device knows, until this is dropped.
 #[derive(Debug)]
@@ -40,6 +62,11 @@ impl Registered {
         self.region.remote().at(0)
     }
 
+    /// The same, and how much there is.
+    pub fn whole(&self) -> RemoteRegion {
+        self.region.remote()
+    }
+
     fn length(&self) -> u64 {
         self.region.memory().length()
     }
@@ -49,9 +76,21 @@ impl Registered {
     }
 }
 
+/// How a transfer has ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Outcome {
+    /// All bytes are where they were to go.
+    Done,
+    /// Some are, and no more will come: it was stopped, or its queue pair is not used any more.
+    Stopped,
+    /// Its queue pair failed. Of a write more may yet come.
+    Failed,
+}
+
 const UNDER_WAY: u32 = 0;
 const DONE: u32 = 1;
-const FAILED: u32 = 2;
+const STOPPED: u32 = 2;
+const FAILED: u32 = 3;
 
 /// A transfer as whoever asked for it sees it.
 pub(crate) struct Transfer {
@@ -73,12 +112,19 @@ impl Transfer {
         Transfer { state, stopped, tell: Box::new(tell) }
     }
 
-    /// Whether it is over: all has come, or it failed. Then nobody has its memory. One load.
-    pub fn outcome(&self) -> Option<bool> {
+    /// How it has ended, if it has. Then nobody has its memory. One load.
+    pub fn outcome(&self) -> Option<Outcome> {
         match self.state.load(Ordering::Acquire) {
             UNDER_WAY => None,
-            state => Some(state == DONE),
+            DONE => Some(Outcome::Done),
+            STOPPED => Some(Outcome::Stopped),
+            _ => Some(Outcome::Failed),
         }
+    }
+
+    /// Whether it has ended well.
+    pub fn is_done(&self) -> bool {
+        self.outcome() == Some(Outcome::Done)
     }
 
     /// Asks for no more of it. It is over soon.
@@ -86,27 +132,38 @@ impl Transfer {
         self.stopped.store(true, Ordering::Release);
     }
 
-    fn end(&self, well: bool) {
-        self.state.store(if well { DONE } else { FAILED }, Ordering::Release);
+    fn end(&self, outcome: Outcome) {
+        let state = match outcome {
+            Outcome::Done => DONE,
+            Outcome::Stopped => STOPPED,
+            Outcome::Failed => FAILED,
+        };
+        self.state.store(state, Ordering::Release);
         (self.tell)();
     }
 }
 
 /// A transfer as its queue pair sees it.
-pub(super) struct Reading {
+pub(super) struct Copying {
     transfer: Arc<Transfer>,
+    direction: Direction,
     memory: Registered,
-    from: Remote,
-    /// Bytes that were asked for, and parts that have not come of them.
+    there: Remote,
+    /// Bytes that were asked for, and parts that are not done of them.
     asked: u64,
     under_way: u32,
     number: u64,
 }
 
-impl Reading {
-    /// Of all of `memory`, from `from` on.
-    pub fn new(transfer: Arc<Transfer>, memory: Registered, from: Remote) -> Reading {
-        Reading { transfer, memory, from, asked: 0, under_way: 0, number: 0 }
+impl Copying {
+    /// Of all of `memory`, and as much at the peer from `there` on.
+    pub fn new(
+        transfer: Arc<Transfer>,
+        direction: Direction,
+        memory: Registered,
+        there: Remote,
+    ) -> Copying {
+        Copying { transfer, direction, memory, there, asked: 0, under_way: 0, number: 0 }
     }
 
     fn wants_more(&self) -> bool {
@@ -114,87 +171,99 @@ impl Reading {
     }
 
     /// Ends it: the device forgets its memory before that is told.
-    fn end(self, well: bool) {
-        let Reading { transfer, memory, .. } = self;
+    fn end(self, outcome: Outcome) {
+        let Copying { transfer, memory, .. } = self;
         drop(memory);
-        transfer.end(well);
+        transfer.end(outcome);
     }
+}
+
+/// A part that is to be posted.
+pub(super) struct Part {
+    /// Whose it is.
+    pub copying: u64,
+    pub direction: Direction,
+    pub here: Local,
+    pub there: Remote,
 }
 
 /// Those of one queue pair.
 #[derive(Default)]
-pub(super) struct Readings {
-    all: VecDeque<Reading>,
+pub(super) struct Copyings {
+    all: VecDeque<Copying>,
     under_way: u32,
     next: u64,
 }
 
-impl Readings {
+impl Copyings {
     /// Begins one behind the others.
-    pub fn add(&mut self, reading: Reading) {
+    pub fn add(&mut self, copying: Copying) {
         self.next += 1;
-        self.all.push_back(Reading { number: self.next, ..reading });
+        self.all.push_back(Copying { number: self.next, ..copying });
     }
 
     /// Ends those that are over.
     fn sweep(&mut self) {
-        let over = |reading: &mut Reading| reading.under_way == 0 && !reading.wants_more();
+        let over = |copying: &mut Copying| copying.under_way == 0 && !copying.wants_more();
         while let Some(at) = self.all.iter_mut().position(over) {
-            if let Some(reading) = self.all.remove(at) {
-                let well = reading.asked == reading.memory.length();
-                reading.end(well);
+            if let Some(copying) = self.all.remove(at) {
+                let all = copying.asked == copying.memory.length();
+                copying.end(if all { Outcome::Done } else { Outcome::Stopped });
             }
         }
     }
 
-    /// The next part to be posted, of `longest` bytes at most, if one may be: whose it is, where it
-    /// goes, and where it is. Ends those that are over.
-    pub fn next(&mut self, longest: u64) -> Option<(u64, Local, Remote)> {
+    /// The next part to be posted, of `longest` bytes at most, if one may be. Ends those that are over.
+    pub fn next(&mut self, longest: u64) -> Option<Part> {
         self.sweep();
         if self.under_way >= ABREAST {
             return None;
         }
-        let reading = self.all.iter().find(|reading| reading.wants_more())?;
-        let length = (reading.memory.length() - reading.asked).min(PART).min(longest.max(1));
-        let into = reading.memory.local(reading.asked, length as u32)?;
-        let address = reading.from.address.wrapping_add(reading.asked);
-        Some((reading.number, into, Remote { address, ..reading.from }))
+        let copying = self.all.iter().find(|copying| copying.wants_more())?;
+        let length = (copying.memory.length() - copying.asked).min(PART).min(longest.max(1));
+        let here = copying.memory.local(copying.asked, length as u32)?;
+        let address = copying.there.address.wrapping_add(copying.asked);
+        let there = Remote { address, ..copying.there };
+        Some(Part { copying: copying.number, direction: copying.direction, here, there })
     }
 
-    /// The part that [`Readings::next`] told is under way.
-    pub fn posted(&mut self, reading: u64, length: u32) {
-        if let Some(reading) = self.all.iter_mut().find(|it| it.number == reading) {
-            reading.asked += u64::from(length);
-            reading.under_way += 1;
+    /// The part that [`Copyings::next`] told is under way.
+    pub fn posted(&mut self, copying: u64, length: u32) {
+        if let Some(copying) = self.all.iter_mut().find(|it| it.number == copying) {
+            copying.asked += u64::from(length);
+            copying.under_way += 1;
             self.under_way += 1;
         }
     }
 
-    /// A part has come.
-    pub fn came(&mut self, reading: u64) {
-        if let Some(reading) = self.all.iter_mut().find(|it| it.number == reading) {
-            reading.under_way -= 1;
+    /// A part is done.
+    pub fn completed(&mut self, copying: u64) {
+        if let Some(copying) = self.all.iter_mut().find(|it| it.number == copying) {
+            copying.under_way -= 1;
             self.under_way -= 1;
         }
         self.sweep();
     }
 
     /// There is no queue pair to post more of them by: those end of which nothing is under way, the
-    /// others when that has come.
+    /// others when that is done.
     pub fn stop(&mut self) {
-        self.all.iter().for_each(|reading| reading.transfer.stop());
+        self.all.iter().for_each(|copying| copying.transfer.stop());
         self.sweep();
     }
 
-    /// Ends all. Nothing is under way any more.
+    /// Ends all: their queue pair has failed.
     pub fn fail(&mut self) {
         self.under_way = 0;
-        self.all.drain(..).for_each(|reading| reading.end(false));
+        for copying in self.all.drain(..) {
+            let none = copying.under_way == 0;
+            copying.end(if none { Outcome::Stopped } else { Outcome::Failed });
+        }
     }
 
     /// Whether something could be posted, or is over.
     pub fn have_more(&self) -> bool {
-        let due = |reading: &Reading| reading.under_way == 0 || reading.wants_more();
+        let due = |copying: &Copying| copying.under_way == 0 || copying.wants_more();
         self.under_way < ABREAST && self.all.iter().any(due)
     }
 }

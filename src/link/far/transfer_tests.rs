@@ -1,10 +1,10 @@
-//! Reads of peers' memory over a simulated network, beside messages: queue pairs that are cut or given
+//! Reads and writes of peers' memory over a simulated network, beside messages: queue pairs that are cut or given
 //! up, sources that are taken back, transfers that are stopped.
 
 use super::Flow;
 use super::bare::Bare;
 use super::tests::{World, plain, rules};
-use super::transfer::{ABREAST, Reading, Readings, Registered, Transfer};
+use super::transfer::{ABREAST, Copying, Copyings, Direction, Outcome, Registered, Transfer};
 use crate::base::Rank;
 use crate::base::sync::{AtomicU32, Ordering};
 use crate::net::fault::Plan;
@@ -14,6 +14,9 @@ use crate::net::provider::{Access, Remote};
 use crate::net::sim::{Network, Parameters};
 use proptest::prelude::*;
 use std::sync::Arc;
+
+const READ: Direction = Direction::Read;
+const WRITE: Direction = Direction::Write;
 
 const MESSAGES: usize = Flow::Messages as usize;
 
@@ -27,11 +30,13 @@ fn bytes(memory: &Memory) -> Vec<u8> {
     bytes
 }
 
-/// A read that goes on, or has ended.
+/// A transfer that goes on, or has ended.
 struct Asked {
     seed: u32,
+    /// Where bytes are to come, and who has it while nothing is under way.
     into: Memory,
-    source: Option<Registered>,
+    owners: usize,
+    exposed: Option<Registered>,
     transfer: Arc<Transfer>,
     told: Arc<AtomicU32>,
     /// What was in the memory when it was over.
@@ -39,27 +44,41 @@ struct Asked {
 }
 
 impl Asked {
-    /// Has `reader` read so much of `owner`'s; nothing if there is no way.
-    fn begin(world: &mut World, ends: [usize; 2], seed: u32, length: usize) -> Option<Asked> {
-        let [reader, owner] = ends;
+    /// Has the first of two copy so much from or to the second one's memory; nothing if there is no
+    /// way.
+    fn begin(
+        world: &mut World,
+        ends: [usize; 2],
+        direction: Direction,
+        seed: u32,
+        length: usize,
+    ) -> Option<Asked> {
+        let [mover, owner] = ends;
         let (into, data) = (Memory::zeroed(length).unwrap(), Memory::zeroed(length).unwrap());
         assert!(data.write(0, &content(seed, length)));
+        let (here, there, access) = match direction {
+            Direction::Read => (&into, &data, Access::REMOTE_READ),
+            Direction::Write => (&data, &into, Access::REMOTE_WRITE),
+        };
         let pairs = world.processes[owner].ends.outlet.pairs();
-        let source = pairs.register(&data, Access::REMOTE_READ).unwrap();
-        let Bare { outlet, flows, .. } = &mut world.processes[reader].ends;
+        let exposed = pairs.register(there, access).unwrap();
+        let owners = Arc::strong_count(into.owner());
+        let Bare { outlet, flows, .. } = &mut world.processes[mover].ends;
         let told: Arc<AtomicU32> = Arc::default();
         let tell = told.clone();
         let transfer = Arc::new(Transfer::new(move || {
             tell.fetch_add(1, Ordering::Relaxed);
         }));
-        let memory = outlet.pairs().register(&into, Access::LOCAL_WRITE).unwrap();
-        let reading = Reading::new(transfer.clone(), memory, source.remote());
-        let refused = flows[MESSAGES].read(outlet, Rank(owner as u32), reading);
-        let asked = Asked { seed, into, source: Some(source), transfer, told, left: None };
+        let memory = outlet.pairs().register(here, direction.access()).unwrap();
+        let copying = Copying::new(transfer.clone(), direction, memory, exposed.remote());
+        let refused = flows[MESSAGES].copy(outlet, Rank(owner as u32), copying);
+        let exposed = Some(exposed);
+        let asked = Asked { seed, into, owners, exposed, transfer, told, left: None };
         refused.is_none().then_some(asked)
     }
 
-    /// After the end nothing comes any more.
+    /// After the end nothing comes any more; by a write that failed not once its memory is registered
+    /// no more.
     fn look_again(&self) {
         assert!(self.left.as_ref().is_some_and(|left| *left == bytes(&self.into)));
     }
@@ -69,13 +88,18 @@ impl Asked {
         if self.left.is_some() {
             return true;
         }
-        let Some(well) = self.transfer.outcome() else {
+        let Some(outcome) = self.transfer.outcome() else {
             assert_eq!(self.told.load(Ordering::Relaxed), 0);
             return false;
         };
         assert_eq!(self.told.load(Ordering::Relaxed), 1, "it ends once");
-        assert_eq!(Arc::strong_count(self.into.owner()), 1, "somebody has the memory");
-        let now = bytes(&self.into);
+        if outcome == Outcome::Failed {
+            self.exposed = None;
+        }
+        // Of a write its owner has registered the memory.
+        let owners = if self.exposed.is_some() { self.owners } else { 1 };
+        assert!(Arc::strong_count(self.into.owner()) <= owners, "somebody has the memory");
+        let (now, well) = (bytes(&self.into), outcome == Outcome::Done);
         assert!(!well || now == content(self.seed, now.len()), "other bytes have come");
         self.left = Some(now);
         true
@@ -97,7 +121,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
     #[test]
-    fn what_is_read_is_right_or_has_failed_and_everything_ends(rules in rules()) {
+    fn what_is_copied_is_right_or_has_failed_and_everything_ends(rules in rules()) {
         // Everybody who can has queue pairs, so that there is something to read by.
         let mut rules = rules;
         rules.policy = plain(When::Traffic, 1, Plan::default()).policy;
@@ -113,7 +137,8 @@ proptest! {
                 }),
                 3..=5 => {
                     let length = [0, 1, 5000, 300_000, 1_200_000][world.roll(5) as usize];
-                    asked.extend(Asked::begin(&mut world, [from, to], step, length));
+                    let way = [Direction::Read, Direction::Write][world.roll(2) as usize];
+                    asked.extend(Asked::begin(&mut world, [from, to], way, step, length));
                 }
                 6 => while world.take(from, MESSAGES) {},
                 7 if !asked.is_empty() && world.roll(4) == 0 => {
@@ -121,7 +146,7 @@ proptest! {
                     if world.roll(2) == 0 {
                         asked[which].transfer.stop();
                     } else {
-                        asked[which].source = None;
+                        asked[which].exposed = None;
                     }
                 }
                 _ => {
@@ -152,12 +177,13 @@ fn paired() -> World {
 fn a_transfer_is_whole_and_its_queue_pair_lives() {
     let mut world = paired();
     for (seed, length) in [0, 1, 262_143, 262_144, 262_145, 5_000_000].into_iter().enumerate() {
-        let both = [[0, 1], [1, 0]].map(|ends| {
-            Asked::begin(&mut world, ends, seed as u32, length).expect("there is a queue pair")
+        let ways = [([0, 1], READ), ([1, 0], READ), ([0, 1], WRITE), ([1, 0], WRITE)];
+        let all = ways.map(|(ends, way)| {
+            Asked::begin(&mut world, ends, way, seed as u32, length).expect("there is a queue pair")
         });
-        let mut both = Vec::from(both);
-        all_over(&mut world, &mut both);
-        assert!(both.iter().all(|it| it.transfer.outcome() == Some(true)), "{length} bytes");
+        let mut all = Vec::from(all);
+        all_over(&mut world, &mut all);
+        assert!(all.iter().all(|it| it.transfer.is_done()), "{length} bytes");
     }
     assert!(world.processes[0].ends.is_hot(Rank(1)) && world.processes[1].ends.is_hot(Rank(0)));
 }
@@ -167,34 +193,34 @@ fn without_a_queue_pair_nothing_is_begun() {
     let mut world = World::new(&plain(When::Never, 1, Plan::default()));
     assert!(world.send(0, 1, MESSAGES, 8));
     world.finish();
-    assert!(Asked::begin(&mut world, [0, 1], 1, 100_000).is_none());
+    assert!(Asked::begin(&mut world, [0, 1], WRITE, 1, 100_000).is_none());
 }
 
 #[test]
 fn a_wrong_key_or_place_fails_the_transfer_and_messages_go_on() {
-    for wrong in 0..3 {
+    for (wrong, way) in (0..3).flat_map(|wrong| [(wrong, READ), (wrong, WRITE)]) {
         let mut world = paired();
         let length = 600_000;
         let data = Memory::zeroed(length).unwrap();
         let pairs = world.processes[1].ends.outlet.pairs();
-        let source = pairs.register(&data, Access::REMOTE_READ).unwrap();
-        let Remote { address, key } = source.remote();
-        let from = match wrong {
+        let exposed = pairs.register(&data, Access::REMOTE_READ | Access::REMOTE_WRITE).unwrap();
+        let Remote { address, key } = exposed.remote();
+        let there = match wrong {
             0 => Remote { address, key: key ^ 1 << 25 },
             // Its last part is not there.
             1 => Remote { address: address + 1, key },
             _ => Remote { address: u64::MAX - 5, key },
         };
-        let into = Memory::zeroed(length).unwrap();
+        let here = Memory::zeroed(length).unwrap();
         let Bare { outlet, flows, .. } = &mut world.processes[0].ends;
-        let memory = outlet.pairs().register(&into, Access::LOCAL_WRITE).unwrap();
+        let memory = outlet.pairs().register(&here, way.access()).unwrap();
         let transfer = Arc::new(Transfer::new(|| {}));
-        let reading = Reading::new(transfer.clone(), memory, from);
-        assert!(flows[MESSAGES].read(outlet, Rank(1), reading).is_none());
+        let copying = Copying::new(transfer.clone(), way, memory, there);
+        assert!(flows[MESSAGES].copy(outlet, Rank(1), copying).is_none());
         world.stream((0, 1), MESSAGES, 100, 300);
         world.stream((1, 0), MESSAGES, 100, 300);
         world.finish();
-        assert_eq!(transfer.outcome(), Some(false));
+        assert_eq!(transfer.outcome(), Some(Outcome::Failed));
     }
 }
 
@@ -202,17 +228,34 @@ fn a_wrong_key_or_place_fails_the_transfer_and_messages_go_on() {
 fn a_transfer_that_is_stopped_ends_early_and_breaks_nothing() {
     let mut world = paired();
     let mut all = vec![
-        Asked::begin(&mut world, [0, 1], 1, 50_000_000).unwrap(),
-        Asked::begin(&mut world, [0, 1], 2, 600_000).unwrap(),
-        Asked::begin(&mut world, [0, 1], 3, 600_000).unwrap(),
+        Asked::begin(&mut world, [0, 1], READ, 1, 50_000_000).unwrap(),
+        Asked::begin(&mut world, [0, 1], WRITE, 2, 50_000_000).unwrap(),
+        Asked::begin(&mut world, [0, 1], READ, 3, 600_000).unwrap(),
+        Asked::begin(&mut world, [0, 1], WRITE, 4, 600_000).unwrap(),
     ];
     world.sleep(0, 10_000);
     all[0].transfer.stop();
     all[1].transfer.stop();
     all_over(&mut world, &mut all);
-    let outcomes: Vec<_> = all.iter().map(|it| it.transfer.outcome()).collect();
-    assert_eq!(outcomes, [Some(false), Some(false), Some(true)]);
+    let outcomes: Vec<_> = all.iter().filter_map(|it| it.transfer.outcome()).collect();
+    let (stopped, done) = (Outcome::Stopped, Outcome::Done);
+    assert_eq!(outcomes, [stopped, stopped, done, done]);
     assert!(world.processes[0].ends.is_hot(Rank(1)));
+    all.iter().for_each(Asked::look_again);
+}
+
+#[test]
+fn a_queue_pair_that_is_broken_off_ends_its_transfers_at_once() {
+    let mut world = paired();
+    let all = [READ, WRITE].map(|way| Asked::begin(&mut world, [0, 1], way, 5, 9_000_000).unwrap());
+    world.sleep(0, 10_000);
+    let Bare { outlet, flows, .. } = &mut world.processes[0].ends;
+    flows[MESSAGES].break_off(outlet, Rank(1));
+    for mut asked in all {
+        assert!(asked.look() && !asked.transfer.is_done());
+    }
+    world.stream((0, 1), MESSAGES, 100, 300);
+    world.finish();
 }
 
 #[test]
@@ -220,24 +263,24 @@ fn no_more_is_under_way_than_may_be() {
     let device = Network::new(Parameters::default()).device(Bare::COOKIE);
     let memory = Memory::zeroed(100).unwrap();
     let large = Memory::zeroed(10 << 20).unwrap();
-    let reading = |memory: &Memory| {
-        let registered = Registered::new(&*device, memory, Access::LOCAL_WRITE).unwrap();
-        let from = Remote { address: 0, key: 1 };
-        Reading::new(Arc::new(Transfer::new(|| {})), registered, from)
+    let copying = |memory: &Memory| {
+        let registered = Registered::new(&*device, memory, READ.access()).unwrap();
+        let there = Remote { address: 0, key: 1 };
+        Copying::new(Arc::new(Transfer::new(|| {})), READ, registered, there)
     };
-    let mut readings = Readings::default();
-    readings.add(reading(&large));
-    readings.add(reading(&memory));
+    let mut copyings = Copyings::default();
+    copyings.add(copying(&large));
+    copyings.add(copying(&memory));
     let mut parts = Vec::new();
-    while let Some((number, into, from)) = readings.next(u64::MAX) {
-        assert_eq!(from.address, parts.len() as u64 * u64::from(into.length));
-        readings.posted(number, into.length);
-        parts.push(number);
+    while let Some(part) = copyings.next(u64::MAX) {
+        assert_eq!(part.there.address, parts.len() as u64 * u64::from(part.here.length));
+        copyings.posted(part.copying, part.here.length);
+        parts.push(part.copying);
     }
     assert_eq!(parts, [1; ABREAST as usize]);
-    assert!(!readings.have_more());
-    readings.came(1);
-    assert!(readings.have_more() && readings.next(u64::MAX).is_some());
+    assert!(!copyings.have_more());
+    copyings.completed(1);
+    assert!(copyings.have_more() && copyings.next(u64::MAX).is_some());
     // What a device takes at once may be less.
-    assert_eq!(readings.next(1000).unwrap().1.length, 1000);
+    assert_eq!(copyings.next(1000).unwrap().here.length, 1000);
 }

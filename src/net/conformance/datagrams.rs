@@ -76,7 +76,11 @@ pub fn what_nobody_waits_for_is_dropped(lab: &dyn Lab) {
     let to = one.open_peer(&other.address()).unwrap();
     one.send(&[datagram(1, to, &[b"nobody"])]).unwrap();
     a.expect(1, Status::Success);
-    b.until(|| b.device.counters().unwanted == 1);
+    if lab.tells_all() {
+        b.until(|| b.device.counters().unwanted == 1);
+    } else {
+        b.quiet();
+    }
     receive(&b, &other, 1);
     b.quiet();
     one.send(&[datagram(2, to, &[b"somebody"])]).unwrap();
@@ -147,7 +151,7 @@ pub fn strangers_are_dropped_and_counted(lab: &dyn Lab) {
     receive(&b, &other, 1);
     let to = one.open_peer(&other.address()).unwrap();
     one.send(&[datagram(1, to, &[b"let me in"])]).unwrap();
-    b.until(|| b.device.counters().strangers == 1);
+    b.until(|| b.device.counters().strangers >= 1);
     let (mine, theirs) = (a.rc_with(&impatient()), b.rc());
     connect(&*mine, &*theirs);
     a.expect(1, Status::Success);

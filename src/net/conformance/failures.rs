@@ -27,7 +27,9 @@ pub fn wrong_keys_bounds_and_rights_break_the_queue_pair_only(lab: &dyn Lab) {
         assert_eq!(one.state(), State::Error);
     }
     assert!(b.bytes(0, MEMORY).iter().all(|byte| *byte == 0), "something was written");
-    assert_eq!(b.device.counters().refused, 6);
+    if lab.tells_all() {
+        assert_eq!(b.device.counters().refused, 6);
+    }
     let (one, other) = (a.rc(), b.rc());
     connect(&*one, &*other);
     one.post(&[write(8, &[a.local(0, 8)], good.at(MEMORY as u64 - 8))]).unwrap();
@@ -72,9 +74,14 @@ pub fn what_is_behind_a_failure_is_flushed(lab: &dyn Lab) {
     .unwrap();
     a.expect(1, Status::Success);
     a.expect(2, Status::RemoteAccess);
-    a.expect(3, Status::Flushed);
-    a.expect(4, Status::Flushed);
-    a.expect(50, Status::Flushed);
+    // The two sides are in no order with each other.
+    let flushed = [(); 3].map(|()| a.next());
+    assert!(flushed.iter().all(|done| done.status == Status::Flushed), "{flushed:?}");
+    let ids = |receive| {
+        let side = flushed.iter().filter(move |done| done.opcode.is_receive() == receive);
+        side.map(|done| done.id).collect::<Vec<_>>()
+    };
+    assert_eq!((ids(false), ids(true)), (vec![3, 4], vec![50]));
     assert_eq!(a.event(), Event::QueuePairFailed(to_b.number()));
     to_b.post(&[write(5, &piece, b.at(0)).unsignalled()]).unwrap();
     a.expect(5, Status::Flushed);

@@ -6,6 +6,7 @@ use crate::net::memory::Memory;
 use crate::net::provider::*;
 use crate::net::sim::{Network, Parameters};
 use crate::net::sockets::{Config, find_address, open};
+use crate::net::verbs;
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -23,6 +24,10 @@ pub trait Lab {
     /// Whether programs can wait for a channel's descriptor.
     fn has_descriptors(&self) -> bool {
         !self.is_virtual()
+    }
+    /// Whether its devices count what they drop and refuse, and say exactly why. Real ones do neither.
+    fn tells_all(&self) -> bool {
+        true
     }
 }
 
@@ -104,6 +109,40 @@ impl Lab for SocketLab {
         open(&Config { cookie: 78, ..self.0.clone() }).unwrap()
     }
     fn is_virtual(&self) -> bool {
+        false
+    }
+}
+
+/// Two devices opened on one port of an RDMA device of this machine.
+pub struct VerbsLab(verbs::Config);
+
+impl VerbsLab {
+    /// None, said plainly, on a machine that has no such device.
+    pub fn if_there() -> Option<Box<dyn Lab>> {
+        let config = verbs::Config::from_settings(77).unwrap();
+        match verbs::available(&config) {
+            Ok(_) => Some(Box::new(VerbsLab(config))),
+            Err(why) => {
+                println!("not tested over verbs: {why}");
+                None
+            }
+        }
+    }
+}
+
+impl Lab for VerbsLab {
+    fn device(&self) -> Arc<dyn Device> {
+        verbs::open(&self.0).unwrap().0
+    }
+    fn stranger(&self) -> Arc<dyn Device> {
+        let mut config = self.0.clone();
+        config.cookie = 78;
+        verbs::open(&config).unwrap().0
+    }
+    fn is_virtual(&self) -> bool {
+        false
+    }
+    fn tells_all(&self) -> bool {
         false
     }
 }

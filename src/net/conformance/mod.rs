@@ -107,6 +107,8 @@ in_lab!(sockets_driven, crate::net::conformance::lab::DrivenLab::boxed("127.0.0.
 in_lab!(sockets_ipv4, crate::net::conformance::lab::SocketLab::boxed("127.0.0.1"));
 // Not every machine has IPv6, not even for itself.
 in_lab!(sockets_ipv6, crate::net::conformance::lab::SocketLab::if_there("::1"));
+// Not every machine has an RDMA device.
+in_lab!(verbs, crate::net::conformance::lab::VerbsLab::if_there());
 in_lab!(
     faults_over_sim,
     Some(Box::new(crate::net::conformance::lab::FaultLab::over(Box::new(

@@ -10,7 +10,10 @@ pub fn a_message_that_is_too_long_fails_both_ends(lab: &dyn Lab) {
     to_a.receive(&[Receive { id: 1, pieces: &[b.local(0, 7)] }]).unwrap();
     a.fill(0, &[1; 8]);
     to_b.post(&[send(2, &[a.local(0, 8)])]).unwrap();
-    a.expect(2, Status::RemoteInvalid);
+    let done = a.next();
+    // Some devices have another name for it at the sender.
+    let other = !lab.tells_all() && done.status == Status::RemoteOperation;
+    assert!(done.id == 2 && (done.status == Status::RemoteInvalid || other), "{done:?}");
     b.expect(1, Status::LocalLength);
     assert_eq!((to_b.state(), to_a.state()), (State::Error, State::Error));
     assert_eq!(b.bytes(0, 8), [0; 8]);

@@ -1,12 +1,13 @@
 //! The device over sockets.
 
 use super::Config;
-use super::channel::{SocketChannel, now};
+use super::channel::SocketChannel;
 use super::engine::Engine;
 use super::interface;
 use super::rc::SocketRc;
 use super::ud::SocketUd;
 use crate::base::{Error, Result, forked};
+use crate::net::alarm::now;
 use crate::net::memory::Memory;
 use crate::net::provider::{
     Access, Atomics, Capabilities, Channel, CompletionQueue, Counters, Device, Event, MemoryKinds,

@@ -4,13 +4,13 @@
 //! The thread sleeps until a socket has something or the next patience ends; `due` wakes it only for
 //! a patience that ends before all others. An idle device does nothing at all.
 
-use super::channel::{Alarm, now, sleep};
 use super::hello::{HELLO, Hello};
 use super::rc::SocketRc;
 use super::ud::SocketUd;
 use crate::base::slab::Slab;
 use crate::base::sync::{AtomicBool, AtomicU64, Ordering};
 use crate::base::{Error, Result, forked};
+use crate::net::alarm::{Alarm, now, sleep};
 use crate::net::provider::Time;
 use crate::net::soft::objects::Progress;
 use crate::net::soft::{Shared, count};

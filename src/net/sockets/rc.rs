@@ -1,12 +1,12 @@
 //! Connected queue pairs: a connection for this side's operations, one for the peer's.
 
 use super::address::Spot;
-use super::channel::now;
 use super::device::Owner;
 use super::engine::Token;
 use super::hello::Hello;
 use super::stream::{Got, OUT, Stream, Written};
 use crate::base::{Error, Result};
+use crate::net::alarm::now;
 use crate::net::provider::{Address, RcQueuePair, Receive, Refused, State, Status, Time, Work};
 use crate::net::soft::core::Core;
 use crate::net::soft::count;

@@ -25,6 +25,9 @@ pub struct Config {
     pub datagram: u16,
     /// Datagrams under way to one peer, and kept of one peer; at most [`SPAN`].
     pub span: u32,
+    /// Datagrams under way from which on messages that share a datagram wait for others to join them
+    /// ([`Peer::transmit_most`](super::Peer::transmit_most)).
+    pub cork: u32,
     /// Bytes of a message. The same in the whole job.
     pub message: u32,
     /// Buffers of a datagram each, for all peers; and one more for each peer that a long message goes
@@ -65,6 +68,7 @@ impl Config {
             incarnation,
             datagram: 1472,
             span: SPAN,
+            cork: 16,
             message: 4 << 20,
             buffers: 4096,
             assembling: 32 << 20,
@@ -94,6 +98,9 @@ impl Config {
         }
         if self.span == 0 || self.span > SPAN {
             return wrong("1 to 64 datagrams can be under way to a peer");
+        }
+        if self.cork == 0 {
+            return wrong("with nothing under way nothing can wait for its acknowledgement");
         }
         if self.ack_every == 0 || u32::from(self.ack_every) > self.span {
             return wrong("acknowledgements are due after 1 datagram at least, and a span at most");

@@ -8,7 +8,7 @@
 
 use super::config::SPAN;
 use super::{Buffer, Config, Event, Shared};
-use crate::net::wire::{Fragment, Reject};
+use crate::net::wire::{Fragment, Further, Reject};
 
 /// What the host says to a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -61,6 +61,8 @@ pub(super) struct Receiving {
     base: u32,
     /// The number of the message that the next piece belongs to.
     message: u32,
+    /// Messages of the next datagram that the host has; it had no room for the others.
+    had: u16,
     mask: u64,
     held: Option<Box<Held>>,
     assembly: Option<Box<Assembly>>,
@@ -70,7 +72,15 @@ pub(super) struct Receiving {
 
 impl Receiving {
     pub fn new(first: u32) -> Receiving {
-        Receiving { base: first, message: 0, mask: 0, held: None, assembly: None, starved: false }
+        Receiving {
+            base: first,
+            message: 0,
+            had: 0,
+            mask: 0,
+            held: None,
+            assembly: None,
+            starved: false,
+        }
     }
 
     /// Up to which everything has come; what of the later ones has; credit from there on.
@@ -107,7 +117,7 @@ impl Receiving {
         shared: &mut Shared,
         upper: &mut impl Upper,
     ) -> Result<Came, Reject> {
-        let (fragment, payload) = Fragment::decode(body)?;
+        let piece = Fragment::decode(body)?;
         let ahead = sequence.wrapping_sub(self.base);
         if ahead >= shared.config.span {
             // A receiver's credit, and so the distance of what is old, is a span at most; a span
@@ -121,7 +131,7 @@ impl Receiving {
         let in_order = self.mask == 0;
         if ahead == 0 {
             let Shared { config, assembling, .. } = &mut *shared;
-            match self.take(peer, fragment, payload, config, assembling, upper)? {
+            match self.take(peer, piece, config, assembling, upper)? {
                 Took::All => {
                     self.base = self.base.wrapping_add(1);
                     self.mask >>= 1;
@@ -164,7 +174,7 @@ impl Receiving {
             let length = usize::from(held.lengths[at]);
             let Shared { config, assembling, buffers, .. } = &mut *shared;
             let took = Fragment::decode(&buffers.get(&buffer)[..length])
-                .and_then(|(f, payload)| self.take(peer, f, payload, config, assembling, upper));
+                .and_then(|piece| self.take(peer, piece, config, assembling, upper));
             if let Ok(Took::All) = took {
                 buffers.give(buffer);
                 self.base = self.base.wrapping_add(1);
@@ -189,8 +199,7 @@ impl Receiving {
     fn take(
         &mut self,
         peer: u32,
-        fragment: Fragment,
-        payload: &[u8],
+        (fragment, payload, further): (Fragment, &[u8], Further<'_>),
         config: &Config,
         assembling: &mut u64,
         upper: &mut impl Upper,
@@ -204,20 +213,25 @@ impl Receiving {
         let came = self.assembly.as_ref().map_or((0, total, channel), |assembly| {
             (assembly.bytes.len(), assembly.total, assembly.channel)
         });
-        if message != self.message
+        if message != self.message.wrapping_sub(self.had.into())
             || total > config.message
             || came != (offset as usize, total, channel)
         {
             return Err(Reject::Fragment);
         }
         if payload.len() == total as usize {
-            return Ok(match upper.message(peer, channel, payload) {
-                Verdict::Taken => {
-                    self.message = message.wrapping_add(1);
-                    Took::All
+            if further.longest() > config.message as usize {
+                return Err(Reject::Fragment);
+            }
+            let whole = std::iter::once((channel, payload)).chain(further);
+            for (channel, bytes) in whole.skip(self.had.into()) {
+                if upper.message(peer, channel, bytes) == Verdict::Later {
+                    return Ok(Took::HostIsFull);
                 }
-                Verdict::Later => Took::HostIsFull,
-            });
+                (self.message, self.had) = (self.message.wrapping_add(1), self.had + 1);
+            }
+            self.had = 0;
+            return Ok(Took::All);
         }
         if self.assembly.is_none() {
             let mut bytes = Vec::new();

@@ -28,8 +28,10 @@ struct Slot {
     length: u16,
     /// How often it was sent, or 255.
     times: u8,
-    /// The last of a message.
-    ends: bool,
+    /// Others may join the messages in it, as long as it has not been sent.
+    open: bool,
+    /// Messages that are whole with it.
+    messages: u16,
     /// Counts sendings.
     order: u32,
     sent: u64,
@@ -118,12 +120,35 @@ impl Ring {
         self.queued < span
     }
 
-    /// One more to be sent.
-    pub fn push(&mut self, buffer: Buffer, length: u16, ends: bool) {
-        let bit = self.queued;
-        *self.at(bit) = Slot { buffer: Some(buffer), length, ends, ..Slot::default() };
+    /// One more to be sent: its length, whether a message ends in it, and whether others may follow.
+    pub fn push(&mut self, buffer: Buffer, length: u16, ends: bool, open: bool) {
+        let (bit, messages) = (self.queued, u16::from(ends));
+        *self.at(bit) = Slot { buffer: Some(buffer), length, messages, open, ..Slot::default() };
         self.waiting |= 1 << bit;
         self.queued += 1;
+    }
+
+    /// The latest datagram and its length, if another message may still be put into it.
+    #[inline]
+    pub fn latest_open(&self) -> Option<(&Buffer, usize)> {
+        let bit = self.queued.checked_sub(1)?;
+        let slot = &self.slots[(self.una.wrapping_add(bit) % SPAN) as usize];
+        let buffer = slot.buffer.as_ref().filter(|_| slot.open && slot.times == 0)?;
+        Some((buffer, usize::from(slot.length)))
+    }
+
+    /// One was, and it is so long now; whether more may follow.
+    pub fn joined(&mut self, length: u16, open: bool) {
+        if let Some(bit) = self.queued.checked_sub(1) {
+            let slot = self.at(bit);
+            (slot.length, slot.messages, slot.open) = (length, slot.messages + 1, open);
+        }
+    }
+
+    /// Whether it is the latest, and other messages may join those in it.
+    #[inline]
+    pub fn is_latest_open(&self, bit: u32) -> bool {
+        bit + 1 == self.queued && self.latest_open().is_some()
     }
 
     /// The first one to be sent now, if any may be.
@@ -184,7 +209,7 @@ impl Ring {
             self.arrived(bit, now, trip, buffers, counters, &mut measured);
             acked.new += 1;
         }
-        acked.messages = (0..count).filter(|bit| self.at(*bit).ends).count() as u32;
+        acked.messages = (0..count).map(|bit| u32::from(self.at(bit).messages)).sum();
         self.done |= bits;
         self.waiting &= !self.done;
         self.done = self.done.checked_shr(count).unwrap_or(0);

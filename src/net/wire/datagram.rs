@@ -5,13 +5,14 @@
 //!    4  u16 length after it | u16 credit    20  u32 to          36  u32 acknowledged
 //!    8  u64 cookie                          24  u32 from_life   40  u64 selective
 //!                                           28  u32 to_life
-//!   48  u32 message | u32 total | u32 offset | u8 channel | 3 x 0        (Data)
+//!   48  u32 message | u32 total | u32 offset | u8 channel | u8 more | 0 | 0   (Data)
 //! ```
 //! `sequence` counts the sender's datagrams of kind Data; in all other kinds it is that of the next
 //! one. Up to `acknowledged` (not including it) all of the receiver's have come; bit `i` of
 //! `selective` says that `acknowledged + 1 + i` has come, too. `credit` datagrams from
-//! `acknowledged` on may be sent. Together the two headers are one cache line.
+//! `acknowledged` on may be sent. `more` whole messages lie behind one that is whole. Together the two headers are one cache line.
 
+use super::further::Further;
 use super::{Reject, field};
 
 /// Bytes of a [`Header`].
@@ -26,7 +27,7 @@ const FRAGMENT: usize = 16;
 pub const MAGIC: u16 = 0x6968;
 
 /// The version of all headers here. Jobs of several versions do not talk to each other.
-pub const VERSION: u8 = 1;
+pub const VERSION: u8 = 2;
 
 /// What a datagram is for.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -167,7 +168,7 @@ pub struct Fragment {
 
 impl Fragment {
     /// Writes it behind the header of a datagram, which has room for both; else nothing is written
-    /// and the answer is false.
+    /// and the answer is false. No more messages lie behind it yet ([`add`](super::add)).
     #[inline]
     pub fn encode(&self, datagram: &mut [u8]) -> bool {
         let Some(bytes) = datagram.get_mut(HEADER..OVERHEAD) else { return false };
@@ -178,10 +179,10 @@ impl Fragment {
         true
     }
 
-    /// What is behind the header of a datagram of kind [`Kind::Data`]: the piece, and its payload,
-    /// which lies within the message and is empty only if the message is.
+    /// What is behind the header of a datagram of kind [`Kind::Data`]: the piece, its payload,
+    /// which lies within the message and is empty only if the message is, and what lies behind that.
     #[inline]
-    pub fn decode(body: &[u8]) -> Result<(Fragment, &[u8]), Reject> {
+    pub fn decode(body: &[u8]) -> Result<(Fragment, &[u8], Further<'_>), Reject> {
         let Some((bytes, payload)) = body.split_first_chunk::<FRAGMENT>() else {
             return Err(Reject::Length);
         };
@@ -191,12 +192,17 @@ impl Fragment {
             offset: u32::from_le_bytes(field(bytes, 8)),
             channel: bytes[12],
         };
+        let more = bytes[13];
+        let (payload, behind) = match usize::try_from(fragment.total) {
+            Ok(total) if more > 0 => payload.split_at_checked(total).ok_or(Reject::Field)?,
+            _ => (payload, &[][..]),
+        };
         let end = u64::from(fragment.offset) + payload.len() as u64;
         let empty = payload.is_empty() && (fragment.total != 0 || fragment.offset != 0);
-        if bytes[13..] != [0; 3] || end > u64::from(fragment.total) || empty {
+        if bytes[14..] != [0; 2] || end > u64::from(fragment.total) || empty {
             return Err(Reject::Field);
         }
-        Ok((fragment, payload))
+        Ok((fragment, payload, Further::decode(behind, more)?))
     }
 }
 

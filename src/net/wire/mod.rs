@@ -3,6 +3,7 @@
 //! ```text
 //!   datagram  | Header (48) | Fragment (16)| payload ...     kind Data
 //!             | Header (48) |                                all other kinds
+//!     payload of whole messages: | message | Further (4) | message | ...
 //!
 //!   Control   | packet (4) | connection (4) | length (1) | end point (0..=64)
 //! ```
@@ -13,9 +14,11 @@
 
 mod control;
 mod datagram;
+mod further;
 
 pub use control::{Control, END_POINT};
 pub use datagram::{Fragment, HEADER, Header, Kind, MAGIC, OVERHEAD, VERSION};
+pub use further::{FURTHER, Further, add};
 
 /// Why something that came was dropped.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]

@@ -66,7 +66,7 @@ fn the_bytes_are_these() {
     let fragment = Fragment { message: 7, total: 0x0001_0000, offset: 0x400, channel: 9 };
     let bytes = datagram(header, fragment, b"abc");
     let golden: [u8; 67] = [
-        0x68, 0x69, 1, 1, 19, 0, 0x03, 0x02, // magic, version, kind, length, credit
+        0x68, 0x69, 2, 1, 19, 0, 0x03, 0x02, // magic, version, kind, length, credit
         0xef, 0xcd, 0xab, 0x89, 0x67, 0x45, 0x23, 0x01, // cookie
         0x44, 0x33, 0x22, 0x11, 0x88, 0x77, 0x66, 0x55, // from, to
         2, 0, 1, 0, 4, 0, 3, 0, // lives
@@ -129,9 +129,9 @@ fn each_mistake_has_its_reason() {
         assert_eq!(Header::decode(&good[..end], COOKIE), Err(reason));
     }
     let (_, body) = Header::decode(&good, COOKIE).unwrap();
-    assert_eq!(Fragment::decode(body), Ok((fragment, &b"12345"[..])));
+    assert_eq!(Fragment::decode(body), Ok((fragment, &b"12345"[..], Further::default())));
     // Beyond the message's end; empty, though the message is not; bytes that mean nothing.
-    for (at, value) in [(4, 8), (8, 5), (11, 255), (13, 1)] {
+    for (at, value) in [(4, 8), (8, 5), (11, 255), (13, 1), (14, 1), (15, 1)] {
         let mut body = body.to_vec();
         body[at] = value;
         assert_eq!(Fragment::decode(&body), Err(Reject::Field), "{at}");
@@ -184,7 +184,7 @@ proptest! {
         let (read, body) = Header::decode(&bytes, COOKIE).unwrap();
         prop_assert_eq!(read, Header { length: (bytes.len() - HEADER) as u16, ..header });
         if header.kind == Kind::Data {
-            prop_assert_eq!(Fragment::decode(body), Ok((fragment, &payload[..])));
+            prop_assert_eq!(Fragment::decode(body), Ok((fragment, &payload[..], Further::default())));
         }
     }
 
@@ -210,7 +210,7 @@ proptest! {
             again[..HEADER].fill(0);
             prop_assert!(header.encode(&mut again));
             prop_assert_eq!(&again, &noise);
-            if let Ok((fragment, payload)) = Fragment::decode(body) {
+            if let Ok((fragment, payload, _)) = Fragment::decode(body) {
                 prop_assert!(fragment.offset as usize + payload.len() <= fragment.total as usize);
                 again[HEADER..OVERHEAD].fill(0);
                 prop_assert!(fragment.encode(&mut again));
@@ -246,4 +246,49 @@ proptest! {
         bytes.push(0);
         prop_assert!(Control::decode(&bytes).is_err());
     }
+}
+
+/// What was put in comes out, and only while it lies there whole.
+#[test]
+fn messages_behind_the_first_one() {
+    let fragment = Fragment { message: 3, total: 5, offset: 0, channel: 2 };
+    let mut bytes = vec![0; 100];
+    assert!(fragment.encode(&mut bytes));
+    bytes[OVERHEAD..OVERHEAD + 5].copy_from_slice(b"first");
+    let mut used = OVERHEAD + 5;
+    for text in [&b"second"[..], b"", b"4th"] {
+        let place = add(&mut bytes, used, 7, text.len()).unwrap();
+        assert_eq!(place.start, used + FURTHER);
+        used = place.end;
+        bytes[place].copy_from_slice(text);
+    }
+    assert_eq!(add(&mut bytes, used, 7, 100 - used - FURTHER + 1), None);
+    let body = &bytes[HEADER..used];
+    let (same, payload, further) = Fragment::decode(body).unwrap();
+    assert_eq!((same, payload), (fragment, &b"first"[..]));
+    assert_eq!(further.collect::<Vec<_>>(), [(7, &b"second"[..]), (7, b""), (7, b"4th")]);
+    assert_eq!(further.longest(), 6);
+    // Cut anywhere, counted wrongly, of another length, or with bytes that mean nothing.
+    for end in 16..body.len() {
+        assert!(Fragment::decode(&body[..end]).is_err(), "{end}");
+    }
+    let spoilt = |at: usize, value: u8| {
+        let mut body = body.to_vec();
+        body[at] = value;
+        Fragment::decode(&body).is_err()
+    };
+    let second = 16 + 5;
+    assert!(
+        [(13, 0), (13, 2), (13, 4), (4, 4), (4, 255), (8, 1)].iter().all(|&(a, v)| spoilt(a, v))
+    );
+    assert!([(second, 7), (second + 1, 1), (second + 3, 1)].iter().all(|&(a, v)| spoilt(a, v)));
+    // There is a limit to how many are counted.
+    let mut bytes = vec![0; 4096];
+    assert!(fragment.encode(&mut bytes));
+    let mut used = OVERHEAD + 5;
+    for _ in 0..255 {
+        used = add(&mut bytes, used, 1, 0).unwrap().end;
+    }
+    assert_eq!(add(&mut bytes, used, 1, 0), None);
+    assert_eq!(Fragment::decode(&bytes[HEADER..used]).unwrap().2.count(), 255);
 }

@@ -278,6 +278,11 @@ impl OwnPart for Attachments {
         run(region.first.as_ptr().wrapping_add(inside as usize));
         Ok(())
     }
+
+    /// Others come and go.
+    fn whole(&self) -> Option<(std::ptr::NonNull<u8>, usize)> {
+        None
+    }
 }
 
 /// Rows of a table that holds at least `count`: a page of them, or a power of two more.

@@ -184,6 +184,7 @@ impl Agent {
         }
         here.engine.remove_window(&mut Around { node, world: &mut here.world }, id);
         let site = state.world.sites.remove(&id);
+        state.world.forget_window(id);
         let last = state.world.sites.is_empty();
         if last && site.is_some() && !self.threaded {
             node.pending(false);
@@ -258,6 +259,9 @@ impl Agent {
             ("inbox_bytes", SERVICES as u64 * INBOX_BYTES),
             ("units_awaited", claims),
             ("result_bytes", gathered),
+            ("puts_by_queue_pair", state.world.moved.written),
+            ("gets_by_queue_pair", state.world.moved.read),
+            ("queue_pair_failures", state.world.moved.failed),
         ]);
         for (_, foreign) in &state.world.foreigners {
             for (name, value) in foreign.counters() {

@@ -28,6 +28,10 @@ impl OwnPart for Part {
         run(self.first.cast::<u8>().wrapping_add(at as usize));
         Ok(())
     }
+
+    fn whole(&self) -> Option<(std::ptr::NonNull<u8>, usize)> {
+        None
+    }
 }
 
 /// Each element is updated once, and its old value told, however often the unit stops on its way.

@@ -28,10 +28,12 @@
 mod agent;
 mod body;
 mod cut;
+mod device;
 mod distrust;
 mod execute;
 mod fault;
 mod outgoing;
+mod places;
 mod reached;
 mod remote;
 mod state;
@@ -46,6 +48,8 @@ mod busy_tests;
 pub(crate) mod dice;
 #[cfg(test)]
 mod foreign_tests;
+#[cfg(test)]
+mod places_tests;
 #[cfg(test)]
 mod tests;
 #[cfg(test)]

@@ -2,19 +2,22 @@
 
 use super::agent::Agent;
 use super::cut::{Cutter, land};
+use super::device::Sizes;
 use super::distrust::Distrust;
 use super::reached::Reached;
 use super::waiting::both;
 use super::world::{Around, PATIENCE, Site, short};
 use super::{MOST_BODY, fault};
+use crate::base::sync::AtomicBool;
 use crate::base::{Error, Rank, Result, reentry};
 use crate::coll::Team;
+use crate::link::far::Far;
 use crate::link::service::doorbell;
 use crate::rma::accumulate::Domain;
 use crate::rma::block::WindowBlock;
 use crate::rma::epoch::Assertions;
 use crate::rma::foreign::Foreign;
-use crate::rma::info::Info;
+use crate::rma::info::{Info, Medium};
 use crate::rma::remote::{Landing, Locking, Operation, OwnPart, Remote, Ticket};
 use crate::rma::runtime::{Engine, FenceFlags, LockKind, Trouble, WindowId};
 use crate::shm::node::Node;
@@ -43,6 +46,11 @@ pub(super) struct Packets {
     /// The parts that are accessed without packets in the present epochs: none where all go by
     /// packets, or where epochs are synchronised elsewhere.
     reached: Reached,
+    /// What is carried out by devices where it can be, and what leads to them.
+    pub sizes: Sizes,
+    pub far: OnceLock<Option<Arc<dyn Far>>>,
+    /// A write has failed, and may not be over: to be looked at before the epoch ends.
+    pub doubtful: AtomicBool,
     /// Who performs what is no one-sided operation.
     pub foreign: OnceLock<Arc<dyn Foreign>>,
 }
@@ -74,14 +82,32 @@ pub(crate) fn open(
         dropped: Default::default(),
         left: Default::default(),
         asked: 0,
+        exposed: None,
+        places: Default::default(),
     };
     agent.add(&node, id, site)?;
     let (block, foreign) = (block.clone(), OnceLock::new());
     let distrust = agent.enter()?.world.distrust.clone();
     let reached = Reached::new(if all && team.spans_nodes() { team.locals() } else { 0 });
     let synchronises = all;
-    let packets =
-        Packets { node, agent, id, team, block, synchronises, distrust, reached, foreign };
+    let sizes = match info.medium {
+        Medium::Auto if team.spans_nodes() => Sizes::from_settings()?,
+        _ => Sizes::NEVER,
+    };
+    let packets = Packets {
+        node,
+        agent,
+        id,
+        team,
+        block,
+        synchronises,
+        distrust,
+        reached,
+        sizes,
+        far: OnceLock::new(),
+        doubtful: AtomicBool::new(false),
+        foreign,
+    };
     if !all {
         packets.ask("making a window", |e, around, id| e.lock_all(around, id, true))?;
     }
@@ -222,6 +248,9 @@ impl Drop for UnderWay<'_> {
 impl Remote for Packets {
     fn post(&self, operation: &Operation<'_>) -> Result<Option<Ticket>> {
         let mut cutter = Cutter::new(operation)?;
+        if self.carry(operation)? {
+            return Ok(None);
+        }
         match operation.landing {
             Landing::Here(_) => self.fetch(operation, &mut cutter).map(|()| None),
             Landing::Later => self.begin(operation, &mut cutter).map(Some),

@@ -143,9 +143,10 @@ impl State {
             }
         }
         self.tell_distrusted(node);
+        let told = self.world.doubts.is_empty() || self.world.tell_doubts(node, None);
         let wants = self.engine.progress(&mut Around { node, world: &mut self.world });
         let wants = self.pump(node).unwrap_or(wants);
-        self.retry = wants || self.stuck.is_some() || !self.untold.is_empty();
+        self.retry = wants || self.stuck.is_some() || !self.untold.is_empty() || !told;
         let deaths = node.death_mark();
         if (deaths != self.deaths || self.suspicious) && self.bury(node)? {
             found = true;
@@ -275,6 +276,7 @@ impl State {
             site.buried.insert(rank);
             site.halves.remove(&rank);
             let foreign = site.foreign.clone();
+            self.world.forget_member(id, Rank(rank));
             self.engine.peer_dead(&mut Around { node, world: &mut self.world }, id, rank);
             if let Some(foreign) = foreign {
                 foreign.died(Rank(rank));
@@ -376,8 +378,16 @@ fn handle(
         let why = format!("it came as of rank {} of a window, which is another", packet.from);
         return Err(Nonsense::Packet(why));
     };
-    if packet.message == Message::Ask {
-        return Ok(Handled::Done);
+    match packet.message {
+        Message::Ask => return Ok(Handled::Done),
+        Message::Where { stale } => {
+            return Ok(around.world.tell_place(around.node, from, packet.window, stale));
+        }
+        Message::Place { region } => {
+            around.world.learn(packet.window, rank, region);
+            return Ok(Handled::Done);
+        }
+        _ => {}
     }
     match engine.handle(&mut around, packet.window, rank.0, &packet.message) {
         Handled::Nonsense => {
@@ -403,6 +413,7 @@ fn refuse(around: Around<'_>, from: Slot, packet: &Packet<'_>) -> Handled {
             around.world.say_gone(around.node, from, packet.window);
             return Handled::Done;
         }
+        Message::Where { .. } => Message::Place { region: &[] },
         // Late, and of no use to anybody.
         _ => return Handled::Done,
     };

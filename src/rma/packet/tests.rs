@@ -33,6 +33,10 @@ impl OwnPart for Plain {
         run(self.first.wrapping_add(at as usize));
         Ok(())
     }
+
+    fn whole(&self) -> Option<(std::ptr::NonNull<u8>, usize)> {
+        None
+    }
 }
 
 /// Carries a unit out, without anybody in the way.

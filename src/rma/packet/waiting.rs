@@ -127,7 +127,7 @@ impl Packets {
         })
     }
 
-    /// Waits until what is performed elsewhere is done at `target` (everywhere for `None`): what
+    /// Waits until nothing of writes that failed can land any more, and what is performed elsewhere is done at `target` (everywhere for `None`): what
     /// is done for it is sent within the present epoch; before each question `meanwhile` is
     /// called. One that `ends` the epoch gives up what it does not wait for.
     pub fn settle(
@@ -138,7 +138,8 @@ impl Packets {
         limit: &Limit<'_>,
         mut meanwhile: impl FnMut(&mut State),
     ) -> Result<()> {
-        let Some(foreign) = self.foreign.get() else { return Ok(()) };
+        let sure = self.dispel(during, limit);
+        let Some(foreign) = self.foreign.get() else { return sure };
         let mut settled = match foreign.idle(target, ends) {
             Ok(false) => self.drive(during, limit, |state| {
                 meanwhile(state);
@@ -157,7 +158,7 @@ impl Packets {
         if let (true, Err(why)) = (ends, &settled) {
             self.give_up(&**foreign, target, why);
         }
-        settled
+        both(sure, settled)
     }
 
     /// The room above is not waited for any more.

@@ -3,20 +3,22 @@
 //! ```text
 //!  0 version u8 | flags u8 | riders, fault code or number u16 | sender's rank u32
 //!  8 window u64
-//! 16 seq, instance, dead rank, number of fences or age of a lock-all epoch u64
+//! 16 seq, instance, dead rank, number of fences, stale key or age of a lock-all epoch u64
 //! 24 request or clock u64, or the complement of an instance
-//! 32 tail: an operation's or a note's body, an answer's data or the details of its fault, counts
+//! 32 tail: an operation's or a note's body, an answer's data or the details of its fault, counts,
+//!    a registered region
 //! ```
 //! The message's kind travels in the label of the ring's message. Little-endian. Whoever reads
 //! one trusts nothing in it; what is well-formed has exactly one form, so that damage shows.
 
 use crate::base::{Error, Result};
+use crate::net::provider::RemoteRegion;
 use crate::rma::runtime::{Fault, LockKind, Message, RequestId, Riders, WindowId};
 
 /// Bytes before the tail.
 pub(super) const HEADER: usize = 32;
 /// Changes whenever the meaning of a byte changes.
-const VERSION: u8 = 3;
+const VERSION: u8 = 4;
 
 const OPERATION: u8 = 1;
 const CONTROL: u8 = 2;
@@ -31,6 +33,8 @@ const NOTE: u8 = 10;
 const GAVE_UP: u8 = 11;
 const ASK: u8 = 12;
 const GONE: u8 = 13;
+const WHERE: u8 = 14;
+const PLACE: u8 = 15;
 
 /// There is a request.
 const REQUEST: u8 = 1;
@@ -135,6 +139,12 @@ impl Packet<'_> {
             Message::Note { body } => (NOTE, Head::default(), body),
             Message::Ask => (ASK, Head::default(), &[]),
             Message::Gone { fences } => (GONE, Head { seq: *fences, ..Head::default() }, &[]),
+            Message::Where { stale } => {
+                let flags = if stale.is_some() { SOME } else { 0 };
+                let seq = stale.unwrap_or(0).into();
+                (WHERE, Head { flags, seq, ..Head::default() }, &[])
+            }
+            Message::Place { region } => (PLACE, Head::default(), region),
             Message::Post { number } => {
                 (POST, Head { code: (*number).into(), ..Head::default() }, &[])
             }
@@ -210,6 +220,8 @@ pub(super) fn decode(kind: u8, bytes: &[u8]) -> Result<Packet<'_>> {
         GAVE_UP => (0, true, true, false),
         ASK => (0, false, false, false),
         GONE => (0, false, true, false),
+        WHERE => (SOME, false, flags & SOME != 0, false),
+        PLACE => (0, false, false, true),
         _ => return Err(unexpected()),
     };
     let no_request = match kind {
@@ -263,6 +275,15 @@ pub(super) fn decode(kind: u8, bytes: &[u8]) -> Result<Packet<'_>> {
         NOTE => Message::Note { body: tail },
         ASK => Message::Ask,
         GONE => Message::Gone { fences: seq },
+        WHERE => {
+            let stale = (flags & SOME != 0).then(|| seq.try_into());
+            Message::Where { stale: stale.transpose().map_err(|_| unexpected())? }
+        }
+        PLACE => match <&[u8; RemoteRegion::BYTES]>::try_from(tail) {
+            Ok(region) if RemoteRegion::decode(region).is_ok() => Message::Place { region: tail },
+            Err(_) if tail.is_empty() => Message::Place { region: tail },
+            _ => return Err(unexpected()),
+        },
         POST => Message::Post { number: code.try_into().map_err(|_| unexpected())? },
         _ => Message::GaveUp {
             number: code.try_into().map_err(|_| unexpected())?,
@@ -276,6 +297,13 @@ pub(super) fn decode(kind: u8, bytes: &[u8]) -> Result<Packet<'_>> {
 mod tests {
     use super::*;
     use crate::rma::packet::dice::Dice;
+
+    /// Address, length, key, rights.
+    const REGION: [u8; 24] = {
+        let mut bytes = [0; 24];
+        (bytes[3], bytes[9], bytes[16], bytes[20]) = (1, 7, 9, 7);
+        bytes
+    };
 
     fn samples() -> Vec<Message<'static>> {
         let riders = Riders { ack: true, unlock: true, decrement: Some(7), ..Riders::default() };
@@ -314,6 +342,11 @@ mod tests {
             Message::Ask,
             Message::Gone { fences: 0 },
             Message::Gone { fences: u64::MAX },
+            Message::Where { stale: None },
+            Message::Where { stale: Some(0) },
+            Message::Where { stale: Some(u32::MAX) },
+            Message::Place { region: &[] },
+            Message::Place { region: &REGION },
         ]
     }
 

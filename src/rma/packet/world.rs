@@ -3,6 +3,7 @@
 use super::distrust::Distrust;
 use super::execute::{self, Progress};
 use super::fault;
+use super::places::{Doubt, Exposed, Known};
 use super::wire::Packet;
 use crate::base::{Deadline, Error, Rank, Result, Slot};
 use crate::coll::Team;
@@ -70,6 +71,10 @@ pub(super) struct Site {
     pub left: HashMap<u32, u64>,
     /// Whom of the members on other nodes to ask next.
     pub asked: u32,
+    /// This process's part, once somebody on another node has asked for it.
+    pub exposed: Option<Exposed>,
+    /// Where parts on other nodes are that were asked for.
+    pub places: HashMap<u32, Known>,
 }
 
 impl Site {
@@ -117,6 +122,14 @@ struct Gathering {
     waker: Option<Waker>,
 }
 
+/// Operations of this process that devices have carried out, and that they could not.
+#[derive(Debug, Default)]
+pub(super) struct Moved {
+    pub written: u64,
+    pub read: u64,
+    pub failed: u64,
+}
+
 /// See the [module](self).
 #[derive(Debug)]
 pub(super) struct World {
@@ -133,6 +146,10 @@ pub(super) struct World {
     packet: Vec<u8>,
     /// Windows on several nodes that were dropped lately, and the fence epochs ended on them.
     departed: VecDeque<(WindowId, u64)>,
+    /// Places to which late bytes may be on their way.
+    pub doubts: Vec<Doubt>,
+    /// What devices have done.
+    pub moved: Moved,
     /// Futures to wake once the lock is released.
     pub wake: Vec<Waker>,
     /// Something has happened besides what arrived that other calls may wait for.
@@ -156,6 +173,8 @@ impl World {
             next: 0,
             packet: Vec::new(),
             departed: VecDeque::new(),
+            doubts: Vec::new(),
+            moved: Moved::default(),
             wake: Vec::new(),
             rung: false,
             spent: Vec::new(),
@@ -324,14 +343,26 @@ impl World {
         }
     }
 
-    /// Puts a packet into the inbox of `to`.
-    pub fn put(&mut self, node: &Node, to: Slot, packet: Packet<'_>) -> Sent {
+    /// Puts a packet into the inbox of `to`, whatever that has to be told before.
+    ///
+    /// # Errors
+    /// The peer is gone; damage.
+    pub fn send(&mut self, node: &Node, to: Slot, packet: Packet<'_>) -> Result<Push> {
         let kind = packet.encode(&mut self.packet);
         let outlet = match packet.message.class() {
             Class::Request => &mut self.requests,
             Class::Reply => &mut self.replies,
         };
-        match outlet.try_send(node, to, kind, &self.packet) {
+        outlet.try_send(node, to, kind, &self.packet)
+    }
+
+    /// Puts a packet into the inbox of `to`: a request after what it has to be told first.
+    pub fn put(&mut self, node: &Node, to: Slot, packet: Packet<'_>) -> Sent {
+        let request = packet.message.class() == Class::Request;
+        if request && !self.doubts.is_empty() && !self.tell_doubts(node, Some(to)) {
+            return Sent::Full;
+        }
+        match self.send(node, to, packet) {
             Ok(Push::Sent) => Sent::Yes,
             Ok(Push::Full) => Sent::Full,
             Err(error) if error.is_death() => Sent::Gone,

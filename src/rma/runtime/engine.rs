@@ -84,7 +84,7 @@ impl Engine {
     }
 
     /// Runs a call on a window and sees to it that progress goes on where it must.
-    fn on<T>(
+    pub(super) fn on<T>(
         &mut self,
         id: WindowId,
         call: impl FnOnce(&mut Window, &mut Shared) -> Answer<T>,

@@ -185,6 +185,16 @@ pub enum Message<'a> {
         /// Fence epochs that it had ended before.
         fences: u64,
     },
+    /// Where the receiver's part is accessed by devices.
+    Where {
+        /// The key of a place that is to be none any more.
+        stale: Option<u32>,
+    },
+    /// There.
+    Place {
+        /// A description of registered memory; nothing if it is nowhere.
+        region: &'a [u8],
+    },
 }
 
 /// Which of the two streams between a pair of ranks a message belongs to.
@@ -200,9 +210,10 @@ impl Message<'_> {
     /// The message's stream.
     pub fn class(&self) -> Class {
         match self {
-            Message::Operation { .. } | Message::Control { .. } | Message::Lock { .. } => {
-                Class::Request
-            }
+            Message::Operation { .. }
+            | Message::Control { .. }
+            | Message::Lock { .. }
+            | Message::Where { .. } => Class::Request,
             _ => Class::Reply,
         }
     }

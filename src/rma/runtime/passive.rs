@@ -209,6 +209,22 @@ impl Window {
         }
     }
 
+    /// As [`Window::flush`], and leaves what went wrong where it is.
+    pub fn quiet<H: Host>(
+        &mut self,
+        shared: &mut Shared,
+        host: &mut H,
+        rank: u32,
+    ) -> Poll<Result<(), Trouble>> {
+        if self.dead.contains(rank) {
+            return Poll::Ready(Err(Trouble::Dead(rank)));
+        }
+        self.flush_one(shared, host, rank);
+        let there = self.table.target(&shared.pools, rank);
+        let done = there.is_none_or(|id| shared.pools.targets[id].remote_complete());
+        if done && self.direct_done() { Poll::Ready(Ok(())) } else { Poll::Pending }
+    }
+
     /// Sends everything, asking for acknowledgement.
     pub fn flush_targets<H: Host>(&mut self, shared: &mut Shared, host: &mut H) {
         self.each_target(shared, |window, shared, id| {

@@ -43,6 +43,17 @@ impl Engine {
     }
 }
 
+impl Engine {
+    /// Waits until what was given for `target` has been done there. What it refused is left for the
+    /// next flush to tell.
+    ///
+    /// # Errors
+    /// [`Trouble::Dead`] if the target is dead.
+    pub fn quiet<H: Host>(&mut self, host: &mut H, id: WindowId, target: u32) -> Answer<()> {
+        self.on(id, |window, shared| window.quiet(shared, host, target))
+    }
+}
+
 impl Window {
     fn reach<H: Host>(
         &mut self,

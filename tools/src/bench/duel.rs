@@ -125,7 +125,7 @@ pub fn run(crew: &Crew, case: &Case, effort: Effort) -> Result<Option<Row>> {
 /// One batch of a side, on all ranks; nanoseconds.
 pub fn batch(
     crew: &Crew,
-    sides: &mut [Box<dyn Side>],
+    sides: &mut [Box<dyn Side + '_>],
     side: usize,
     count: u64,
     meter: &mut Meter,
@@ -143,7 +143,18 @@ pub fn calibrate(
     side: usize,
     effort: Effort,
 ) -> Result<u64> {
-    let mut count = 16;
+    calibrate_from(crew, sides, side, effort, (16, 4))
+}
+
+/// The same for what takes long: the first count that is tried, and the least.
+pub fn calibrate_from(
+    crew: &Crew,
+    sides: &mut [Box<dyn Side + '_>],
+    side: usize,
+    effort: Effort,
+    (first, least): (u64, u64),
+) -> Result<u64> {
+    let mut count = first;
     loop {
         let mut took = batch(crew, sides, side, count, &mut Meter::whole())?.max(1.0);
         if took >= effort.batch / 3.0 {
@@ -152,9 +163,10 @@ pub fn calibrate(
         }
         if took >= effort.batch / 3.0 || count > 1 << 30 {
             let wanted = count as f64 * effort.batch / took;
-            return Ok((wanted as u64).clamp(4, 1 << 30));
+            return Ok((wanted as u64).clamp(least, 1 << 30));
         }
-        count = (count as f64 * (effort.batch / took).clamp(1.5, 8.0)) as u64;
+        let more = count as f64 * (effort.batch / took).clamp(1.5, 8.0);
+        count = (more as u64).max(count + 1);
     }
 }
 

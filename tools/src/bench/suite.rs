@@ -5,8 +5,8 @@ use super::duel::{self, Case, Effort};
 use super::jobs::Options;
 use super::row::Row;
 use super::subject::{
-    active, bfs, coll, collectives, idle, limits, link, memory, messages, metadata, net, overhead,
-    oversub, rma, scale, start, stencil3d, talk, window,
+    active, bfs, coll, collectives, idle, limits, link, memory, messages, metadata, net,
+    net_windows, overhead, oversub, rma, scale, start, stencil3d, talk, window,
 };
 use hither::{Error, Job, Result};
 
@@ -66,7 +66,7 @@ pub const ALL: &[Bench] = &[
     ),
     bench(
         "net",
-        "messages between two nodes, by datagrams and by queue pairs",
+        "messages between two nodes, by datagrams and by queue pairs; windows, by packets and by pairs",
         Kind::Outside(net::run),
     ),
     bench(
@@ -228,6 +228,12 @@ pub const ALL: &[Bench] = &[
         about: "",
         settings: net::WITH_LOSSES,
         kind: Kind::Cases(net::losses),
+    },
+    Bench {
+        name: net::WINDOWS,
+        about: "",
+        settings: net_windows::SETTINGS,
+        kind: Kind::Cases(net_windows::cases),
     },
     bench(rma::issue::SINGLE, "", Kind::Inside(rma::issue::single)),
     bench(rma::issue::MANY, "", Kind::Inside(rma::issue::many)),

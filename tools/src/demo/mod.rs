@@ -9,14 +9,14 @@
 //!   stencil   halo exchange with computation: fences, flush and barrier
 //! ```
 
-mod genome;
-mod graph;
+pub mod genome;
+pub mod graph;
 mod input;
 mod progress;
 mod random;
 mod report;
 mod slices;
-mod stencil;
+pub mod stencil;
 mod threads;
 mod work;
 mod worker;

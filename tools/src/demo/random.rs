@@ -42,6 +42,11 @@ impl Stream {
     }
 }
 
+/// What a value at a place adds to a fingerprint of results, by exclusive or: in any order.
+pub fn mark(place: u64, value: u64) -> u64 {
+    avalanche(value ^ avalanche(place.wrapping_add(1)))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

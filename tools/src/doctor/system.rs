@@ -3,6 +3,7 @@
 use super::Finding;
 use crate::topo::bytes;
 use hither::base::settings;
+use hither::net::verbs;
 use hither::{Error, Result};
 use rustix::process::{Resource, getrlimit};
 use std::path::{Path, PathBuf};
@@ -10,6 +11,8 @@ use std::process::{Command, ExitCode, Stdio};
 
 /// Descriptors a rank may need beside the program's own.
 const FEW_FILES: u64 = 64;
+/// Locked memory that a job with few queue pairs and windows needs.
+const FEW_LOCKED: u64 = 64 << 20;
 /// Longest path that fits a socket address, with the name of the socket still to come.
 const LONG_PATH: usize = 64;
 
@@ -73,13 +76,35 @@ fn rendezvous() -> Finding {
     }
 }
 
+/// Which RDMA device would be used between nodes, and why; or why none.
 fn rdma() -> Finding {
-    let entries = std::fs::read_dir("/sys/class/infiniband").into_iter().flatten().flatten();
-    let mut names: Vec<String> =
-        entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
-    names.sort();
-    let names = if names.is_empty() { "no devices".into() } else { names.join(", ") };
-    Finding::ok("RDMA", format!("{names} (not used by this version)"))
+    let topic = "RDMA";
+    let provider = settings::NET_PROVIDER.text();
+    let config = match verbs::Config::from_settings(0) {
+        Ok(config) => config,
+        Err(error) => {
+            return Finding::problem(topic, error.to_string(), "correct the setting, or unset it");
+        }
+    };
+    match verbs::available(&config) {
+        Ok(reason) => {
+            // Memory that devices use is locked; with little of it jobs fail as they grow.
+            let locked = getrlimit(Resource::Memlock).current;
+            let text = format!("{reason}; locked memory {}", verbs::locked_limit());
+            match locked {
+                Some(limit) if limit < FEW_LOCKED => Finding::note(
+                    topic,
+                    text,
+                    "registering memory needs more: ulimit -l unlimited, or memlock in limits.conf",
+                ),
+                _ => Finding::ok(topic, text),
+            }
+        }
+        Err(why) if provider == "verbs" => {
+            Finding::problem(topic, why, "HITHER_NET_PROVIDER=auto goes over sockets then")
+        }
+        Err(why) => Finding::ok(topic, format!("not used: {why}")),
+    }
 }
 
 /// Whether ranks may read each other's private memory: tried by a child that reads this process,

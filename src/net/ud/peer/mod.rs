@@ -9,7 +9,7 @@ use super::receiving::Receiving;
 use super::ring::Ring;
 use super::round_trip::RoundTrip;
 use super::{Lost, Refused, Sent, Shared};
-use crate::net::wire::{Fragment, OVERHEAD};
+use crate::net::wire::{FURTHER, Fragment, OVERHEAD, add};
 
 /// Never.
 const NEVER: u64 = u64::MAX;
@@ -222,6 +222,11 @@ impl Peer {
         parts: &[&[u8]],
         now: u64,
     ) -> Result<Sent, Refused> {
+        if message.done == 0 && self.join(shared, message, parts) {
+            self.active = now;
+            self.accepted += 1;
+            return Ok(Sent::Whole(self.accepted - 1));
+        }
         let most = u32::from(shared.config.datagram) - OVERHEAD as u32;
         let (next, credit) = (self.next, self.credit);
         let ring = self.ring.get_or_insert_with(|| Box::new(Ring::new(next, credit)));
@@ -244,9 +249,11 @@ impl Peer {
             let bytes = shared.buffers.get_mut(&buffer);
             fragment.encode(bytes);
             gather(parts, message.done as usize, &mut bytes[OVERHEAD..][..length as usize]);
+            // As long as one more of its length fits.
+            let open = length == message.total && 2 * length + FURTHER as u32 <= most;
             message.done += length;
             let ends = message.done == message.total;
-            ring.push(buffer, OVERHEAD as u16 + length as u16, ends);
+            ring.push(buffer, OVERHEAD as u16 + length as u16, ends, open);
             if ends {
                 break true;
             }
@@ -265,6 +272,20 @@ impl Peer {
             self.unfinished = Some(message);
             Ok(Sent::Part)
         }
+    }
+
+    /// Puts a message behind those in the latest datagram, if that can be.
+    #[inline]
+    fn join(&mut self, shared: &mut Shared, message: Unfinished, parts: &[&[u8]]) -> bool {
+        let Some(ring) = self.ring.as_mut() else { return false };
+        let Some((buffer, used)) = ring.latest_open() else { return false };
+        let length = message.total as usize;
+        let datagram = shared.buffers.get_mut(buffer);
+        let Some(place) = add(datagram, used, message.channel, length) else { return false };
+        gather(parts, 0, &mut datagram[place.clone()]);
+        let open = place.end + FURTHER + length <= datagram.len();
+        ring.joined(place.end as u16, open);
+        true
     }
 
     /// Gives back all memory: the peer is of no interest any more. What was not acknowledged is

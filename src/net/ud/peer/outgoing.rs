@@ -6,6 +6,9 @@ use crate::net::ud::ring::Ring;
 use crate::net::ud::{Counters, Shared};
 use crate::net::wire::{HEADER, Header, Kind};
 
+/// More datagrams than can be under way.
+const NONE_STAYS: u32 = u32::MAX;
+
 impl Peer {
     /// Whether [`transmit`](Self::transmit) has something to send.
     pub fn has_output(&self) -> bool {
@@ -24,6 +27,29 @@ impl Peer {
         now: u64,
         out: &mut impl FnMut(&[u8]) -> bool,
     ) -> bool {
+        self.send_out(shared, now, NONE_STAYS, out)
+    }
+
+    /// As [`transmit`](Self::transmit), but a datagram that other messages may join stays while
+    /// [`Config::cork`] others are under way: `transmit` has to be called in any case when something
+    /// comes, and soon. Many small messages cost as many datagrams as they fill that way.
+    pub fn transmit_most(
+        &mut self,
+        shared: &mut Shared,
+        now: u64,
+        out: &mut impl FnMut(&[u8]) -> bool,
+    ) -> bool {
+        let cork = shared.config.cork;
+        self.send_out(shared, now, cork, out)
+    }
+
+    fn send_out(
+        &mut self,
+        shared: &mut Shared,
+        now: u64,
+        cork: u32,
+        out: &mut impl FnMut(&[u8]) -> bool,
+    ) -> bool {
         if self.owed.welcome && self.theirs != 0 {
             if !self.bare(Kind::Welcome, shared, out) {
                 return false;
@@ -40,7 +66,7 @@ impl Peer {
             return true;
         }
         if let Some(mut ring) = self.ring.take() {
-            let all = self.ring_out(&mut ring, shared, now, out);
+            let all = self.ring_out(&mut ring, shared, now, cork, out);
             self.ring = Some(ring);
             if !all {
                 return false;
@@ -76,9 +102,13 @@ impl Peer {
         ring: &mut Ring,
         shared: &mut Shared,
         now: u64,
+        cork: u32,
         out: &mut impl FnMut(&[u8]) -> bool,
     ) -> bool {
         while let Some(bit) = ring.sendable() {
+            if ring.flying() >= cork && ring.is_latest_open(bit) {
+                break;
+            }
             let Some((buffer, length, sequence, again)) = ring.datagram(bit) else { return true };
             let header = self.header(Kind::Data, length - HEADER, sequence, &shared.config);
             let bytes = &mut shared.buffers.get_mut(buffer)[..length];

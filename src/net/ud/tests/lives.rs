@@ -280,7 +280,10 @@ proptest! {
                 check_sender(sender, &came, dead[1 - i].is_empty());
             }
         }
-        // And they can go on. One may find out only now that the other had given it up.
+        // And they can go on, once answers come back in less time than makes a peer silent. One may
+        // find out only now that the other had given it up.
+        world.faults.jitter = jitter.min(MS);
+        world.run(world.now + 100 * MS);
         world.processes.iter_mut().for_each(|process| process.queue.push_back(300));
         world.settle(world.now + 1000 * MS);
         let counts = world.processes.each_ref().map(|process| process.host.came.len());

@@ -24,18 +24,26 @@ struct Case {
     span: u32,
     ack_every: u16,
     scarce: bool,
+    cork: u32,
 }
 
 fn cases() -> impl Strategy<Value = Case> {
     let lengths = || prop::collection::vec(prop_oneof![3 => 8usize..200, 1 => 8usize..4000], 0..80);
     let faults = (0u64..400, 0u64..200, prop_oneof![Just(0), Just(5 * US), Just(200 * US)]);
     let sizes = (
-        1u32..=SPAN,
+        (1u32..=SPAN, 1u32..30),
         1u16..40,
         prop_oneof![Just(0u32), (0u32..200).prop_map(|n| n.wrapping_neg())],
     );
     (any::<u64>(), faults, [lengths(), lengths()], 0u64..600, sizes, any::<bool>()).prop_map(
-        |(seed, (loss, doubling, jitter), lengths, refuses, (span, every, first), scarce)| Case {
+        |(
+            seed,
+            (loss, doubling, jitter),
+            lengths,
+            refuses,
+            ((span, cork), every, first),
+            scarce,
+        )| Case {
             seed,
             faults: Faults { loss, doubling, jitter, ..Faults::NONE },
             lengths,
@@ -44,6 +52,7 @@ fn cases() -> impl Strategy<Value = Case> {
             span,
             ack_every: every.min(span as u16),
             scarce,
+            cork,
         },
     )
 }
@@ -57,11 +66,13 @@ proptest! {
             config.first = case.first;
             config.span = case.span;
             config.ack_every = case.ack_every;
+            config.cork = case.cork;
             if case.scarce {
                 config.buffers = case.span;
                 config.assembling = 4000;
             }
         });
+        world.corks = case.seed % 3 * 400;
         for i in 0..2 {
             world.processes[i].queue.extend(&case.lengths[i]);
             world.processes[i].host.refuses = case.refuses;
@@ -205,9 +216,62 @@ fn a_sender_is_told_when_there_is_no_room_and_a_part_blocks_others() {
     all_came(&world, [1, 0]);
     let Process { shared, peer, .. } = &mut world.processes[0];
     for i in 1..5 {
-        assert_eq!(peer.send(shared, 1, &[&message(1, i, 8)], world.now), Ok(Sent::Whole(i)));
+        assert_eq!(peer.send(shared, 1, &[&message(1, i, 150)], world.now), Ok(Sent::Whole(i)));
     }
     assert_eq!(peer.send(shared, 1, &[&[1; 8]], world.now), Err(Refused::Full));
+}
+
+/// What is sent while little is under way goes at once, and alone; what comes then goes together.
+#[test]
+fn small_messages_go_together_while_others_are_under_way() {
+    let mut world = World::new(1, Faults::NONE, |config| config.cork = 3);
+    world.processes[0].queue.push_back(10);
+    world.settle(10 * MS);
+    let Process { shared, peer, begun, .. } = &mut world.processes[0];
+    let mut out: Vec<Vec<u8>> = Vec::new();
+    let mut take = |bytes: &[u8]| {
+        out.push(bytes.to_vec());
+        true
+    };
+    // 200 bytes are for messages: the first has 8, each further one 4 more; three datagrams go at
+    // once, one when no other of that length fits, and one stays.
+    for number in 1..=3 + 17 + 2 {
+        let sent = peer.send(shared, 1, &[&message(1, number, 8)], world.now);
+        assert_eq!(sent, Ok(Sent::Whole(number)));
+        assert!(peer.transmit_most(shared, world.now, &mut take));
+        assert_eq!(peer.has_output(), number > 3 && number != 20, "{number}");
+    }
+    *begun = 23;
+    assert!(peer.transmit(shared, world.now, &mut take));
+    assert!(!peer.has_output());
+    assert_eq!(out.len(), 5);
+    let [_, b] = &mut world.processes;
+    let came = out.iter().map(|bytes| {
+        let (header, body) = Header::decode(bytes, COOKIE).unwrap();
+        let before = b.host.came.len();
+        b.peer.receive(&mut b.shared, &header, body, world.now, &mut b.host);
+        b.host.came.len() - before
+    });
+    assert_eq!(came.collect::<Vec<_>>(), [1, 1, 1, 17, 2]);
+    world.settle(20 * MS);
+    all_came(&world, [23, 0]);
+}
+
+/// Of messages in one datagram the program may take some now and others later.
+#[test]
+fn a_program_takes_what_it_has_room_for() {
+    for refuses in [0, 300, 900] {
+        let mut world = World::new(7, Faults { loss: 100, ..Faults::NONE }, |config| {
+            config.buffers = 64;
+        });
+        world.processes[1].host.refuses = refuses;
+        world.processes[0].queue.extend([8; 2000]);
+        world.settle(60_000 * MS);
+        world.check_idle();
+        all_came(&world, [2000, 0]);
+        let sent = world.processes[0].shared.counters.sent;
+        assert!(sent < 300, "{sent} datagrams for 2000 messages of 8 bytes");
+    }
 }
 
 #[test]
@@ -239,7 +303,7 @@ fn a_device_without_room_loses_nothing() {
     world.settle(10 * MS);
     let [a, b] = &mut world.processes;
     for i in 2..12 {
-        a.peer.send(&mut a.shared, 1, &[&message(1, i, 50)], world.now).unwrap();
+        a.peer.send(&mut a.shared, 1, &[&message(1, i, 150)], world.now).unwrap();
     }
     // One datagram at a time.
     let mut rounds = 0;

@@ -124,6 +124,8 @@ pub struct World {
     pub cut: [u64; 2],
     /// Datagrams that were sent, doubled ones not counted.
     pub datagrams: u64,
+    /// How often what others may join stays for some time, in thousandths.
+    pub corks: u64,
 }
 
 pub fn config(me: u32) -> Config {
@@ -168,6 +170,7 @@ impl World {
             count: 0,
             cut: [0; 2],
             datagrams: 0,
+            corks: 0,
         }
     }
 
@@ -223,12 +226,17 @@ impl World {
                 }
             }
         }
-        let mut out = Vec::new();
-        assert!(process.peer.transmit(&mut process.shared, now, &mut |bytes| {
+        let (mut out, corked) = (Vec::new(), self.random.chance(self.corks));
+        let mut take = |bytes: &[u8]| {
             out.push(bytes.to_vec());
             true
-        }));
-        assert!(!process.peer.has_output());
+        };
+        if corked {
+            assert!(process.peer.transmit_most(&mut process.shared, now, &mut take));
+        } else {
+            assert!(process.peer.transmit(&mut process.shared, now, &mut take));
+            assert!(!process.peer.has_output());
+        }
         for bytes in out {
             self.fly(i, bytes);
         }
@@ -265,7 +273,8 @@ impl World {
             let next = process.peer.next(process.shared.config());
             // Programs that have no room look again soon.
             let again = (process.host.refuses > 0).then_some(self.now + 50 * US);
-            if process.alive { next.into_iter().chain(again).min() } else { None }
+            let stayed = process.peer.has_output().then_some(self.now + 5 * US);
+            if process.alive { next.into_iter().chain(again).chain(stayed).min() } else { None }
         };
         let next = arrival.into_iter().chain(self.processes.iter().filter_map(due)).min();
         let Some(next) = next.filter(|next| *next <= end) else {

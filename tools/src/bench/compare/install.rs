@@ -1,7 +1,7 @@
 //! `hither bench peers`: which peers are here, and having those installed that the machine's package
-//! manager offers.
+//! manager and cargo offer.
 
-use super::peer;
+use super::peer::{self, native};
 use hither::{Error, Result};
 use std::path::Path;
 use std::process::{Command, ExitCode};
@@ -9,7 +9,8 @@ use std::process::{Command, ExitCode};
 /// Arguments of `hither bench peers`.
 #[derive(clap::Args)]
 pub struct Args {
-    /// "install" to install what the package manager offers; without it, what is here is listed
+    /// "install" to install what the package manager offers, and to build the program for
+    /// iceoryx2; without it, what is here is listed
     #[arg(value_parser = ["install"])]
     what: Option<String>,
     /// Run the commands; without it, they are only shown
@@ -54,14 +55,20 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     if args.what.is_none() {
         return Ok(ExitCode::SUCCESS);
     }
-    let Some(manager) = MANAGERS.into_iter().find(|(name, ..)| peer::on_path(name).is_some())
-    else {
+    let manager = MANAGERS.into_iter().find(|(name, ..)| peer::on_path(name).is_some());
+    if manager.is_none() {
         let known = MANAGERS.map(|(name, ..)| name).join(", ");
-        let why = format!("none of {known} is here; install MPICH, Open MPI or UCX by hand");
-        return Err(Error::Misuse { what: "bench peers install", why });
+        println!("none of {known} is here; MPICH, Open MPI and UCX are to be installed by hand");
+    }
+    let root = rustix::process::geteuid().is_root();
+    let mut failed = match native::home() {
+        Some(home) => !native::install(&home, args.yes)?,
+        None => {
+            println!("without a home there is no place for iceoryx2's program");
+            false
+        }
     };
-    let mut failed = false;
-    for words in commands(manager, rustix::process::geteuid().is_root()) {
+    for words in manager.map_or_else(Vec::new, |manager| commands(manager, root)) {
         println!("{}", words.join(" "));
         if args.yes {
             let status = Command::new(&words[0]).args(&words[1..]).status();

@@ -17,6 +17,14 @@ pub struct Figure {
     pub value: f64,
     /// The same of the raw limit.
     pub limit: Option<f64>,
+    /// A fingerprint of what was computed.
+    pub proof: Option<u64>,
+}
+
+impl From<f64> for Figure {
+    fn from(value: f64) -> Figure {
+        Figure { value, limit: None, proof: None }
+    }
 }
 
 /// One line that tells something.
@@ -25,6 +33,7 @@ enum Said<'a> {
     Begins(&'a str),
     Is(&'a str, Figure),
     Unknown(&'a str),
+    Proves(&'a str, u64),
 }
 
 fn parse(line: &str) -> Option<Said<'_>> {
@@ -33,11 +42,12 @@ fn parse(line: &str) -> Option<Said<'_>> {
     match sign {
         "@" => Some(Said::Begins(item)),
         "?" => Some(Said::Unknown(item)),
+        "#" => Some(Said::Proves(item, u64::from_str_radix(words.next()?, 16).ok()?)),
         "=" => {
             let positive = |word: &str| word.parse().ok().filter(|x: &f64| x.is_finite());
             let value = words.next().and_then(positive)?;
             let limit = words.next().and_then(positive);
-            Some(Said::Is(item, Figure { value, limit }))
+            Some(Said::Is(item, Figure { limit, ..value.into() }))
         }
         _ => None,
     }
@@ -53,14 +63,16 @@ pub fn run(
     let mut left = tasks.to_vec();
     let mut outcomes = Vec::new();
     while !left.is_empty() {
-        let mut begun = None;
+        let (mut begun, mut proof) = (None, None);
         let end = child::run(&mut command(&left)?, patience, |line| {
             let of = |item: &str| left.iter().position(|task| task.item() == item);
             match parse(line) {
-                Some(Said::Begins(item)) => begun = of(item).map(|at| left[at]),
+                Some(Said::Begins(item)) => (begun, proof) = (of(item).map(|at| left[at]), None),
+                Some(Said::Proves(item, of)) => proof = Some((item.to_owned(), of)),
                 Some(Said::Is(item, figure)) => {
+                    let proof = proof.take().filter(|(whose, _)| whose == item).map(|(_, of)| of);
                     if let Some(at) = of(item) {
-                        outcomes.push((left.remove(at), Ok(figure)));
+                        outcomes.push((left.remove(at), Ok(Figure { proof, ..figure })));
                     }
                     begun = None;
                 }
@@ -105,12 +117,23 @@ mod tests {
     #[test]
     fn lines_are_read_and_others_passed_over() {
         assert_eq!(parse("@ put:8"), Some(Said::Begins("put:8")));
-        let figure = Figure { value: 1.5, limit: None };
+        let figure = 1.5.into();
         assert_eq!(parse("= put:8 1.5"), Some(Said::Is("put:8", figure)));
-        let figure = Figure { value: 1.5e3, limit: Some(2.0) };
+        let figure = Figure { limit: Some(2.0), ..1.5e3.into() };
         assert_eq!(parse("= put:8 1.5e+03 2"), Some(Said::Is("put:8", figure)));
         assert_eq!(parse("? nope:0"), Some(Said::Unknown("nope:0")));
-        for other in ["", "=", "= put:8", "= put:8 nan", "= put:8 inf", "WARNING: = 3", "put"] {
+        assert_eq!(parse("# halo-2d:64 0fA"), Some(Said::Proves("halo-2d:64", 0xfa)));
+        for other in [
+            "",
+            "# x",
+            "# x y",
+            "=",
+            "= put:8",
+            "= put:8 nan",
+            "= put:8 inf",
+            "WARNING: = 3",
+            "put",
+        ] {
             assert_eq!(parse(other), None, "{other}");
         }
     }
@@ -138,6 +161,15 @@ mod tests {
     }
 
     #[test]
+    fn fingerprints_come_with_the_figure_they_are_of() {
+        let script = r##"echo "# $1 ff"; echo "= $1 1"; echo "# $1 aa"; echo "= $2 2"; echo "@ $3"
+            echo "# $3 1"; echo "@ $4"; echo "= $4 4"; echo "= $3 3""##;
+        let proofs: Vec<_> =
+            with(script, LONG).into_iter().map(|(_, o)| o.unwrap().proof).collect();
+        assert_eq!(proofs, [Some(0xff), None, None, None]);
+    }
+
+    #[test]
     fn a_crash_costs_one_workload() {
         let script = r#"for i in "$@"; do echo "@ $i"; case $i in get:*) kill -SEGV $$;; esac
             echo "= $i 7"; done"#;
@@ -156,7 +188,7 @@ mod tests {
         let outcomes = with(script, Duration::from_secs(2));
         assert_eq!(figures(&outcomes), ["get", "accumulate", "request"]);
         assert!(outcomes[0].1.as_ref().unwrap_err().starts_with("hung"), "{outcomes:?}");
-        assert_eq!(outcomes[1].1, Ok(Figure { value: 7.0, limit: Some(3.0) }));
+        assert_eq!(outcomes[1].1, Ok(Figure { limit: Some(3.0), ..7.0.into() }));
     }
 
     #[test]

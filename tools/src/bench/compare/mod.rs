@@ -22,12 +22,13 @@ use rounds::{Effort, Results};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
-use workload::Group;
+use workload::{Cast, Group};
 
 /// Arguments of `hither bench compare`.
 #[derive(clap::Args)]
 pub struct Args {
-    /// What to measure: messages, bandwidth, onesided, sums, collectives, start; all unless given
+    /// What to measure: messages, pairs, bandwidth, onesided, sums, collectives, overhead, halo, graph,
+    /// genome, start; all unless given
     groups: Vec<String>,
     /// Fewer sizes, fewer and shorter rounds
     #[arg(long)]
@@ -38,12 +39,16 @@ pub struct Args {
     /// Write the report into this directory: report.html, a picture of each diagram, report.json
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
+    /// Also put a summary into this README, between the marks that it has for that
+    #[arg(long, value_name = "FILE")]
+    readme: Option<PathBuf>,
     /// Rounds of all contestants
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=1000))]
     rounds: Option<u16>,
-    /// Ranks of the jobs with more ranks than cores; 0 for none
-    #[arg(long, default_value = "4", value_parser = clap::value_parser!(u32).range(0..=1024))]
-    crowd: u32,
+    /// Ranks of the larger jobs, 0 for none; twice as many as cores unless given. Only with more ranks
+    /// than cores are they held against what is asked of such
+    #[arg(long, value_parser = clap::value_parser!(u32).range(0..=1024))]
+    crowd: Option<u32>,
     /// Largest job whose start and memory are measured
     #[arg(long, default_value = "64", value_parser = clap::value_parser!(u32).range(2..=1024))]
     most: u32,
@@ -82,24 +87,36 @@ impl Args {
         self.groups.iter().map(group).collect()
     }
 
-    /// What is measured: groups, ranks, and whether there are more of them than cores.
-    fn parts(&self) -> Result<Vec<(Group, u32, bool)>> {
-        let cores = std::thread::available_parallelism().map_or(1, |n| n.get()) as u32;
+    /// What is measured on a machine of so many cores.
+    fn parts(&self, cores: u32) -> Result<Vec<(Group, Cast)>> {
+        let crowd = self.crowd.unwrap_or((2 * cores).clamp(4, 64));
         let mut parts = Vec::new();
         for group in self.groups()? {
-            if group == Group::Start {
-                let sizes = if self.effort().quick { &[2, 8][..] } else { &[2, 4, 8, 16, 32, 64] };
-                let sizes = sizes.iter().filter(|ranks| **ranks <= self.most);
-                parts.extend(sizes.map(|&ranks| (group, ranks, ranks > cores)));
-                continue;
-            }
-            parts.push((group, 2, false));
-            if self.crowd > 2 {
-                parts.push((group, self.crowd, true));
-            }
+            let sizes: Vec<u32> = match group {
+                Group::Start if self.effort().quick => vec![2, 8],
+                Group::Start => vec![2, 4, 8, 16, 32, 64],
+                // As many pairs as have cores.
+                Group::Pairs => vec![(cores & !1).max(2), crowd & !1],
+                // Time that another rank takes is no overhead.
+                Group::Overhead => vec![2],
+                _ => vec![2, crowd],
+            };
+            let most = if group == Group::Start { self.most } else { u32::MAX };
+            let first = sizes[0];
+            let sizes = sizes.iter().enumerate().filter(|(at, ranks)| {
+                // A larger job that is not larger has been measured.
+                **ranks <= most && (*at == 0 || **ranks > first)
+            });
+            let sizes = sizes.map(|(_, ranks)| ranks);
+            parts.extend(sizes.map(|&ranks| (group, Cast { ranks, cores })));
         }
         Ok(parts)
     }
+}
+
+/// Cores that this process may use.
+fn cores() -> u32 {
+    std::thread::available_parallelism().map_or(1, |n| n.get()) as u32
 }
 
 /// A folder for compiled programs, which goes away with this.
@@ -132,7 +149,8 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     if cfg!(debug_assertions) {
         eprintln!("hither: this is a debug build; its figures say little");
     }
-    let parts = args.parts()?;
+    let cores = cores();
+    let parts = args.parts(cores)?;
     let effort = args.effort();
     let place = Place::new()?;
     let (peers, absent) = peer::find(place.path());
@@ -144,20 +162,24 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     }
     let mut results = Results::default();
     for (at, &part) in parts.iter().enumerate() {
-        let (group, ranks, crowded) = part;
-        eprintln!("{}/{}: {}, {ranks} ranks ...", at + 1, parts.len(), group.name());
+        let (group, cast) = part;
+        eprintln!("{}/{}: {}, {} ranks ...", at + 1, parts.len(), group.name(), cast.ranks);
         // With fewer cores than ranks, a batch has to outlast turns of the scheduler.
-        let batch = if crowded { effort.batch * 10.0 } else { effort.batch };
+        let batch = if cast.crowded() { effort.batch * 10.0 } else { effort.batch };
         rounds::run(&peers, part, Effort { batch, ..effort }, &mut results);
     }
     let named: Vec<(&str, String, &str)> = peers
         .iter()
         .map(|peer| (peer.name(), peer.version().to_owned(), peer.measured_by()))
         .collect();
-    let report = report::Report { contestants: &named, absent: &absent, results: &results, effort };
+    let (contestants, absent, results) = (&named[..], &absent[..], &results);
+    let report = report::Report { contestants, absent, results, effort, cores };
     println!("{}", report.summary());
     if let Some(dir) = &args.out {
         eprintln!("report: {}", report.write(dir)?.display());
+    }
+    if let Some(readme) = &args.readme {
+        report.write_into(readme)?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -165,6 +187,31 @@ pub fn run(args: &Args) -> Result<ExitCode> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[derive(clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    fn parts(line: &str, cores: u32) -> Vec<(Group, u32, bool)> {
+        let words = std::iter::once("compare").chain(line.split_whitespace());
+        let parts = <Line as clap::Parser>::parse_from(words).args.parts(cores).unwrap();
+        parts.into_iter().map(|(group, cast)| (group, cast.ranks, cast.crowded())).collect()
+    }
+
+    #[test]
+    fn larger_jobs_are_crowded_only_where_cores_are_fewer() {
+        use Group::{Messages, Pairs, Start};
+        assert_eq!(parts("messages", 2), [(Messages, 2, false), (Messages, 4, true)]);
+        assert_eq!(parts("messages", 8), [(Messages, 2, false), (Messages, 16, true)]);
+        assert_eq!(parts("messages --crowd 4", 8), [(Messages, 2, false), (Messages, 4, false)]);
+        assert_eq!(parts("messages", 1), [(Messages, 2, true), (Messages, 4, true)]);
+        assert_eq!(parts("messages --crowd 0", 1), [(Messages, 2, true)]);
+        assert_eq!(parts("pairs", 9), [(Pairs, 8, false), (Pairs, 18, true)]);
+        assert_eq!(parts("pairs --crowd 4", 8), [(Pairs, 8, false)]);
+        assert_eq!(parts("start --quick --most 4", 2), [(Start, 2, false)]);
+    }
 
     #[test]
     fn folders_go_away() {

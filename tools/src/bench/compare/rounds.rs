@@ -1,9 +1,9 @@
 //! All contestants in turn, round by round, each with the setting that suits it best; medians and
 //! spread of what came of it.
 
-use super::lines::Outcome;
+use super::lines::{Figure, Outcome};
 use super::peer::{Order, Peer, Setting};
-use super::workload::{self, Group, Task};
+use super::workload::{self, Cast, Group, Task};
 use crate::bench::stats::{median, quantile};
 use hither::Result;
 use std::collections::BTreeMap;
@@ -31,6 +31,8 @@ pub struct Cell {
     pub values: Vec<f64>,
     /// The limit beside them.
     pub limits: Vec<f64>,
+    /// Fingerprint of what was computed.
+    pub proof: Option<u64>,
     /// Why there is none (any more).
     pub failed: Option<String>,
 }
@@ -42,6 +44,7 @@ impl Cell {
             Ok(figure) => {
                 self.values.push(figure.value);
                 self.limits.extend(figure.limit);
+                self.proof = self.proof.or(figure.proof);
             }
             Err(why) => self.failed = Some(why),
         }
@@ -93,11 +96,15 @@ pub struct Results {
 /// Measures one group in jobs of `ranks` ranks.
 pub fn run(
     peers: &[Box<dyn Peer>],
-    (group, ranks, crowded): (Group, u32, bool),
+    (group, cast): (Group, Cast),
     effort: Effort,
     results: &mut Results,
 ) {
-    let tasks = workload::tasks(group, ranks, crowded, effort.quick);
+    let (ranks, crowded) = (cast.ranks, cast.crowded());
+    let tasks = workload::tasks(group, cast, effort.quick);
+    if tasks.is_empty() {
+        return;
+    }
     let mut settings = Vec::new();
     for peer in peers {
         let cells = |results: &mut Results, why: &str| {
@@ -106,7 +113,7 @@ pub fn run(
                 cell.failed = Some(why.to_owned());
             }
         };
-        if let Err(why) = peer.can(group, crowded) {
+        if let Err(why) = peer.can(group, cast) {
             cells(results, why);
             settings.push(None);
             continue;
@@ -132,15 +139,22 @@ pub fn run(
             }
             let order = Order { tasks: &left, setting, crowded, ..order(effort) };
             for (task, outcome) in outcomes(peer.run(&order), &left) {
-                results
-                    .cells
-                    .entry(task)
-                    .or_default()
-                    .entry(peer.name())
-                    .or_default()
-                    .take(outcome);
+                let cells = results.cells.entry(task).or_default();
+                // The first one's: hither's, checked against serial computation or by rules.
+                let known = cells.get(peers[0].name()).and_then(|cell| cell.proof);
+                cells.entry(peer.name()).or_default().take(proven(outcome, known));
             }
         }
+    }
+}
+
+/// What has computed something else has no figure.
+fn proven(outcome: Outcome, known: Option<u64>) -> Outcome {
+    match outcome {
+        Ok(Figure { proof: Some(proof), .. }) if known.is_some_and(|known| known != proof) => {
+            Err(format!("it computed something else: fingerprint {proof:016x}"))
+        }
+        other => other,
     }
 }
 
@@ -208,7 +222,6 @@ fn rank(tried: Vec<(Setting, Vec<Option<f64>>)>) -> (Setting, Vec<(String, usize
 
 #[cfg(test)]
 mod tests {
-    use super::super::lines::Figure;
     use super::*;
     use std::cell::Cell as Shared;
 
@@ -231,7 +244,7 @@ mod tests {
     fn medians_and_spread_are_of_the_rounds() {
         let mut cell = Cell::default();
         for value in [3.0, 1.0, 2.0] {
-            cell.take(Ok(Figure { value, limit: Some(10.0 * value) }));
+            cell.take(Ok(Figure { limit: Some(10.0 * value), ..value.into() }));
         }
         assert_eq!((cell.value(), cell.limit(), cell.spread()), (Some(2.0), Some(20.0), 0.25));
         cell.take(Err("crashed".into()));
@@ -242,6 +255,7 @@ mod tests {
     struct Fake {
         name: &'static str,
         able: bool,
+        proof: Option<u64>,
         runs: Shared<usize>,
     }
 
@@ -258,7 +272,7 @@ mod tests {
         fn settings(&self, _: Group, _: bool) -> Vec<Setting> {
             vec![Setting::usual()]
         }
-        fn can(&self, _: Group, _: bool) -> std::result::Result<(), &'static str> {
+        fn can(&self, _: Group, _: Cast) -> std::result::Result<(), &'static str> {
             if self.able { Ok(()) } else { Err("unable") }
         }
         fn run(&self, order: &Order<'_>) -> Result<Vec<(Task, Outcome)>> {
@@ -266,7 +280,7 @@ mod tests {
             if self.runs.get() == 2 {
                 return Err(hither::Error::invalid("a fake", "it is gone"));
             }
-            let figure = Figure { value: 1.0, limit: None };
+            let figure = Figure { proof: self.proof, ..1.0.into() };
             Ok(order.tasks.iter().map(|&task| (task, Ok(figure))).collect())
         }
         fn command(&self, _: &Order<'_>) -> String {
@@ -275,13 +289,32 @@ mod tests {
     }
 
     #[test]
+    fn who_computes_something_else_has_no_figure() {
+        let fake = |name, proof| Fake { name, able: true, proof, runs: Shared::new(9) };
+        let peers: Vec<Box<dyn Peer>> = vec![
+            Box::new(fake("a", Some(1))),
+            Box::new(fake("b", Some(2))),
+            Box::new(fake("c", Some(1))),
+            Box::new(fake("d", None)),
+        ];
+        let mut results = Results::default();
+        let patience = Duration::from_secs(1);
+        let effort = Effort { rounds: 2, batch: 1.0, batches: 1, patience, quick: true };
+        run(&peers, (Group::Halo, Cast { ranks: 2, cores: 2 }), effort, &mut results);
+        for cells in results.cells.values() {
+            assert!(cells["b"].failed.as_ref().unwrap().contains("something else"));
+            assert!(["a", "c", "d"].iter().all(|name| cells[name].value() == Some(1.0)));
+        }
+    }
+
+    #[test]
     fn who_fails_or_cannot_is_left_out_with_the_reason() {
-        let fake = |name, able| Fake { name, able, runs: Shared::new(0) };
+        let fake = |name, able| Fake { name, able, proof: None, runs: Shared::new(0) };
         let peers: Vec<Box<dyn Peer>> = vec![Box::new(fake("a", true)), Box::new(fake("b", false))];
         let mut results = Results::default();
         let patience = Duration::from_secs(1);
         let effort = Effort { rounds: 3, batch: 1.0, batches: 1, patience, quick: true };
-        run(&peers, (Group::Sums, 2, false), effort, &mut results);
+        run(&peers, (Group::Sums, Cast { ranks: 2, cores: 2 }), effort, &mut results);
         assert_eq!(results.cells.len(), 4);
         for cells in results.cells.values() {
             assert!(cells["a"].failed.as_ref().unwrap().contains("it is gone"));

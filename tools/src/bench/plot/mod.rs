@@ -4,6 +4,7 @@
 
 mod axis;
 pub mod chart;
+pub mod png;
 
 use super::row::Row;
 use super::table;
@@ -78,8 +79,14 @@ fn charts(rows: &[Row]) -> Vec<(Chart, Vec<Row>)> {
     charts
 }
 
-/// What was run, where and when.
+/// What was run, where and when, as HTML.
 pub fn facts(command: &str) -> String {
+    let entry = |(name, text): &(&str, String)| format!("<dt>{name}</dt><dd>{}</dd>", escape(text));
+    circumstances(command).iter().map(entry).collect()
+}
+
+/// What was run, where and when: names and texts.
+pub fn circumstances(command: &str) -> [(&'static str, String); 7] {
     let machine = match Topology::detect() {
         Ok(topology) => format!("{}: {}", topology.name(), crate::topo::summary(&topology)),
         Err(error) => error.to_string(),
@@ -91,22 +98,21 @@ pub fn facts(command: &str) -> String {
     let processor = processor
         .lines()
         .find_map(|line| line.strip_prefix("model name")?.split_once(": "))
-        .map_or("unknown", |(_, name)| name);
+        .map_or("unknown", |(_, name)| name)
+        .to_owned();
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     let date = date(since.map_or(0, |since| since.as_secs() / 86400));
     let build = if cfg!(debug_assertions) { "debug (figures say little)" } else { "release" };
     let version = env!("CARGO_PKG_VERSION");
-    let entries = [
-        ("command", command),
-        ("machine", &machine),
+    [
+        ("command", command.to_owned()),
+        ("machine", machine),
         ("processor", processor),
-        ("system", &system),
-        ("date", &date),
-        ("build", build),
-        ("version", version),
-    ];
-    let entry = |(name, text): &(&str, &str)| format!("<dt>{name}</dt><dd>{}</dd>", escape(text));
-    entries.iter().map(entry).collect()
+        ("system", system),
+        ("date", date),
+        ("build", build.to_owned()),
+        ("version", version.to_owned()),
+    ]
 }
 
 /// The date of a day since 1970, by the rules of the calendar (eras of 400 years from March on).

@@ -1,5 +1,5 @@
 //! `net`: tagged messages between two ranks on two emulated nodes, by datagrams and by queue pairs,
-//! beside programs that use the same sockets without a library.
+//! beside programs that use the same sockets without a library; and windows (`net_windows`).
 //!
 //! Both are over the provider `sockets`: datagrams are UDP, queue pairs TCP. What a switch of eager
 //! thresholds takes (000, fig. 12) is not here: between nodes nothing switches them yet.
@@ -21,6 +21,9 @@ pub const PAIRS: &str = "net-pairs-part";
 /// The part by datagrams of which some are lost.
 pub const LOSSES: &str = "net-losses-part";
 
+/// The part about windows.
+pub const WINDOWS: &str = "net-windows-part";
+
 const BENCH: &str = "net";
 
 /// Settings of the parts.
@@ -40,7 +43,7 @@ const ONE_DATAGRAM: usize = 2048;
 /// `net`.
 pub fn run(options: &Options) -> Result<Vec<Row>> {
     let mut rows = Vec::new();
-    for part in [DATAGRAMS, PAIRS, LOSSES] {
+    for part in [DATAGRAMS, PAIRS, LOSSES, WINDOWS] {
         rows.extend(jobs::measure_between(suite::find(part)?, 2, options)?);
     }
     Ok(rows)

@@ -1,5 +1,6 @@
 //! Remote search: queries of 20 bases looked up in a genome that is distributed over the ranks.
 
+pub mod contest;
 mod fasta;
 mod index;
 mod kmer;

@@ -38,7 +38,7 @@ fn look_up(word: &Word, memory: &View<'_, u64>, answer: &mut [u64]) -> Result<us
 }
 
 /// The index over a team.
-struct Index {
+pub struct Index {
     window: Window<u64>,
     handler: VectorHandler<u64, Word, u64>,
     length: usize,
@@ -47,7 +47,7 @@ struct Index {
 
 impl Index {
     /// Collective.
-    fn build(team: &Team, genome: &Genome) -> Result<Index> {
+    pub fn build(team: &Team, genome: &Genome) -> Result<Index> {
         let bases = &genome.bases;
         let starts = slice(bases.len() as u64, team.rank().0, team.size());
         let begin = starts.start as usize;
@@ -77,7 +77,7 @@ impl Index {
     }
 
     /// Looks up all words; positions in ascending order.
-    fn search(&self, words: &[Word], found: &mut Found) -> Result<()> {
+    pub fn search(&self, words: &[Word], found: &mut Found) -> Result<()> {
         let assertions = Assertions { concurrent_am: true, ..Assertions::default() };
         let epoch = self.window.lock_all_with(assertions)?;
         let mut batches = vec![Batch::default(); self.ranks as usize];
@@ -147,10 +147,28 @@ struct Batch {
 }
 
 /// Matches of this rank's queries.
-struct Found {
+pub struct Found {
     /// Start and number of each query's positions.
     spans: Vec<(usize, usize)>,
     positions: Vec<u64>,
+}
+
+impl Found {
+    /// Nothing, for so many queries.
+    pub fn new(queries: usize) -> Found {
+        Found { spans: vec![(0, 0); queries], positions: Vec::new() }
+    }
+
+    /// Forgets what was found.
+    pub fn clear(&mut self) {
+        self.spans.fill((0, 0));
+        self.positions.clear();
+    }
+
+    /// Positions of each query.
+    pub fn all(&self) -> impl Iterator<Item = &[u64]> {
+        self.spans.iter().map(|&(start, count)| &self.positions[start..start + count])
+    }
 }
 
 /// Collective: builds the index, asks the queries, checks every answer.
@@ -167,7 +185,7 @@ pub fn run(context: &Context<'_>, options: &Options, genome: &Genome) -> Result<
     let asked = options.queries * if options.both_strands { 2 } else { 1 };
     let words: Vec<Word> =
         slice(asked, team.rank().0, team.size()).map(|i| queries.query(i)).collect();
-    let mut found = Found { spans: vec![(0, 0); words.len()], positions: Vec::new() };
+    let mut found = Found::new(words.len());
     let seconds = timed(team, || match &built {
         Some(index) => index.search(&words, &mut found),
         None => Ok(()),
@@ -175,8 +193,7 @@ pub fn run(context: &Context<'_>, options: &Options, genome: &Genome) -> Result<
     bar.step();
 
     let want = serial::search(&genome.bases, &words);
-    let checked = words.iter().zip(&found.spans).zip(&want).try_for_each(|((word, span), want)| {
-        let have = &found.positions[span.0..span.0 + span.1];
+    let checked = words.iter().zip(found.all()).zip(&want).try_for_each(|((word, have), want)| {
         if have == want.as_slice() {
             return Ok(());
         }

@@ -6,6 +6,7 @@ mod active;
 mod atomics;
 mod baseline;
 mod bitmap;
+pub mod contest;
 mod edge_list;
 mod kronecker;
 mod load;

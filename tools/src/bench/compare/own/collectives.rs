@@ -5,7 +5,7 @@ use crate::bench::crew::Crew;
 use hither::{Op, Rank, Result};
 
 /// The loop of that name.
-pub fn make(crew: &Crew, name: &str, size: usize) -> Result<Run> {
+pub fn make(crew: &Crew, name: &str, size: usize) -> Result<Run<'static>> {
     let team = crew.job()?.team().clone();
     let (words, ranks) = (size / 8, crew.size() as usize);
     let mut mine = vec![1u64; words * if name == "alltoall" { ranks } else { 1 }];

@@ -1,4 +1,4 @@
-//! The raw limit of each workload that has one, between two ranks.
+//! The raw limit of each workload that has one, between two ranks, or the ranks of pairs.
 
 use crate::bench::crew::Crew;
 use crate::bench::duel::Side;
@@ -10,6 +10,7 @@ use crate::bench::floor::ping_pong::PingPong;
 use crate::bench::floor::ring::Ring;
 use crate::bench::floor::sum::PrivateSum;
 use crate::bench::subject::rma::{epochs::Sync, operation::Operation, raw::RawEpochs};
+use crate::bench::subject::talk::pairs::Pairs;
 use hither::Result;
 
 /// From here on one copy by the kernel, not two through shared memory.
@@ -23,6 +24,7 @@ pub fn name(workload: &str, size: usize) -> Option<&'static str> {
         "latency" if size < LARGE => "copy in + copy out",
         "latency" => "CMA",
         "rate" => "bare ring",
+        "rate-pairs" => "bare rings",
         "request" => "robust mutex + call",
         "put" | "get" if size == 8 => "instruction + fence",
         "put" | "get" => "memcpy + fence",
@@ -35,6 +37,7 @@ pub fn name(workload: &str, size: usize) -> Option<&'static str> {
         "allreduce" if size == 8 => "flag all-reduce",
         "sum-one" => "private loop",
         "start" => "fork + exec",
+        _ if workload.starts_with("availability") => "all of the time",
         _ => return None,
     })
 }
@@ -51,6 +54,7 @@ pub fn make(crew: &Crew, workload: &str, size: usize) -> Result<Option<Box<dyn S
         "latency" => Ok(Some(Box::new(HandedBack::new(crew, size)?))),
         "rate" => Ok(Some(Box::new(Ring::new(crew, size)?))),
         "request" => Ok(Some(Box::new(LockedCall::new(crew, true)?))),
+        "rate-pairs" => Ok(Some(Box::new(Pairs::new(crew, Ring::of_pair(crew, size)?)?))),
         "put" => raw(Operation::Put, all, 1),
         "get" => raw(Operation::Get, all, 1),
         "accumulate" => raw(Operation::Accumulate, all, 1),

@@ -18,7 +18,7 @@ fn add(call: Call<'_, u64, u64, u64>) {
 }
 
 /// The loop of that name.
-pub fn make(crew: &Crew, name: &str, size: usize) -> Result<Run> {
+pub fn make(crew: &Crew, name: &str, size: usize) -> Result<Run<'static>> {
     let team = crew.job()?.team().clone();
     let (peer, even) = (Rank(crew.rank() ^ 1), crew.rank().is_multiple_of(2));
     let mut one = vec![1u8; size];
@@ -52,6 +52,20 @@ pub fn make(crew: &Crew, name: &str, size: usize) -> Result<Run> {
                 }
                 team.send(peer, 2, &one)
             }
+        }),
+        // The same by all pairs; over when the last is through.
+        "rate-pairs" => Box::new(move |n| {
+            if even {
+                for i in 0..n {
+                    one[..8].copy_from_slice(&i.to_ne_bytes());
+                    team.send(peer, 1, &one)?;
+                }
+            } else {
+                for _ in 0..n {
+                    team.recv(peer, 1, &mut one)?;
+                }
+            }
+            team.barrier()
         }),
         // An active message to the odd rank, which does nothing for it.
         "request" => {

@@ -2,10 +2,12 @@
 //! same loops as the programs of `benches/peers`, with the limits beside them, and says so in the
 //! same lines.
 
+mod applications;
 mod collectives;
 pub mod floors;
 mod messages;
 mod onesided;
+mod overhead;
 mod sums;
 
 use super::workload::{self, Group, Measure, Workload};
@@ -15,6 +17,7 @@ use crate::bench::meter::Meter;
 use crate::bench::stats::median;
 use crate::bench::subject::{memory, start};
 use hither::{Error, Job, Op, Rank, Result};
+use std::cell::Cell;
 
 /// Arguments of `hither bench own`.
 #[derive(clap::Args)]
@@ -28,12 +31,15 @@ pub struct Args {
 }
 
 /// What every rank does for `n` turns of a workload's loop.
-type Run = Box<dyn FnMut(u64) -> Result<()>>;
+type Run<'a> = Box<dyn FnMut(u64) -> Result<()> + 'a>;
 
 /// A loop as a side: rank 0 is timed.
-struct Loop(Run);
+struct Loop<'a>(Run<'a>);
 
-impl Side for Loop {
+/// Where a loop puts how many operations its last run had.
+type Counted<'a> = &'a Cell<f64>;
+
+impl Side for Loop<'_> {
     fn lead(&mut self, count: u64, meter: &mut Meter) -> Result<()> {
         meter.batch(|| (self.0)(count))
     }
@@ -62,7 +68,8 @@ pub fn run(args: &Args) -> Result<()> {
         if crew.leads() {
             println!("@ {item}");
         }
-        if let Some(figures) = measure(&crew, workload, *size, effort)? {
+        let task = Item { crew: &crew, workload, size: *size, effort, item };
+        if let Some(figures) = task.measure()? {
             let text: Vec<String> = figures.iter().map(|x| format!("{x:.6e}")).collect();
             println!("= {item} {}", text.join(" "));
         }
@@ -85,64 +92,105 @@ fn begin() -> Result<()> {
     job.finish()
 }
 
-fn make(crew: &Crew, workload: &Workload, size: usize) -> Result<Run> {
+/// What is measured, by whom and for how long.
+struct Item<'a> {
+    crew: &'a Crew,
+    workload: &'static Workload,
+    size: usize,
+    effort: Effort,
+    /// As it was asked for.
+    item: &'a str,
+}
+
+fn make(crew: &Crew, workload: &Workload, size: usize) -> Result<Run<'static>> {
     match workload.group {
-        Group::Messages | Group::Bandwidth => messages::make(crew, workload.name, size),
+        Group::Messages | Group::Pairs | Group::Bandwidth => {
+            messages::make(crew, workload.name, size)
+        }
         Group::OneSided => onesided::make(crew, workload.name, size),
         Group::Sums => sums::make(crew, workload.name, size),
-        Group::Collectives | Group::Start => collectives::make(crew, workload.name, size),
+        Group::Collectives => collectives::make(crew, workload.name, size),
+        _ => Err(unknown(workload.name)),
     }
 }
 
-/// The medians of the workload and, with two ranks, of its limit; on the leader.
-fn measure(
-    crew: &Crew,
-    workload: &Workload,
-    size: usize,
-    effort: Effort,
-) -> Result<Option<Vec<f64>>> {
-    let mut sides: Vec<Box<dyn Side>> = vec![Box::new(Loop(make(crew, workload, size)?))];
-    if crew.size() == 2 {
-        sides.extend(floors::make(crew, workload.name, size)?);
-    }
-    if !crew.leads() {
-        while let Order::Batch { side, count } = crew.next()? {
-            let at = side % sides.len();
-            sides[at].follow(count)?;
-            crew.complete();
+impl Item<'_> {
+    /// The medians of the workload and, with two ranks, of its limit; on the leader.
+    fn measure(&self) -> Result<Option<Vec<f64>>> {
+        match self.workload.group {
+            Group::Overhead => return overhead::measure(self),
+            Group::Halo => return applications::halo(self),
+            Group::Graph => return applications::graph(self),
+            Group::Genome => return applications::genome(self),
+            _ => {}
         }
-        return Ok(None);
+        self.time(make(self.crew, self.workload, self.size)?)
     }
-    let medians = lead(crew, workload, size, effort, &mut sides);
-    // Also after an error: the others must not wait for ever.
-    let end = crew.order(Order::End);
-    let medians = medians?;
-    end.map(|()| Some(medians))
-}
 
-fn lead(
-    crew: &Crew,
-    workload: &Workload,
-    size: usize,
-    effort: Effort,
-    sides: &mut [Box<dyn Side>],
-) -> Result<Vec<f64>> {
-    let mut counts = Vec::new();
-    for side in 0..sides.len() {
-        counts.push(duel::calibrate(crew, sides, side, effort)?);
+    /// Says what was computed, as programs of others do.
+    fn prove(&self, proof: u64) {
+        if self.crew.leads() {
+            println!("# {} {proof:016x}", self.item);
+        }
     }
-    let mut figures = vec![Vec::new(); sides.len()];
-    for _ in 0..effort.rounds {
+
+    /// The same of a loop.
+    fn time(&self, run: Run<'_>) -> Result<Option<Vec<f64>>> {
+        self.time_counting(run, None)
+    }
+
+    /// The same of one that counts its operations itself.
+    fn time_counting(
+        &self,
+        run: Run<'_>,
+        counted: Option<Counted<'_>>,
+    ) -> Result<Option<Vec<f64>>> {
+        let crew = self.crew;
+        let mut sides: Vec<Box<dyn Side + '_>> = vec![Box::new(Loop(run))];
+        if crew.size() == 2 || self.workload.group == Group::Pairs {
+            sides.extend(floors::make(crew, self.workload.name, self.size)?);
+        }
+        if !crew.leads() {
+            while let Order::Batch { side, count } = crew.next()? {
+                let at = side % sides.len();
+                sides[at].follow(count)?;
+                crew.complete();
+            }
+            return Ok(None);
+        }
+        let medians = self.lead(&mut sides, counted);
+        // Also after an error: the others must not wait for ever.
+        let end = crew.order(Order::End);
+        let medians = medians?;
+        end.map(|()| Some(medians))
+    }
+
+    fn lead(
+        &self,
+        sides: &mut [Box<dyn Side + '_>],
+        counted: Option<Counted<'_>>,
+    ) -> Result<Vec<f64>> {
+        let (crew, workload, effort) = (self.crew, self.workload, self.effort);
+        let counts_from = workload.least.map_or((16, 4), |least| (least, least));
+        let mut counts = Vec::new();
         for side in 0..sides.len() {
-            let took = duel::batch(crew, sides, side, counts[side], &mut Meter::whole())?.max(1.0);
-            let operations = counts[side] as f64 * workload.steps;
-            figures[side].push(match workload.measure {
-                Measure::Of(unit) => unit.figure(took, operations, size),
-                Measure::Milliseconds | Measure::Kibibytes => took,
-            });
+            counts.push(duel::calibrate_from(crew, sides, side, effort, counts_from)?);
         }
+        let mut figures = vec![Vec::new(); sides.len()];
+        for _ in 0..effort.rounds {
+            for side in 0..sides.len() {
+                let took =
+                    duel::batch(crew, sides, side, counts[side], &mut Meter::whole())?.max(1.0);
+                let turns = || workload.operations(counts[side], self.size, crew.size());
+                let operations = counted.map_or_else(turns, Cell::get);
+                figures[side].push(match workload.measure {
+                    Measure::Of(unit) => unit.figure(took, operations, self.size),
+                    Measure::Percent | Measure::Milliseconds | Measure::Kibibytes => took,
+                });
+            }
+        }
+        Ok(figures.iter().map(|each| median(each)).collect())
     }
-    Ok(figures.iter().map(|each| median(each)).collect())
 }
 
 /// A workload that a group's part does not know.

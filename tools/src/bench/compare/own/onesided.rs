@@ -9,7 +9,7 @@ use std::hint::black_box;
 const MANY: u64 = 128;
 
 /// The loop of that name.
-pub fn make(crew: &Crew, name: &str, size: usize) -> Result<Run> {
+pub fn make(crew: &Crew, name: &str, size: usize) -> Result<Run<'static>> {
     let team = crew.job()?.team().clone();
     let (rank, ranks) = (crew.rank(), crew.size());
     let target = Rank((rank + 1) % ranks);
@@ -20,7 +20,7 @@ pub fn make(crew: &Crew, name: &str, size: usize) -> Result<Run> {
     let mut result = vec![0u64; words];
     let mut expected = 0u64;
     let (name, many) = name.strip_suffix("-rate").map_or((name, false), |name| (name, true));
-    let locked = |window: Window<u64>, kind: LockKind, whose: Rank, all: bool| -> Run {
+    let locked = |window: Window<u64>, kind: LockKind, whose: Rank, all: bool| -> Run<'static> {
         let team = team.clone();
         Box::new(move |n| {
             for _ in 0..if all || acts { n } else { 0 } {
@@ -92,7 +92,7 @@ fn each(
     target: Rank,
     many: bool,
     mut once: impl FnMut(&Epoch<'_, u64>) -> Result<()> + 'static,
-) -> Run {
+) -> Run<'static> {
     Box::new(move |n| {
         if !acts {
             return Ok(());

@@ -11,7 +11,7 @@ const PAGE: usize = 512;
 const MANY: u64 = 128;
 
 /// The loop of that name.
-pub fn make(crew: &Crew, name: &str, size: usize) -> Result<Run> {
+pub fn make(crew: &Crew, name: &str, size: usize) -> Result<Run<'static>> {
     let team = crew.job()?.team().clone();
     let (rank, target) = (crew.rank(), Rank(crew.size() - 1));
     match name {

@@ -3,7 +3,7 @@
 
 use super::{Order, Peer, Setting, typed};
 use crate::bench::compare::lines::Outcome;
-use crate::bench::compare::workload::{Group, Task};
+use crate::bench::compare::workload::{Cast, Group, Task};
 use crate::bench::floor::spawn::fork_exec;
 use crate::bench::jobs;
 use hither::Result;
@@ -42,7 +42,7 @@ impl Peer for Own {
         vec![Setting::usual()]
     }
 
-    fn can(&self, _: Group, _: bool) -> std::result::Result<(), &'static str> {
+    fn can(&self, _: Group, _: Cast) -> std::result::Result<(), &'static str> {
         Ok(())
     }
 
@@ -65,11 +65,13 @@ impl Peer for Own {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bench::compare::workload;
     use std::time::Duration;
 
     #[test]
     fn its_command_runs_itself_as_ranks() {
-        let tasks = super::super::super::workload::tasks(Group::Start, 2, false, true);
+        let cast = Cast { ranks: 2, cores: 2 };
+        let tasks = workload::tasks(Group::Start, cast, true);
         let setting = Setting::usual();
         let patience = Duration::from_secs(1);
         let order = Order {

@@ -1,17 +1,19 @@
 //! Who is compared: what is installed, its version, its settings, and how its programs are run.
 //!
 //! ```text
-//! mpi    MPICH and Open MPI: programs of our own (benches/peers/*.c), compiled when they are needed
+//! mpi    MPICH, Open MPI, OpenSHMEM: programs of our own (benches/peers/*.c), compiled when they are needed
 //! ucx    UCX: its own program, ucx_perftest
+//! native iceoryx2: a program of our own, built once (benches/peers/rust)
 //! hither this program, started by itself
 //! ```
 
 mod hither;
 mod mpi;
+pub mod native;
 mod ucx;
 
 use super::lines::{self, Outcome};
-use super::workload::{Group, Task};
+use super::workload::{Cast, Group, Task};
 use crate::bench::subject::start::now;
 use ::hither::Result;
 use std::cell::Cell;
@@ -89,7 +91,7 @@ pub trait Peer {
     /// The settings that are tried, the usual one first.
     fn settings(&self, group: Group, crowded: bool) -> Vec<Setting>;
     /// Whether it can do a group at all in jobs of so many ranks; else why not.
-    fn can(&self, group: Group, crowded: bool) -> std::result::Result<(), &'static str>;
+    fn can(&self, group: Group, cast: Cast) -> std::result::Result<(), &'static str>;
     /// Measures. Every task gets an outcome.
     fn run(&self, order: &Order<'_>) -> Result<Vec<(Task, Outcome)>>;
     /// The command of an order, for the report.
@@ -109,7 +111,7 @@ pub struct Absent {
 pub fn find(place: &Path) -> (Vec<Box<dyn Peer>>, Vec<Absent>) {
     let mut found: Vec<Box<dyn Peer>> = vec![Box::new(hither::Own)];
     let mut absent = Vec::new();
-    for kind in [mpi::Kind::Mpich, mpi::Kind::OpenMpi] {
+    for kind in mpi::Kind::ALL {
         match mpi::Mpi::find(kind, place) {
             Ok(peer) => found.push(Box::new(peer)),
             Err(why) => absent.push(Absent { name: kind.name(), why }),
@@ -119,16 +121,31 @@ pub fn find(place: &Path) -> (Vec<Box<dyn Peer>>, Vec<Absent>) {
         Ok(peer) => found.push(Box::new(peer)),
         Err(why) => absent.push(Absent { name: ucx::NAME, why }),
     }
+    let home = native::home();
+    for kind in native::Kind::ALL {
+        match native::Native::find(kind, home.as_deref()) {
+            Ok(peer) => found.push(Box::new(peer)),
+            Err(why) => absent.push(Absent { name: kind.name(), why }),
+        }
+    }
     (found, absent)
 }
 
 /// The sources of the programs.
-const SOURCES: [(&str, &str); 6] = [
+const SOURCES: &[(&str, &str)] = &[
     ("common.h", include_str!("../../../../../benches/peers/common.h")),
+    ("library.h", include_str!("../../../../../benches/peers/library.h")),
     ("messages", include_str!("../../../../../benches/peers/messages.c")),
     ("onesided", include_str!("../../../../../benches/peers/onesided.c")),
     ("sums", include_str!("../../../../../benches/peers/sums.c")),
     ("collectives", include_str!("../../../../../benches/peers/collectives.c")),
+    ("overhead", include_str!("../../../../../benches/peers/overhead.c")),
+    ("bfs", include_str!("../../../../../benches/peers/bfs.c")),
+    ("genome", include_str!("../../../../../benches/peers/genome.c")),
+    ("genome.fa", include_str!("../../../../../data/lambda_virus.fa")),
+    ("random.h", include_str!("../../../../../benches/peers/random.h")),
+    ("halo", include_str!("../../../../../benches/peers/halo.c")),
+    ("shmem", include_str!("../../../../../benches/peers/shmem.c")),
     ("start", include_str!("../../../../../benches/peers/start.c")),
 ];
 

@@ -1,9 +1,9 @@
-//! MPICH and Open MPI: the programs of `benches/peers`, compiled with what is installed, and started
+//! MPICH, Open MPI and the OpenSHMEM that comes with it: the programs of `benches/peers`, compiled with what is installed, and started
 //! by its launcher.
 
 use super::{Order, Peer, SOURCES, Setting, on_path, typed};
 use crate::bench::compare::lines::Outcome;
-use crate::bench::compare::workload::{Group, Task};
+use crate::bench::compare::workload::{Cast, Group, Task};
 use hither::{Error, Result};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -15,14 +15,20 @@ pub enum Kind {
     Mpich,
     /// Open MPI.
     OpenMpi,
+    /// OpenSHMEM, as Open MPI has it.
+    OpenShmem,
 }
 
 impl Kind {
+    /// All of them.
+    pub const ALL: [Kind; 3] = [Kind::Mpich, Kind::OpenMpi, Kind::OpenShmem];
+
     /// Its name.
     pub fn name(self) -> &'static str {
         match self {
             Kind::Mpich => "MPICH",
             Kind::OpenMpi => "Open MPI",
+            Kind::OpenShmem => "OpenSHMEM",
         }
     }
 
@@ -31,7 +37,21 @@ impl Kind {
         match self {
             Kind::Mpich => ["mpicc.mpich", "mpiexec.mpich"],
             Kind::OpenMpi => ["mpicc.openmpi", "mpiexec.openmpi"],
+            Kind::OpenShmem => ["oshcc", "oshrun"],
         }
+    }
+
+    /// What compiler and launcher may be called.
+    fn candidates(self) -> Vec<[&'static str; 2]> {
+        match self {
+            Kind::OpenShmem => vec![self.programs()],
+            _ => vec![self.programs(), ["mpicc", "mpiexec"]],
+        }
+    }
+
+    /// The program that measures a group on it.
+    fn program(self, group: Group) -> &'static str {
+        if self == Kind::OpenShmem { "shmem" } else { group.program() }
     }
 
     /// Its version in what its launcher says of itself; `None` if that is another's.
@@ -43,7 +63,7 @@ impl Kind {
                 let version = lines.find_map(|line| line.strip_prefix("Version:"))?.trim();
                 hydra.then(|| version.to_owned())
             }
-            Kind::OpenMpi => {
+            Kind::OpenMpi | Kind::OpenShmem => {
                 let line =
                     lines.find(|line| line.contains("OpenRTE") || line.contains("Open MPI"))?;
                 line.split_whitespace().last().map(str::to_owned)
@@ -64,8 +84,11 @@ pub struct Mpi {
 impl Mpi {
     /// Looks for it. Its programs will be in a folder of its own in `place`.
     pub fn find(kind: Kind, place: &Path) -> std::result::Result<Mpi, String> {
-        let mut why = "neither mpicc and mpiexec of it nor such under its own name".to_owned();
-        for [compiler, launcher] in [kind.programs(), ["mpicc", "mpiexec"]] {
+        let mut why = match kind {
+            Kind::OpenShmem => "no oshcc and oshrun".to_owned(),
+            _ => "neither mpicc and mpiexec of it nor such under its own name".to_owned(),
+        };
+        for [compiler, launcher] in kind.candidates() {
             let (Some(compiler), Some(launcher)) = (on_path(compiler), on_path(launcher)) else {
                 continue;
             };
@@ -76,7 +99,7 @@ impl Mpi {
                     let place = place.join(kind.programs()[0]);
                     return Ok(Mpi { kind, version, compiler, launcher, place });
                 }
-                None => why = "what is installed as mpiexec is another one".to_owned(),
+                None => why = "what is installed under that name is another one".to_owned(),
             }
         }
         Err(why)
@@ -84,19 +107,19 @@ impl Mpi {
 
     /// The program of a group, compiled if it has not been yet.
     fn program(&self, group: Group) -> Result<PathBuf> {
-        let name = group.program();
+        let name = self.kind.program(group);
         let program = self.place.join(name);
         if program.is_file() {
             return Ok(program);
         }
         let os = |what: &'static str| move |e: std::io::Error| Error::os(what, e);
         std::fs::create_dir_all(&self.place).map_err(os("making a folder for peers' programs"))?;
-        for (name, text) in SOURCES {
+        for &(name, text) in SOURCES {
             let file = if name.contains('.') { name.to_owned() } else { format!("{name}.c") };
             std::fs::write(self.place.join(file), text).map_err(os("writing a peer's source"))?;
         }
         let output = Command::new(&self.compiler)
-            .args(["-O3", "-o", name, &format!("{name}.c")])
+            .args(["-O3", "-ffp-contract=off", "-o", name, &format!("{name}.c")])
             .current_dir(&self.place)
             .stdin(Stdio::null())
             .output()
@@ -112,13 +135,13 @@ impl Mpi {
 
     fn made(&self, order: &Order<'_>, program: &Path, left: &[Task]) -> Command {
         let mut command = Command::new(&self.launcher);
-        let bound = !order.crowded && order.ranks() == 2;
+        let bound = !order.crowded;
         match (self.kind, bound) {
             (Kind::Mpich, true) => {
                 command.args(["-bind-to", "core"]);
             }
             (Kind::Mpich, false) => {}
-            (Kind::OpenMpi, bound) => {
+            (Kind::OpenMpi | Kind::OpenShmem, bound) => {
                 if rustix::process::geteuid().is_root() {
                     command.arg("--allow-run-as-root");
                 }
@@ -144,6 +167,8 @@ const OPENMPI_MESSAGES: [&str; 3] = [
 /// And for one-sided operations.
 const OPENMPI_WINDOWS: [&str; 3] =
     ["--mca osc sm", "--mca osc rdma", "--mca pml ucx --mca osc ucx"];
+/// Ways of OpenSHMEM.
+const SHMEM: [&str; 2] = ["-x UCX_TLS=posix,cma,self", "-x UCX_TLS=sysv,cma,self"];
 /// Ways of MPICH, whose builds differ by what they are made on.
 const MPICH: [&str; 3] =
     ["UCX_TLS=posix,cma,self", "UCX_TLS=sysv,cma,self", "MPIR_CVAR_ENABLE_GPU=0"];
@@ -158,15 +183,19 @@ impl Peer for Mpi {
     }
 
     fn measured_by(&self) -> &'static str {
-        "programs of our own (benches/peers), mpicc -O3"
+        match self.kind {
+            Kind::OpenShmem => "a program of our own (benches/peers), oshcc -O3; quiet for flush",
+            _ => "programs of our own (benches/peers), mpicc -O3",
+        }
     }
 
     fn settings(&self, group: Group, crowded: bool) -> Vec<Setting> {
         let mut settings = vec![Setting::usual()];
         match (self.kind, group) {
             (_, Group::Start) => {}
+            (Kind::OpenShmem, _) => settings.extend(SHMEM.map(Setting::with_args)),
             (Kind::Mpich, _) => settings.extend(MPICH.map(Setting::with_env)),
-            (Kind::OpenMpi, Group::OneSided | Group::Sums) => {
+            (Kind::OpenMpi, Group::OneSided | Group::Sums | Group::Graph | Group::Genome) => {
                 settings.extend(OPENMPI_WINDOWS.map(Setting::with_args));
             }
             (Kind::OpenMpi, _) => settings.extend(OPENMPI_MESSAGES.map(Setting::with_args)),
@@ -174,14 +203,20 @@ impl Peer for Mpi {
         if crowded && group != Group::Start {
             settings.push(match self.kind {
                 Kind::Mpich => Setting::with_env("MPIR_CVAR_POLLS_BEFORE_YIELD=1"),
-                Kind::OpenMpi => Setting::with_args("--mca mpi_yield_when_idle 1"),
+                Kind::OpenMpi | Kind::OpenShmem => {
+                    Setting::with_args("--mca mpi_yield_when_idle 1")
+                }
             });
         }
         settings
     }
 
-    fn can(&self, _: Group, _: bool) -> std::result::Result<(), &'static str> {
-        Ok(())
+    fn can(&self, group: Group, _: Cast) -> std::result::Result<(), &'static str> {
+        match (self.kind, group) {
+            (Kind::OpenShmem, Group::OneSided | Group::Collectives) => Ok(()),
+            (Kind::OpenShmem, _) => Err("our program for it has no such workloads"),
+            _ => Ok(()),
+        }
     }
 
     fn run(&self, order: &Order<'_>) -> Result<Vec<(Task, Outcome)>> {
@@ -191,8 +226,9 @@ impl Peer for Mpi {
     }
 
     fn command(&self, order: &Order<'_>) -> String {
-        let group = order.tasks.first().map_or("", |task| task.workload().group.program());
-        typed(&self.made(order, &self.place.join(group), order.tasks))
+        let group = order.tasks.first().map(|task| task.workload().group);
+        let program = group.map_or("", |group| self.kind.program(group));
+        typed(&self.made(order, &self.place.join(program), order.tasks))
     }
 }
 

@@ -5,7 +5,7 @@
 use super::{Order, Peer, Setting, on_path, typed};
 use crate::bench::compare::child::{self, End};
 use crate::bench::compare::lines::{Figure, Outcome};
-use crate::bench::compare::workload::{Group, Task};
+use crate::bench::compare::workload::{Cast, Group, Task};
 use hither::{Error, Result};
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::PathBuf;
@@ -28,9 +28,10 @@ enum Column {
 }
 
 /// Its tests: our workload, its test, operations under way (0: as many as it likes), what of it.
-const TESTS: [(&str, &str, u32, Column); 10] = [
+const TESTS: [(&str, &str, u32, Column); 11] = [
     ("latency", "tag_lat", 0, Column::Latency(1e3)),
     ("rate", "tag_bw", 0, Column::Rate),
+    ("rate-pairs", "tag_bw", 0, Column::Rate),
     // One way, where ours is there and back.
     ("request", "ucp_am_lat", 0, Column::Latency(2e3)),
     ("bandwidth", "tag_bw", 0, Column::Bandwidth),
@@ -123,7 +124,7 @@ impl Ucx {
         Ok(match end {
             End::Well => column
                 .of(&said)
-                .map(|value| Figure { value, limit: None })
+                .map(Figure::from)
                 .ok_or_else(|| "it ended without a figure".to_owned()),
             End::Badly(how) => Err(how),
             End::Silent(patience) => {
@@ -205,12 +206,17 @@ impl Peer for Ucx {
         settings
     }
 
-    fn can(&self, group: Group, crowded: bool) -> std::result::Result<(), &'static str> {
+    fn can(&self, group: Group, cast: Cast) -> std::result::Result<(), &'static str> {
         match group {
-            _ if crowded => Err("ucx_perftest is a program of two processes"),
-            Group::Messages | Group::Bandwidth | Group::OneSided => Ok(()),
-            Group::Sums | Group::Collectives => Err("ucx_perftest has no such tests"),
             Group::Start => Err("UCX starts no jobs"),
+            _ if cast.ranks > 2 => Err("ucx_perftest is a program of two processes"),
+            Group::Messages | Group::Pairs | Group::Bandwidth | Group::OneSided => Ok(()),
+            Group::Sums
+            | Group::Collectives
+            | Group::Overhead
+            | Group::Halo
+            | Group::Graph
+            | Group::Genome => Err("ucx_perftest has no such tests"),
         }
     }
 

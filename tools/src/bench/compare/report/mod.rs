@@ -2,11 +2,13 @@
 //! values.
 
 mod page;
+mod readme;
 
 use super::own::floors;
 use super::peer::Absent;
 use super::rounds::{Cell, Effort, Results};
-use super::workload::Task;
+use super::workload::{self, Cast, Group, Task};
+use crate::bench::plot::png::Painter;
 use crate::bench::row::Goal;
 use crate::bench::table::{self, short};
 use comfy_table::{CellAlignment, Table};
@@ -27,6 +29,8 @@ pub struct Report<'a> {
     pub results: &'a Results,
     /// How long was measured.
     pub effort: Effort,
+    /// Cores that there were.
+    pub cores: u32,
 }
 
 /// One figure of ours beside the floor and the best peer.
@@ -81,6 +85,14 @@ pub struct Entry {
     pub failed: Option<String>,
 }
 
+impl Line {
+    /// The size as text.
+    fn size_text(&self) -> String {
+        workload::find(self.workload)
+            .map_or_else(String::new, |(_, workload)| workload.sizing.text(self.size))
+    }
+}
+
 impl Report<'_> {
     /// The lines in the order of the workloads.
     pub fn lines(&self) -> Vec<Line> {
@@ -98,16 +110,17 @@ impl Report<'_> {
         let cells = &self.results.cells[&task];
         let entries: Vec<Entry> = cells.iter().map(|(name, cell)| entry(name, cell)).collect();
         let ours = cells.get(OURS).and_then(Cell::value);
-        let floor = cells.get(OURS).and_then(Cell::limit).filter(|floor| *floor > 0.0);
+        let cast = Cast { ranks: task.ranks, cores: self.cores };
+        let limit = cells.get(OURS).and_then(Cell::limit).filter(|floor| *floor > 0.0);
+        let limit = limit.zip(floors::name(workload.name, task.size));
+        // What ranks that share cores are held against is what they do with a core each.
+        let floor = if limit.is_none() && cast.crowded() { self.apart(task) } else { limit };
+        let (floor, floor_name) = (floor.map(|of| of.0), floor.map(|of| of.1));
         let peers = entries.iter().filter(|entry| entry.contestant != OURS);
         let best = peers
             .filter_map(|entry| Some((entry.contestant, entry.value.filter(|x| *x > 0.0)?)))
             .min_by(|a, b| if less { a.1.total_cmp(&b.1) } else { b.1.total_cmp(&a.1) });
-        // Jobs are always started with more ranks than cores, but for the smallest.
-        let crowded = task.ranks > 2 && workload.name != "start" && workload.name != "memory";
-        let (floor_goal, peer_goal) = workload.goals(task.size, crowded);
-        let floor_goal =
-            if workload.name == "start" && task.ranks != 8 { Goal::None } else { floor_goal };
+        let (floor_goal, peer_goal) = workload.goals(task.size, cast);
         let unit = workload.measure.unit();
         let held = |goal: Goal, of: Option<f64>| goal.holds(ours?, of?);
         let text = |goal: Goal, of: Option<f64>| {
@@ -121,7 +134,7 @@ impl Report<'_> {
             ranks: task.ranks,
             unit,
             less_is_better: less,
-            floor_name: floor.and_then(|_| floors::name(workload.name, task.size)),
+            floor_name,
             floor,
             floor_ratio: ours.zip(floor).map(|(ours, floor)| ours / floor),
             floor_goal: text(floor_goal, floor),
@@ -134,6 +147,17 @@ impl Report<'_> {
         }
     }
 
+    /// Our figure for the same with the smaller of two jobs, if its ranks had a core each.
+    fn apart(&self, task: Task) -> Option<(f64, &'static str)> {
+        let same = |other: &&Task| {
+            let cast = Cast { ranks: other.ranks, cores: self.cores };
+            (other.at, other.size) == (task.at, task.size) && !cast.crowded()
+        };
+        let other = self.results.cells.keys().filter(same).min_by_key(|other| other.ranks)?;
+        let value = self.results.cells[other].get(OURS)?.value().filter(|value| *value > 0.0)?;
+        (task.workload().group != Group::Start).then_some((value, "hither with a core each"))
+    }
+
     /// The table for the terminal.
     pub fn summary(&self) -> String {
         let mut table = Table::new();
@@ -144,7 +168,7 @@ impl Report<'_> {
         for line in self.lines() {
             let mut cells: Vec<comfy_table::Cell> = vec![line.what.into()];
             let figures = self.contestants.iter().map(|(name, ..)| figure(&line, name));
-            let fixed = [table::bytes(line.size), line.ranks.to_string(), line.unit.to_owned()];
+            let fixed = [line.size_text(), line.ranks.to_string(), line.unit.to_owned()];
             cells.extend(
                 fixed
                     .into_iter()
@@ -158,6 +182,23 @@ impl Report<'_> {
         table.to_string()
     }
 
+    /// Puts the summary between the marks of a README, and its diagram into `docs` beside that.
+    pub fn write_into(&self, readme: &Path) -> Result<()> {
+        let os = |what: &'static str| move |e: std::io::Error| Error::os(what, e);
+        let lines = self.lines();
+        let text = std::fs::read_to_string(readme).map_err(os("reading the README"))?;
+        let charts = page::charts(&lines);
+        let chart = charts.iter().find(|chart| chart.title == readme::DIAGRAM);
+        let text = readme::replaced(&text, &readme::section(self, &lines, chart.is_some()))?;
+        if let Some(chart) = chart {
+            let file = readme.with_file_name(readme::FILE);
+            std::fs::create_dir_all(file.parent().unwrap_or(readme))
+                .map_err(os("making the directory for the README's diagram"))?;
+            std::fs::write(file, chart.draw()).map_err(os("writing the README's diagram"))?;
+        }
+        std::fs::write(readme, text).map_err(os("writing the README"))
+    }
+
     /// Writes the report; its page's path.
     pub fn write(&self, dir: &Path) -> Result<PathBuf> {
         let os = |what: &'static str| move |e: std::io::Error| Error::os(what, e);
@@ -167,8 +208,15 @@ impl Report<'_> {
             .map_err(|e| Error::invalid("bench compare", e.to_string()))?;
         std::fs::write(dir.join("report.json"), json).map_err(os("writing report.json"))?;
         let charts = page::charts(&lines);
+        // Without pictures the report is still one.
+        let painter = Painter::new().inspect_err(|error| eprintln!("hither: no PNG: {error}")).ok();
         for chart in &charts {
-            std::fs::write(dir.join(page::file(chart)), chart.draw())
+            let (svg, name) = (chart.draw(), page::file(chart));
+            if let Some(painter) = &painter {
+                std::fs::write(dir.join(format!("{name}.png")), painter.paint(&svg)?)
+                    .map_err(os("writing a diagram as PNG"))?;
+            }
+            std::fs::write(dir.join(format!("{name}.svg")), svg)
                 .map_err(os("writing a diagram"))?;
         }
         let path = dir.join("report.html");
@@ -221,7 +269,7 @@ fn against_best(line: &Line) -> String {
 mod tests {
     use super::super::lines::Figure;
     use super::super::rounds::Choice;
-    use super::super::workload::{Group, find};
+    use super::super::workload::find;
     use super::*;
     use std::time::Duration;
 
@@ -231,7 +279,7 @@ mod tests {
             let task = Task { at: find(name).unwrap().0, size, ranks: 2 };
             results.cells.entry(task).or_default().entry(whose).or_default().take(outcome);
         };
-        let ok = |value, limit| Ok(Figure { value, limit });
+        let ok = |value: f64, limit| Ok(Figure { limit, ..value.into() });
         for size in [0, 8, 64, 4096] {
             add("latency", size, "hither", ok(100.0, Some(50.0)));
             add("latency", size, "MPICH", ok(400.0, None));
@@ -240,6 +288,10 @@ mod tests {
         add("rate", 8, "hither", ok(10.0, Some(20.0)));
         add("rate", 8, "MPICH", ok(5.0, None));
         add("rate", 8, "Open MPI", Err("signal: 11 <core>".into()));
+        let four = Task { at: find("latency").unwrap().0, size: 8, ranks: 4 };
+        let cells = results.cells.entry(four).or_default();
+        cells.entry("hither").or_default().take(ok(250.0, None));
+        cells.entry("MPICH").or_default().take(ok(1000.0, None));
         let command = "mpiexec -n 2 messages".to_owned();
         let tried = vec![("--mca pml ob1".to_owned(), 2, 0.9), ("as installed".to_owned(), 2, 1.0)];
         results.choices.push(Choice {
@@ -262,14 +314,15 @@ mod tests {
         let patience = Duration::from_secs(1);
         let effort = Effort { rounds: 3, batch: 1e5, batches: 3, patience, quick: true };
         let results = results();
-        test(&Report { contestants: &contestants, absent: &absent, results: &results, effort });
+        let (contestants, absent, results) = (&contestants, &absent, &results);
+        test(&Report { contestants, absent, results, effort, cores: 2 });
     }
 
     #[test]
     fn the_best_is_that_of_least_time_or_most_rate() {
         check(|report| {
             let lines = report.lines();
-            assert_eq!(lines.len(), 5);
+            assert_eq!(lines.len(), 6);
             let latency = lines.iter().find(|l| l.workload == "latency" && l.size == 8).unwrap();
             assert_eq!((latency.best, latency.peer_ratio), (Some("Open MPI"), Some(0.5)));
             assert_eq!((latency.peer_holds, latency.floor_holds), (Some(true), Some(false)));
@@ -283,6 +336,52 @@ mod tests {
     }
 
     #[test]
+    fn ranks_that_share_cores_are_asked_other_things() {
+        check(|report| {
+            let of = |report: &Report<'_>| {
+                let mut lines = report.lines();
+                lines.retain(|line| line.workload == "latency" && line.ranks == 4);
+                let line = lines.remove(0);
+                (line.floor_ratio, line.floor_holds, line.peer_ratio, line.peer_holds)
+            };
+            assert_eq!(of(report), (Some(2.5), Some(true), Some(0.25), Some(true)));
+            // With a core for each they are what two ranks are, and their floor was not measured.
+            let many = Report { cores: 4, ..*report };
+            assert_eq!(of(&many), (None, None, Some(0.25), Some(true)));
+            let lines = many.lines();
+            let line = lines.iter().find(|line| line.ranks == 4).unwrap();
+            assert_eq!(line.peer_goal, "≤ 0.8x");
+        });
+    }
+
+    #[test]
+    fn a_readme_gets_a_summary_between_its_marks() {
+        check(|report| {
+            let dir = tempfile::tempdir().unwrap();
+            let readme = dir.path().join("README.md");
+            std::fs::write(&readme, "# a\n").unwrap();
+            assert!(report.write_into(&readme).is_err(), "no marks");
+            let marked = format!("# a\n{}\nold\n{}\nend\n", readme::BEGIN, readme::END);
+            std::fs::write(&readme, &marked).unwrap();
+            for _ in 0..2 {
+                report.write_into(&readme).unwrap();
+                let text = std::fs::read_to_string(&readme).unwrap();
+                assert!(text.starts_with("# a\n") && text.ends_with("\nend\n"), "{text}");
+                assert!(!text.contains("old"));
+                let row =
+                    "| latency, one way, 8 B | 100 ns | 200 ns (Open MPI) | **0.50** | ≤ 0.8 |";
+                assert_eq!(text.matches(row).count(), 1, "{text}");
+                assert!(
+                    text.contains("| message rate, one pair, 8 B | 10.0 M/s | 5.00 M/s (MPICH)")
+                );
+                assert!(text.contains("missed |") && text.contains("MPICH 4"));
+                assert!(text.contains(readme::FILE));
+            }
+            assert!(dir.path().join(readme::FILE).is_file());
+        });
+    }
+
+    #[test]
     fn a_report_has_tables_curves_reasons_settings_and_values() {
         check(|report| {
             let dir = tempfile::tempdir().unwrap();
@@ -292,11 +391,14 @@ mod tests {
             assert!(page.contains("no ucx_perftest") && page.contains("--mca pml ob1"));
             assert!(page.contains("mpiexec -n 2 messages"));
             assert_eq!(page.matches("<svg").count(), 1);
+            for kind in ["svg", "png"] {
+                assert!(path.with_file_name(format!("latency-one-way.{kind}")).is_file());
+            }
             // Three contestants and the limit.
             assert_eq!(page.matches("<polyline").count(), 4);
             let json = std::fs::read_to_string(path.with_file_name("report.json")).unwrap();
             let values: serde_json::Value = serde_json::from_str(&json).unwrap();
-            assert_eq!(values.as_array().unwrap().len(), 5);
+            assert_eq!(values.as_array().unwrap().len(), 6);
             assert_eq!(values[0]["entries"].as_array().unwrap().len(), 3);
         });
     }

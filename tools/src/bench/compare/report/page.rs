@@ -1,10 +1,10 @@
 //! The page: what the figures say, tables with the goals, curves, what was run, and what failed.
 
 use super::{Line, OURS, Report, figure};
-use crate::bench::compare::workload::{self, Group};
+use crate::bench::compare::workload::{self, Group, Sizing};
 use crate::bench::plot::chart::Chart;
 use crate::bench::plot::{self, escape, file_name};
-use crate::bench::table::{bytes, short};
+use crate::bench::table::short;
 use std::fmt::Write as _;
 
 const CSS: &str = "table{border-collapse:collapse;font-size:12.5px;margin:.8em 0}\
@@ -22,7 +22,9 @@ pub fn charts(lines: &[Line]) -> Vec<Chart> {
         let of: Vec<&Line> = lines
             .iter()
             .filter(|line| line.workload == workload.name)
-            .filter(|line| by_ranks || line.ranks == 2 && line.size > 0)
+            .filter(|line| {
+                by_ranks || line.ranks == 2 && line.size > 0 && workload.sizing == Sizing::Bytes
+            })
             .collect();
         let least = if by_ranks { 2 } else { 3 };
         if of.len() < least {
@@ -49,9 +51,9 @@ pub fn charts(lines: &[Line]) -> Vec<Chart> {
     charts
 }
 
-/// The file of a diagram.
+/// The file of a diagram, without what tells its kind.
 pub fn file(chart: &Chart) -> String {
-    format!("{}.svg", file_name(&chart.title))
+    file_name(&chart.title)
 }
 
 /// The whole page.
@@ -74,7 +76,13 @@ pub fn page(report: &Report<'_>, lines: &[Line], charts: &[Chart]) -> String {
         let _ = write!(body, "<h2>{}</h2>\n{}", group.title(), table(report, &of));
         let titles: Vec<&str> = of.iter().map(|line| line.what).collect();
         for chart in charts.iter().filter(|chart| titles.contains(&chart.title.as_str())) {
-            let _ = writeln!(body, "<p>{}</p>", chart.draw());
+            let name = file(chart);
+            let _ = writeln!(
+                body,
+                "<p>{}<br><small><a href=\"{name}.svg\">SVG</a> <a href=\"{name}.png\">PNG</a>\
+                 </small></p>",
+                chart.draw()
+            );
         }
     }
     body += &reasons(lines);
@@ -105,11 +113,12 @@ fn contestants(report: &Report<'_>) -> String {
          the median of {} batches of {} ms (ten times that with more ranks than cores). Figures are \
          medians over the rounds; ± is half the distance between the quartiles. Ratios are hither's \
          figure through the other: of times (ns, ms) and memory less is better, of rates and \
-         bandwidths more. With 2 ranks each has a core of its own; with more than 2, ranks may share \
-         cores.</p>\n",
+         bandwidths more. Jobs of up to {} ranks have a core for each; ranks of larger ones share \
+         cores, and their floor is hither's own figure with a core each.</p>\n",
         effort.rounds,
         effort.batches,
-        short(effort.batch / 1e6)
+        short(effort.batch / 1e6),
+        report.cores
     );
     text
 }
@@ -151,7 +160,7 @@ fn table(report: &Report<'_>, lines: &[&Line]) -> String {
             text,
             "<tr><td>{}</td><td>{}</td><td>{}</td>",
             escape(line.what),
-            bytes(line.size),
+            line.size_text(),
             line.ranks
         );
         for (name, ..) in report.contestants {
@@ -184,7 +193,7 @@ fn reasons(lines: &[Line]) -> String {
         for entry in &line.entries {
             let Some(why) = &entry.failed else { continue };
             let reason = format!("{}: {why}", entry.contestant);
-            let size = bytes(line.size);
+            let size = line.size_text();
             let item = format!(
                 "{}{}{size} ({} ranks)",
                 line.workload,

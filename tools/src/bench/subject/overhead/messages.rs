@@ -11,13 +11,14 @@
 //! The library lets whoever comes second copy, so that a side which came first has its time for
 //! itself.
 
-use super::{AVAILABILITY, Titles, Transfer, sweep};
+use super::{AVAILABILITY, REPEATS, Titles, Transfer, sweep};
 use crate::bench::block::{APART, Area};
 use crate::bench::crew::{Crew, spin_for};
 use crate::bench::duel::Effort;
 use crate::bench::jobs::Options;
+use crate::bench::overhead::Outcome;
 use crate::bench::row::{Goal, Row};
-use crate::bench::subject::variants::{self, Sweep, Variant};
+use crate::bench::subject::variants::{self, Sweep, Table, Variant};
 use hither::{Error, Rank, Result, Team};
 use std::sync::atomic::Ordering::{Acquire, Release};
 
@@ -139,6 +140,14 @@ impl Transfer for Message<'_> {
             side.flags.word(APART).store(side.turn, Release);
         })
     }
+}
+
+/// One of the four alone, for comparisons with others' programs (`benches/peers/overhead.c`): whether
+/// rank 0 sends, and whether it comes first. Collective; rank 0 has the outcome.
+pub fn alone(crew: &Crew, (sends, first): (bool, bool), bytes: usize) -> Result<Outcome> {
+    let table = Table::new(crew, Effort::QUICK)?;
+    let mut message = Message::new(crew, "", sends, first)?;
+    super::measure(crew, &table, &mut message, (bytes, REPEATS))
 }
 
 /// Inside a job: all four, by size.

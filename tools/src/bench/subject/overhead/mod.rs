@@ -48,6 +48,8 @@ pub fn overhead(options: &Options) -> Result<Vec<Row>> {
 const PEER: Rank = Rank(1);
 /// Bytes of the largest transfer.
 const MOST: usize = 1 << 22;
+/// Transfers of which the median is taken.
+const REPEATS: usize = 9;
 /// Transfers before anything is timed.
 const COLD: usize = 10;
 
@@ -201,10 +203,10 @@ fn sweep(
     let mut table = Table::new(crew, effort)?;
     let quick = effort.rounds < Effort::FULL.rounds;
     // In a quick run fewer sizes, 1 MiB among them.
-    let (repeats, step) = (9, if quick { 5 } else { 2 });
+    let step = if quick { 5 } else { 2 };
     for transfer in transfers {
         for shift in (10..=22).step_by(step) {
-            let outcome = measure(crew, &table, &mut **transfer, (1 << shift, repeats))?;
+            let outcome = measure(crew, &table, &mut **transfer, (1 << shift, REPEATS))?;
             let name = transfer.name();
             let at = |figure: &str| Point::new(figure, name, "bytes", f64::from(1u32 << shift));
             // Never quite 0: a row stands beside another variant's.

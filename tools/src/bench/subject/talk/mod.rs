@@ -3,7 +3,7 @@
 
 mod large;
 mod pair;
-mod pairs;
+pub mod pairs;
 pub mod threads;
 
 use crate::bench::crew::Crew;

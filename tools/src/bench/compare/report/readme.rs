@@ -1,0 +1,78 @@
+//! The summary for a README: ratios to the best peer where something is asked of them, one diagram, and where
+//! and when that was measured.
+
+use super::{Line, OURS, Report};
+use crate::bench::plot;
+use crate::bench::table::short;
+use hither::{Error, Result};
+use std::fmt::Write as _;
+
+/// What stands before the section.
+pub const BEGIN: &str = "<!-- written by hither bench compare --readme: begin -->";
+/// What stands behind it.
+pub const END: &str = "<!-- written by hither bench compare --readme: end -->";
+/// The file of the diagram, from the README.
+pub const FILE: &str = "docs/compared.svg";
+/// Its title.
+pub const DIAGRAM: &str = "latency, one way";
+
+/// The text with what stands between the marks replaced.
+pub fn replaced(text: &str, section: &str) -> Result<String> {
+    let wrong = || {
+        let why = format!("its README has no \"{BEGIN}\" with \"{END}\" behind it");
+        Error::invalid("bench compare --readme", why)
+    };
+    let (before, rest) = text.split_once(BEGIN).ok_or_else(wrong)?;
+    let (_, after) = rest.split_once(END).ok_or_else(wrong)?;
+    Ok(format!("{before}{BEGIN}\n{section}{END}{after}"))
+}
+
+/// The section.
+pub fn section(report: &Report<'_>, lines: &[Line], diagram: bool) -> String {
+    let command: Vec<String> = std::env::args().skip(1).collect();
+    let facts = plot::circumstances(&format!("hither {}", command.join(" ")));
+    let fact = |name: &str| facts.iter().find(|fact| fact.0 == name).map_or("", |fact| &*fact.1);
+    let contestants: Vec<String> =
+        report.contestants.iter().map(|(name, version, _)| format!("{name} {version}")).collect();
+    let mut text = format!(
+        "\n{}; {}; {} build; `{}`; {}; medians of {} rounds, 2 ranks unless said.\n\n\
+         | what | hither | best peer | ratio | goal |\n|---|---|---|---|---|\n",
+        fact("date"),
+        fact("machine"),
+        fact("build"),
+        fact("command"),
+        contestants.join(", "),
+        report.effort.rounds,
+    );
+    for line in lines {
+        let Some(row) = row(line) else { continue };
+        text += &row;
+    }
+    if diagram {
+        // Writing into a String cannot fail.
+        let _ = write!(text, "\n![Latency of messages by size, hither and its peers]({FILE})\n");
+    }
+    text.push('\n');
+    text
+}
+
+/// A line of which something is asked.
+fn row(line: &Line) -> Option<String> {
+    let (ratio, best, holds) = (line.peer_ratio?, line.best?, line.peer_holds?);
+    let value = |name: &str| {
+        line.entries.iter().find(|entry| entry.contestant == name).and_then(|entry| entry.value)
+    };
+    let size = line.size_text();
+    let gap = if size.is_empty() { "" } else { ", " };
+    let ranks = if line.ranks == 2 { String::new() } else { format!(", {} ranks", line.ranks) };
+    let ratio = if holds { format!("**{}**", short(ratio)) } else { short(ratio) };
+    Some(format!(
+        "| {}{gap}{size}{ranks} | {} {unit} | {} {unit} ({best}) | {ratio} | {}{} |\n",
+        line.what,
+        short(value(OURS)?),
+        short(value(best)?),
+        line.peer_goal.trim_end_matches('x'),
+        if holds { "" } else { ", missed" },
+        unit = line.unit,
+    ))
+}
