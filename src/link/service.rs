@@ -106,7 +106,8 @@ impl Inlet {
         if let Some((from, kind, len)) = come.map(|(from, m)| (from, m.label.kind(), m.bytes.len()))
         {
             self.received += 1;
-            return Ok(Some((from, kind, self.scratch.bytes(len))));
+            // SAFETY: it is the message that was copied in last.
+            return Ok(Some((from, kind, unsafe { self.scratch.bytes(len) })));
         }
         if !self.far_first
             && let Some((from, kind)) = self.poll_far(node)

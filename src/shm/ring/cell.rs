@@ -208,12 +208,9 @@ pub struct Incoming<'a> {
 }
 
 /// Private memory that a consumer copies messages into. It may lie on a stack: nothing is written
-/// to it before a message is.
-pub struct Scratch {
-    words: MaybeUninit<[u64; SCRATCH_WORDS]>,
-    /// Bytes of it that were written to.
-    filled: usize,
-}
+/// to it before a message is. (For that it must have no other field: a constant of which a part has a
+/// value would be written as a whole.)
+pub struct Scratch(MaybeUninit<[u64; SCRATCH_WORDS]>);
 
 /// Room for whole cells, so that copies out are of constant size.
 const SCRATCH_WORDS: usize = (FIRST_BYTES + MORE_BYTES * (MAX_CELLS - 1)) / 8;
@@ -222,19 +219,23 @@ impl Scratch {
     /// Scratch for messages of up to [`MAX_MESSAGE`] bytes.
     #[inline(always)]
     pub fn new() -> Scratch {
-        Scratch { words: MaybeUninit::uninit(), filled: 0 }
+        Scratch(MaybeUninit::uninit())
     }
 
     #[inline(always)]
     fn start(&mut self) -> *mut u8 {
-        self.words.as_mut_ptr().cast()
+        self.0.as_mut_ptr().cast()
     }
 
     /// The first bytes of the message that was copied in last.
+    ///
+    /// # Safety
+    /// It has so many.
     #[inline(always)]
-    pub(crate) fn bytes(&self, len: usize) -> &[u8] {
-        // SAFETY: so many bytes from the start on were written to.
-        unsafe { std::slice::from_raw_parts(self.words.as_ptr().cast(), len.min(self.filled)) }
+    pub(crate) unsafe fn bytes(&self, len: usize) -> &[u8] {
+        debug_assert!(len <= SCRATCH_WORDS * 8);
+        // SAFETY: cells are copied in from the start on, without gaps.
+        unsafe { std::slice::from_raw_parts(self.0.as_ptr().cast(), len) }
     }
 }
 
@@ -336,7 +337,6 @@ impl Cell {
                     scratch.start(),
                     FIRST_BYTES,
                 );
-                scratch.filled = FIRST_BYTES;
                 Label::split(body.read())
             }
         })
@@ -351,8 +351,6 @@ impl Cell {
     pub(super) unsafe fn take_more(&self, scratch: &mut Scratch, k: usize) {
         assert!((1..MAX_CELLS).contains(&k));
         let before = FIRST_BYTES + (k - 1) * MORE_BYTES;
-        assert_eq!(scratch.filled, before);
-        scratch.filled = before + MORE_BYTES;
         self.body.with(|body| {
             // SAFETY: the caller owns the body; the assertion keeps the copy inside scratch.
             unsafe {
