@@ -192,10 +192,17 @@ impl Wire<'_> {
         if !enter() || source.is_none() && way.is_others_turn() {
             return Ok(Look::Unknown);
         }
-        let look = feed.take_one(&mut way, f, |message| core.held.keep(message));
+        let look = match feed.take_one(&mut way, f, |message| core.held.keep(message)) {
+            Ok(look) => look,
+            Err(error) => {
+                drop(way);
+                self.left(false);
+                return Err(error);
+            }
+        };
         drop(way);
-        self.left(matches!(look, Ok(Look::Taken { found: true })));
-        look
+        self.left(matches!(look, Look::Taken { found: true }));
+        Ok(look)
     }
 
     /// Messages that threads took for themselves by [`Wire::poll_one`].

@@ -107,7 +107,7 @@ impl Messenger {
             return None;
         }
         let record = posted.record;
-        let (place, element) = (&record.get().place, record.get().element);
+        let (place, element) = (&record.get().buffer.place, record.get().buffer.element);
         let address = place.address()?.addr() as u64;
         let local = wire.node.is_local(source);
         if place.len() <= self.limits.eager || !local || wire.node.is_dead(source) {

@@ -16,11 +16,12 @@ use super::endpoint::Endpoint;
 use super::matching::{Envelope, Pattern};
 use super::messenger::{Messenger, Wanted};
 use super::receive::GivenUp;
-use super::record::{Arrived, Record};
+use super::record::{Arrived, Buffer, Record};
 use super::send::missing;
 use super::wire;
 use crate::base::sync::Ordering;
 use crate::base::{Deadline, Result};
+use crate::link::Message;
 use crate::link::core::Wire;
 use crate::link::feed::Look;
 use std::cell::{Cell, RefCell};
@@ -42,7 +43,7 @@ enum Directly {
 }
 
 /// What came of looks at a lane.
-enum Soon {
+pub(super) enum Soon {
     Taken(Arrived),
     /// Its lane may bring it any moment.
     Wait,
@@ -55,16 +56,18 @@ impl Messenger {
     /// if no receive is posted and no message kept that could come before. What came, or whether
     /// it is worth asking again at once. `record` is not the engine's.
     ///
-    /// Cost: the message's line, one private lock, two loads, and the copy.
+    /// Cost: the message's line, one private lock, two loads, and the copy. Not inlined, and nothing
+    /// inside that is seldom needed: it is all that most receives do, and in a loop the addresses of
+    /// all that it looks at would be kept on the stack.
     ///
     /// # Errors
     /// Damaged shared memory.
-    #[inline]
+    #[inline(never)]
     fn take_directly(
         &self,
         wire: Wire<'_>,
         pattern: &Pattern,
-        record: &Record,
+        buffer: &Buffer,
     ) -> Result<Directly> {
         let mut taken = None;
         let look = wire.poll_one(
@@ -78,14 +81,14 @@ impl Messenger {
                     let (rank, tag) = wire::unhead(u64::from_ne_bytes(*head));
                     let arrived = Arrived { rank, tag, bytes: data.len() };
                     let envelope = Envelope { context, source: message.from, tag };
-                    if pattern.takes(&envelope) && record.fits(arrived, element) {
-                        // SAFETY: the record is the caller's, whose memory it describes.
-                        unsafe { record.place.write(0, data) };
+                    if pattern.takes(&envelope) && buffer.fits(arrived, element) {
+                        // SAFETY: the buffer is the caller's, whose memory it describes.
+                        unsafe { buffer.place.write(0, data) };
                         taken = Some(arrived);
                         return false;
                     }
                 }
-                self.take(wire, message);
+                self.take_unasked(wire, message);
                 true
             },
         )?;
@@ -101,30 +104,22 @@ impl Messenger {
     }
 }
 
-impl Endpoint {
-    /// Receives a small message. See [`Endpoint::receive`].
-    #[inline]
-    pub(super) fn receive_small(
-        &self,
-        pattern: &Pattern,
-        record: &Record,
-        deadline: impl FnOnce() -> Deadline,
-        during: &'static str,
-        check: impl FnMut() -> Result<()>,
-    ) -> Result<Arrived> {
-        match self.receive_soon(pattern, record)? {
-            Soon::Taken(arrived) => Ok(arrived),
-            Soon::Wait => self.receive_awake(pattern, record, deadline(), during, check),
-            Soon::Post => self.receive_posted(pattern, record, deadline(), during, check),
-        }
+impl Messenger {
+    /// A message that is none for the receive that has come across it.
+    #[cold]
+    #[inline(never)]
+    fn take_unasked(&self, wire: Wire<'_>, message: Message<'_>) {
+        self.take(wire, message);
     }
+}
 
+impl Endpoint {
     /// Receives what is there, or comes soon from a source that is known.
     #[inline]
-    fn receive_soon(&self, pattern: &Pattern, record: &Record) -> Result<Soon> {
+    pub(super) fn receive_soon(&self, pattern: &Pattern, buffer: &Buffer) -> Result<Soon> {
         let mut turns = 0;
         loop {
-            match self.messenger.take_directly(self.wire(), pattern, record)? {
+            match self.messenger.take_directly(self.wire(), pattern, buffer)? {
                 Directly::Taken(arrived) => return Ok(Soon::Taken(arrived)),
                 Directly::No => return Ok(Soon::Post),
                 Directly::Nothing => {}
@@ -153,7 +148,7 @@ impl Endpoint {
     }
 
     /// Waits for a small message of a known source, and posts the receive only to sleep.
-    fn receive_awake(
+    pub(super) fn receive_awake(
         &self,
         pattern: &Pattern,
         record: &Record,
@@ -181,7 +176,7 @@ impl Endpoint {
         // What was taken, or nothing if the record is done.
         let poll = || {
             if !is_posted() {
-                match messenger.take_directly(wire, pattern, record) {
+                match messenger.take_directly(wire, pattern, &record.buffer) {
                     Ok(Directly::Taken(arrived)) => return Some(Ok(Some(arrived))),
                     Ok(Directly::No) => {
                         post();

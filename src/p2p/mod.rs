@@ -103,7 +103,7 @@ pub(crate) use reach::{read_private, reads_private};
 #[cfg(not(loom))]
 pub(crate) use receive::Taken;
 #[cfg(not(loom))]
-pub(crate) use record::{Arrived, Place, Record};
+pub(crate) use record::{Arrived, Buffer, Place, Record};
 #[cfg(not(loom))]
 pub(crate) use request::{Borrowed, Going, Owned};
 #[cfg(not(loom))]

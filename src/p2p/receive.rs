@@ -1,12 +1,13 @@
 //! Receiving, looking for messages, and what becomes of both when peers are gone.
 
 use super::claim;
+use super::direct::Soon;
 use super::endpoint::Endpoint;
 use super::engine::{Advertised, Body, Posted, Unexpected};
 use super::matching::{Envelope, Key, Pattern, Post};
 use super::messenger::{Messenger, Wanted};
 use super::outgoing::Waiting;
-use super::record::{Arrived, Record, RecordRef};
+use super::record::{Arrived, Buffer, Record, RecordRef};
 use super::send::missing;
 use crate::base::{Deadline, Result, Slot};
 use crate::link::core::Wire;
@@ -47,7 +48,7 @@ impl Endpoint {
         let (messenger, wire) = (&*self.messenger, self.wire());
         // SAFETY: the caller's.
         let handle = unsafe { RecordRef::new(record) };
-        let large = pattern.source.is_some() && record.place.len() > messenger.limits.eager;
+        let large = pattern.source.is_some() && record.buffer.place.len() > messenger.limits.eager;
         let mut engine = messenger.engine();
         let sole = large && !engine.matching.has_rival(pattern);
         match engine.matching.post(*pattern, Posted { record: handle, advert: None, sole }) {
@@ -78,15 +79,38 @@ impl Endpoint {
     pub fn receive(
         &self,
         pattern: &Pattern,
-        record: &Record,
+        buffer: Buffer,
         deadline: impl FnOnce() -> Deadline,
         during: &'static str,
         check: impl FnMut() -> Result<()>,
     ) -> Result<Arrived> {
-        if record.place.len() <= self.messenger.limits.eager {
-            return self.receive_small(pattern, record, deadline, during, check);
+        let mut soon = Soon::Post;
+        if buffer.place.len() <= self.messenger.limits.eager {
+            soon = self.receive_soon(pattern, &buffer)?;
+            if let Soon::Taken(arrived) = soon {
+                return Ok(arrived);
+            }
         }
-        self.receive_posted(pattern, record, deadline(), during, check)
+        self.receive_late(soon, pattern, buffer, deadline(), during, check)
+    }
+
+    /// What [`Endpoint::receive_soon`] has not brought.
+    #[inline(never)]
+    fn receive_late(
+        &self,
+        soon: Soon,
+        pattern: &Pattern,
+        buffer: Buffer,
+        deadline: Deadline,
+        during: &'static str,
+        check: impl FnMut() -> Result<()>,
+    ) -> Result<Arrived> {
+        let record = Record::new(buffer);
+        match soon {
+            Soon::Taken(arrived) => Ok(arrived),
+            Soon::Wait => self.receive_awake(pattern, &record, deadline, during, check),
+            Soon::Post => self.receive_posted(pattern, &record, deadline, during, check),
+        }
     }
 
     /// Posts a receive and waits for it.
@@ -98,7 +122,7 @@ impl Endpoint {
         during: &'static str,
         mut check: impl FnMut() -> Result<()>,
     ) -> Result<Arrived> {
-        self.blocking(pattern.source, record.place.len());
+        self.blocking(pattern.source, record.buffer.place.len());
         let mut guard = GivenUp::new(self, record);
         let present = self.node.pace().is_awake();
         // SAFETY: the guard gives it up if it is not done when this ends.
@@ -158,8 +182,8 @@ impl Endpoint {
         mut check: impl FnMut() -> Result<()>,
     ) -> Result<()> {
         let advert = |key| self.messenger.engine().matching.posted_mut(key)?.advert;
-        let large = record.place.len() > self.messenger.limits.eager;
-        let woken = record.place.len() >= WORTH_WAKING;
+        let large = record.buffer.place.len() > self.messenger.limits.eager;
+        let woken = record.buffer.place.len() >= WORTH_WAKING;
         let key = key.filter(|_| woken || large && self.node.pace().is_awake());
         let Some(word) = key.and_then(advert) else {
             return self.await_received(pattern, record, deadline, during, check);

@@ -311,7 +311,13 @@ impl InboxReceiver {
             }
             if tag.state() == COMMITTED {
                 let read = read(WHAT, &inbox.cells, self.at, tag, scratch);
-                let (label, bytes) = read.inspect_err(|_| self.broken = true)?;
+                let (label, bytes) = match read {
+                    Ok(read) => read,
+                    Err(error) => {
+                        self.broken = true;
+                        return Err(error);
+                    }
+                };
                 self.advance(inbox, tag.cells());
                 return Ok(Polled::Message(Incoming { from: tag.owner(), label, bytes }));
             }

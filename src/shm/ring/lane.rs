@@ -304,7 +304,13 @@ impl LaneReceiver {
         }
         self.follows = true;
         let read = read(WHAT, &lane.cells, self.at, tag, scratch);
-        let (label, bytes) = read.inspect_err(|_| self.broken = true)?;
+        let (label, bytes) = match read {
+            Ok(read) => read,
+            Err(error) => {
+                self.broken = true;
+                return Err(error);
+            }
+        };
         self.expected = tag.cells();
         self.at = self.at.plus(tag.cells(), N);
         self.unpublished += tag.cells();
