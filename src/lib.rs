@@ -36,6 +36,9 @@ mod alarm;
 #[cfg(all(loom, test))]
 #[path = "link/biased.rs"]
 mod biased;
+#[cfg(all(loom, test))]
+#[path = "link/overlooked.rs"]
+mod overlooked;
 // Public for its tests and benchmarks; it promises programs nothing yet.
 #[cfg(not(loom))]
 #[doc(hidden)]

@@ -140,6 +140,13 @@ impl<T> Biased<T> {
         }
     }
 
+    /// Whether the calling thread is the owner. It may not be the next moment.
+    #[cfg_attr(loom, allow(dead_code))]
+    #[inline(always)]
+    pub fn is_mine(&self) -> bool {
+        self.owner.load(Ordering::Relaxed) & !PLACE == me()
+    }
+
     /// As the owner.
     #[inline(always)]
     fn enter(&self) -> Option<Guard<'_, T>> {

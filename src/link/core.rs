@@ -11,21 +11,23 @@
 
 use super::biased::Biased;
 use super::far::{Far, Flow, with_pieces};
+use super::feed::Feed;
+use super::held::Held;
 use super::near::Near;
+use super::overlooked::Overlooked;
 use super::receive::Receiver;
-use super::table::VcTable;
+use super::table::Table;
 use super::vc::{Numbered, Vc};
 use super::words::Words;
-use super::{Counters, KINDS, Message, Push};
+use super::{Counters, Message, Push};
 use crate::base::hints::Hints;
-use crate::base::sync::{AtomicU32, Ordering, heavy_fence, light_fence};
+use crate::base::sync::{AtomicU32, Ordering};
 use crate::base::{Deadline, Error, Result, Slot, settings};
 use crate::shm::map::PAGE;
 use crate::shm::node::Node;
 use crate::shm::park::WaitCell;
 use crate::shm::ring::{Label, Payload};
 use crate::shm::segment::{INBOX_BYTES, PORTS, Port, Ports};
-use std::ops::ControlFlow;
 use std::sync::{Arc, OnceLock};
 
 /// Who gets the messages of the kinds from [`KINDS`] on.
@@ -41,19 +43,25 @@ pub(crate) trait Sink: Send + Sync {
 pub(crate) struct Core {
     /// Where it is found in every process.
     ports: Ports,
-    table: VcTable,
+    table: Table<Vc>,
+    /// What comes by lanes, by the peers it comes from.
+    pub(super) feeds: Table<Feed>,
     words: Words,
     pub(super) receiver: Biased<Receiver>,
     lane_after: u32,
     near: Near,
-    sink: OnceLock<Arc<dyn Sink>>,
+    pub(super) sink: OnceLock<Arc<dyn Sink>>,
     hints: Arc<Hints>,
     far: OnceLock<Arc<dyn Far>>,
     /// Polls for the sink, changed by whoever has the receiver.
     looks: AtomicU32,
-    /// A thread that is about to sleep found the receiver in use, so that what has come meanwhile
-    /// may lie there unseen: whoever is inside wakes it.
-    missed: AtomicU32,
+    /// The slot whose lane brought the latest message that a poll of all has found.
+    pub(super) latest: AtomicU32,
+    /// The program's messages that a poll for the sink came across.
+    pub(super) held: Held,
+    /// A thread that is about to sleep found the receiver or a feed in use, so that what has come
+    /// meanwhile may lie there unseen.
+    pub(super) overlooked: Overlooked,
 }
 
 impl std::fmt::Debug for Core {
@@ -100,7 +108,8 @@ impl Core {
         })?;
         Ok(Core {
             ports,
-            table: VcTable::new(),
+            table: Table::new(),
+            feeds: Table::new(),
             words: Words::default(),
             receiver: Biased::new(Receiver::new(node, ports)?),
             lane_after,
@@ -109,7 +118,9 @@ impl Core {
             far: OnceLock::new(),
             hints,
             looks: AtomicU32::new(0),
-            missed: AtomicU32::new(0),
+            latest: AtomicU32::new(0),
+            held: Held::default(),
+            overlooked: Overlooked::default(),
         })
     }
 
@@ -136,20 +147,29 @@ impl Core {
 
     /// Changes whenever somebody looks for messages.
     pub fn looks(&self) -> u32 {
-        self.looks.load(Ordering::Relaxed)
+        let mut looks = self.looks.load(Ordering::Relaxed);
+        self.feeds.for_each(|feed| looks = looks.wrapping_add(feed.looks()));
+        looks
     }
 
     /// The caller has the receiver.
     #[inline(always)]
-    fn note_look(&self) {
+    pub(super) fn note_look(&self) {
         self.looks.store(self.looks.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+    }
+
+    /// The feed of `peer`, or of whoever sent the latest message, if it has ever had a lane.
+    #[inline(always)]
+    pub(super) fn feed(&self, peer: Option<Slot>) -> Option<&Feed> {
+        let latest = || Slot(self.latest.load(Ordering::Relaxed) as u16);
+        self.feeds.get(peer.unwrap_or_else(latest))
     }
 
     pub(super) fn words(&self) -> &Words {
         &self.words
     }
 
-    pub(super) fn table(&self) -> &VcTable {
+    pub(super) fn table(&self) -> &Table<Vc> {
         &self.table
     }
 }
@@ -385,115 +405,6 @@ impl<'a> Wire<'a> {
         self.vc(peer)?.lock().promote(self)
     }
 
-    /// For the program: see [`Link::poll`](super::Link::poll).
-    pub(super) fn poll(self, f: &mut impl FnMut(Message<'_>)) -> Result<usize> {
-        // Should `f` panic: its message has been taken by then, so all is in order.
-        let Some(mut receiver) = self.core.receiver.try_lock() else { return Ok(0) };
-        let mut count = 0;
-        let mut others = 0;
-        receiver.give_held(|message| {
-            count += 1;
-            f(message);
-        });
-        let sink = self.core.sink.get();
-        let mut take = |message: Message<'_>| {
-            if message.kind < KINDS {
-                count += 1;
-                f(message);
-            } else if let Some(sink) = sink {
-                others += 1;
-                sink.arrive(self, message);
-            }
-            ControlFlow::Continue(())
-        };
-        let polled = receiver.poll(self.node, &mut take);
-        if let Some(far) = self.core.far().filter(|far| far.has_come(Flow::Messages)) {
-            receiver.poll_far(&**far, &mut take);
-        }
-        drop(receiver);
-        self.left(others > 0);
-        if let (true, Some(sink)) = (others > 0, sink) {
-            sink.settle(self);
-        }
-        polled.map(|_| count)
-    }
-
-    /// For the sink: takes what has come, at most a few hundred messages, and calls `f` for those
-    /// that are the sink's; the program's are held for it. Begins with `first`, and ends when `f`
-    /// breaks off, saying whether its last message is one that no other thread waits for. Returns
-    /// how many of all there were. Never waits; `None` if another thread is receiving.
-    ///
-    /// # Errors
-    /// Damaged shared memory; [`Error::Exhausted`] if the program does not receive its own.
-    #[inline]
-    pub fn poll_sink(
-        self,
-        first: Option<Slot>,
-        mut f: impl FnMut(Message<'_>) -> ControlFlow<bool>,
-    ) -> Result<Option<usize>> {
-        let Some(mut receiver) = self.core.receiver.try_lock() else { return Ok(None) };
-        self.core.note_look();
-        let mut own = 0;
-        let mut take =
-            |message: Message<'_>| f(message).map_break(|alone| own = usize::from(alone));
-        let mut polled = receiver.poll_holding(self.node, first, &mut take);
-        if let Some(far) = self.core.far()
-            && let Ok(count) = &mut polled
-            && far.has_come(Flow::Messages)
-        {
-            *count += receiver.poll_far_holding(&**far, &mut take);
-        }
-        drop(receiver);
-        self.left(matches!(polled, Ok(count) if count > own));
-        polled.map(Some)
-    }
-
-    /// For the sink: takes the next message that the lane of `source` has (or whichever brought the
-    /// latest message), if `enter` lets it: whether there was one. `None` if that is not known
-    /// without [`Wire::poll_sink`]. While `enter` is asked, and until `f` has the message, nothing
-    /// else can arrive. `f` says whether another thread may wait for what came.
-    ///
-    /// # Errors
-    /// Damaged shared memory.
-    #[inline]
-    pub fn poll_one<C>(
-        self,
-        source: Option<Slot>,
-        enter: impl FnOnce() -> Option<C>,
-        f: impl FnOnce(C, Message<'_>) -> bool,
-    ) -> Result<Option<bool>> {
-        if self.core.far().is_some() && source.is_none_or(|source| !self.node.is_local(source)) {
-            return Ok(None);
-        }
-        let Some(mut receiver) = self.core.receiver.try_lock() else { return Ok(None) };
-        self.core.note_look();
-        let Some(entered) = enter() else { return Ok(None) };
-        let mut found = false;
-        let polled = receiver.poll_one(source, |message| found = f(entered, message));
-        drop(receiver);
-        self.left(found);
-        polled
-    }
-
-    /// The receiver was released. `found`: something that another thread may wait for has come.
-    #[inline]
-    fn left(self, found: bool) {
-        light_fence();
-        if self.core.missed.load(Ordering::Relaxed) != 0 {
-            self.core.missed.store(0, Ordering::Relaxed);
-            self.doorbell().notify();
-        } else if found {
-            self.doorbell().notify();
-        }
-    }
-
-    /// Says, before a sleep, that the receiver was in use at the last look; what it had to say may
-    /// be asked for once more now.
-    pub fn note_missed(self) {
-        self.core.missed.store(1, Ordering::Relaxed);
-        heavy_fence();
-    }
-
     /// What is rung when messages come.
     #[inline]
     pub fn doorbell(self) -> &'a WaitCell {
@@ -530,7 +441,7 @@ impl<'a> Wire<'a> {
             counters.sent_hot += sending.sent_hot;
             counters.promotions += sending.promotions;
         });
-        let receiver = self.core.receiver.lock();
+        let mut receiver = self.core.receiver.lock();
         counters.received = receiver.received();
         counters.lanes = receiver.lanes() as u64;
         counters.reclaims = receiver.reclaims;

@@ -11,28 +11,29 @@
 //! many depends on whether anybody wants a lane. A process that receives nothing takes no lane
 //! back: time alone is no reason.
 //!
-//! Who waits for one message wants that one, not what is behind it: a poll may be ended by what it
-//! has found ([`ControlFlow`]), and then leaves the rest where it is. It begins with the lane of the
-//! peer that is waited for; so that a flood from there keeps nobody else's messages from being
-//! taken, the others are looked at first after so many polls that ended early.
+//! Who waits for one message looks into the lane of its peer alone (see [`feed`](super::feed)), and
+//! leaves what is behind the message where it is. What is here looks at all of them, one thread at a
+//! time.
 
+use super::Message;
 use super::control::{self, LEFT, SWITCH};
 use super::far::{Far, Flow};
+use super::feed::{Feed, OpenLane};
 use super::inbound::Inbound;
-use super::{KINDS, Message};
+use super::table::Table;
 use crate::base::sync::Ordering;
 use crate::base::{Error, Offset, Result, Slot};
 use crate::shm::map::PAGE;
 use crate::shm::node::Node;
 use crate::shm::region::SharedRef;
 use crate::shm::ring::lane::{LaneMemory, LaneReceiver};
-use crate::shm::ring::{Polled, Position, Scratch};
+use crate::shm::ring::{Position, Scratch};
 use crate::shm::segment::{LANE_BYTES, Port, Ports};
-use std::collections::VecDeque;
 use std::ops::ControlFlow::{self, Break, Continue};
+use std::sync::Arc;
 
 /// Most messages taken from one lane before the next one is looked at.
-const LANE_BATCH: usize = 32;
+pub(super) const LANE_BATCH: usize = 32;
 /// Most messages taken from the inbox before the lanes are looked at.
 const INBOX_BATCH: usize = 64;
 /// Messages between two looks at the ages of lanes.
@@ -42,81 +43,105 @@ const IDLE: u64 = 1 << 16;
 /// The same, while a peer wants a lane and finds none.
 const IDLE_IF_WANTED: u64 = 512;
 
-/// Polls that end with the first lane they look at, before one that looks at all others first.
-const MOST_ENDED: u32 = 64;
+/// Polls in which nobody else has looked into another thread's lane, before one looks into it.
+const PATIENCE: u32 = 16;
 
-/// Bytes of the program's messages that are held at most (and what one poll adds).
-const MOST_HELD: usize = 16 << 20;
-/// What holding a message costs beside its bytes.
-const HELD_COST: usize = 64;
+/// Which lanes a poll looks into.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Manner {
+    /// Not into those of which another thread looks after.
+    Polite,
+    /// All: who goes to sleep afterwards must have overlooked none.
+    Thorough,
+}
+
+/// What a poll is to look at.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Scope {
+    /// Not the lane of this peer: it has been looked into.
+    pub but: Option<Slot>,
+    /// Which of the others.
+    pub manner: Manner,
+}
+
+/// What came of a poll.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Come {
+    /// Messages taken.
+    pub count: usize,
+    /// Something was left alone because another thread looks after it.
+    pub partial: bool,
+    /// Whether a message broke it off.
+    pub flow: ControlFlow<()>,
+    /// Whose lane brought the latest message.
+    pub latest: Option<Slot>,
+}
+
+impl Come {
+    const NOTHING: Come = Come { count: 0, partial: false, flow: Continue(()), latest: None };
+}
 
 /// See the [module](self).
 pub(super) struct Receiver {
     ports: Ports,
     inbound: Inbound,
-    scratch: Scratch,
+    scratch: Box<Scratch>,
     lanes: Vec<Attached>,
-    /// The lane that brought the latest message, if it is still there.
-    latest: usize,
-    /// Polls in a row that ended with the first lane.
-    ended: u32,
-    /// Messages received, by which lanes age.
+    /// Messages received, by which lanes age; those of lanes are added when a poll comes by.
     clock: u64,
     next_ageing: u64,
-    /// The program's messages that another room came across.
-    held: VecDeque<Held>,
-    held_bytes: usize,
     /// Peers that are gone, and where the inbox ended when that was seen.
     departed: Vec<(Slot, Position)>,
     deaths: u32,
     /// Deaths to clean up after, once everything before this place in the inbox was received.
     burial: Option<(u32, Position)>,
     pub reclaims: u64,
+    /// Of the poll that goes on: what it has taken, and whether it left something alone.
+    come: Come,
 }
 
-struct Held {
-    from: Slot,
-    kind: u8,
-    imm: u64,
-    bytes: Box<[u8]>,
-}
-
+/// A lane that a peer has switched to; what is read of it is its feed's.
 struct Attached {
-    memory: SharedRef<LaneMemory>,
-    from_lane: LaneReceiver,
+    feed: Arc<Feed>,
     from: Slot,
     index: usize,
     word: usize,
     generation: u64,
     last_used: u64,
     revoked: bool,
+    /// The feed's counters at the last poll, and polls since then in which they were the same.
+    taken: u64,
+    looks: u32,
+    quiet: u32,
 }
 
 impl Attached {
-    /// Takes up to `limit` messages, fewer if `f` breaks off: how many.
-    #[inline]
-    fn take(
-        &mut self,
-        scratch: &mut Scratch,
-        limit: usize,
-        f: &mut impl FnMut(Message<'_>) -> ControlFlow<()>,
-    ) -> Result<(usize, ControlFlow<()>)> {
-        let mut count = 0;
-        while count < limit {
-            let Polled::Message(m) = self.from_lane.poll(&self.memory, scratch)? else { break };
-            count += 1;
-            let (kind, imm) = (m.label.kind(), m.label.imm());
-            if f(Message { from: self.from, kind, imm, bytes: m.bytes }).is_break() {
-                return Ok((count, Break(())));
-            }
-        }
-        Ok((count, Continue(())))
-    }
-
     /// Whether nothing more can come.
     fn is_over(&self, node: &Node, ports: &Ports) -> bool {
         let word = &node.port(ports, self.from).sending[self.word];
         self.revoked && LaneReceiver::is_quiet(word) || node.is_dead(self.from)
+    }
+
+    /// Whether another thread looks after it. One that is not seen again has gone.
+    fn is_looked_after(&mut self) -> bool {
+        if self.feed.is_mine() {
+            return false;
+        }
+        let looks = self.feed.looks();
+        self.quiet = if looks == self.looks { self.quiet.saturating_add(1) } else { 0 };
+        self.looks = looks;
+        self.quiet < PATIENCE
+    }
+
+    /// Adds what was taken to the clock.
+    #[inline(always)]
+    fn age(&mut self, clock: &mut u64) {
+        let taken = self.feed.taken();
+        if taken != self.taken {
+            *clock += taken - self.taken;
+            self.taken = taken;
+            self.last_used = *clock;
+        }
     }
 }
 
@@ -126,18 +151,15 @@ impl Receiver {
         Ok(Receiver {
             ports,
             inbound: Inbound::new(node, ports.inbox(node.slot()))?,
-            scratch: Scratch::new(),
+            scratch: Box::new(Scratch::new()),
             lanes: Vec::new(),
-            latest: 0,
-            ended: 0,
             clock: 0,
             next_ageing: AGE_EVERY,
-            held: VecDeque::new(),
-            held_bytes: 0,
             departed: Vec::new(),
             deaths: 0,
             burial: None,
             reclaims: 0,
+            come: Come::NOTHING,
         })
     }
 
@@ -146,7 +168,8 @@ impl Receiver {
     }
 
     /// Messages received.
-    pub fn received(&self) -> u64 {
+    pub fn received(&mut self) -> u64 {
+        self.lanes.iter_mut().for_each(|lane| lane.age(&mut self.clock));
         self.clock
     }
 
@@ -165,56 +188,6 @@ impl Receiver {
         self.inbound.unfinished()
     }
 
-    /// Gives the program what was held for it.
-    pub fn give_held(&mut self, mut f: impl FnMut(Message<'_>)) {
-        while let Some(held) = self.held.pop_front() {
-            self.held_bytes -= held.bytes.len() + HELD_COST;
-            f(Message { from: held.from, kind: held.kind, imm: held.imm, bytes: &held.bytes });
-        }
-    }
-
-    /// As [`Receiver::poll`], but `f` gets messages of the kinds from [`KINDS`] on only; the
-    /// others are held for the program. Begins with `first`, or else with whoever sent the latest
-    /// message, and ends when `f` breaks off.
-    ///
-    /// Cost if the first lane has what breaks off: that lane's line; nothing else is looked at.
-    ///
-    /// # Errors
-    /// [`Error::Exhausted`] if very much is held.
-    #[inline]
-    pub fn poll_holding(
-        &mut self,
-        node: &Node,
-        first: Option<Slot>,
-        f: &mut impl FnMut(Message<'_>) -> ControlFlow<()>,
-    ) -> Result<usize> {
-        if self.held_bytes >= MOST_HELD {
-            return Err(Error::Exhausted {
-                what: "bytes for short messages that have come and that nobody received",
-                limit: MOST_HELD as u64,
-                advice: "receive them with Link::poll: what is behind them cannot arrive",
-            });
-        }
-        let mut held = std::mem::take(&mut self.held);
-        let mut bytes = 0;
-        let mut sort = |m: Message<'_>| {
-            if m.kind >= KINDS {
-                return f(m);
-            }
-            bytes += hold(&mut held, m);
-            Continue(())
-        };
-        let before = self.clock;
-        let polled = match self.poll_first(node, first, &mut sort) {
-            Ok(Break(())) => Ok(()),
-            Ok(Continue(())) => self.poll(node, &mut sort).map(drop),
-            Err(error) => Err(error),
-        };
-        self.held = held;
-        self.held_bytes += bytes;
-        polled.map(|()| (self.clock - before) as usize)
-    }
-
     /// Takes what has come from other nodes, a bounded number of messages.
     #[cold]
     pub fn poll_far(
@@ -227,113 +200,6 @@ impl Receiver {
         });
         self.clock += count as u64;
         count
-    }
-
-    /// The same as [`Receiver::poll_holding`] does.
-    #[cold]
-    pub fn poll_far_holding(
-        &mut self,
-        far: &dyn Far,
-        f: &mut impl FnMut(Message<'_>) -> ControlFlow<()>,
-    ) -> usize {
-        let mut held = std::mem::take(&mut self.held);
-        let mut bytes = 0;
-        let count = self.poll_far(far, &mut |m| {
-            if m.kind >= KINDS {
-                return f(m);
-            }
-            bytes += hold(&mut held, m);
-            Continue(())
-        });
-        self.held = held;
-        self.held_bytes += bytes;
-        count
-    }
-
-    /// Takes at most one message, of the lane that [`Receiver::poll_holding`] would begin with:
-    /// whether there was one, or `None` if that poll has to be made. The program's are held.
-    ///
-    /// Cost: that lane's line; nothing else is looked at.
-    #[inline]
-    pub fn poll_one(
-        &mut self,
-        first: Option<Slot>,
-        f: impl FnOnce(Message<'_>),
-    ) -> Result<Option<bool>> {
-        let Some(lane) = self.lanes.get_mut(self.latest) else { return Ok(None) };
-        if first.is_some_and(|first| first != lane.from) || self.ended >= MOST_ENDED {
-            return Ok(None);
-        }
-        let Polled::Message(m) = lane.from_lane.poll(&lane.memory, &mut self.scratch)? else {
-            return Ok(Some(false));
-        };
-        self.clock += 1;
-        lane.last_used = self.clock;
-        self.ended += 1;
-        let (kind, imm) = (m.label.kind(), m.label.imm());
-        let message = Message { from: lane.from, kind, imm, bytes: m.bytes };
-        if kind >= KINDS {
-            f(message);
-        } else {
-            self.held_bytes += hold(&mut self.held, message);
-        }
-        Ok(Some(true))
-    }
-
-    /// Takes from one lane until `f` breaks off, or until there is nothing more.
-    #[inline]
-    fn poll_first(
-        &mut self,
-        node: &Node,
-        first: Option<Slot>,
-        f: &mut impl FnMut(Message<'_>) -> ControlFlow<()>,
-    ) -> Result<ControlFlow<()>> {
-        let is_it = |lane: &Attached| first.is_none_or(|first| first == lane.from);
-        if !self.lanes.get(self.latest).is_some_and(is_it) {
-            match self.lanes.iter().position(is_it) {
-                Some(at) => self.latest = at,
-                None => return Ok(Continue(())),
-            }
-        }
-        if self.ended >= MOST_ENDED {
-            return self.poll_others(node, f);
-        }
-        let flow = self.take_from(self.latest, f)?;
-        self.ended = if flow.is_break() { self.ended + 1 } else { 0 };
-        Ok(flow)
-    }
-
-    /// Takes from everything but the lane that the latest polls began with.
-    #[cold]
-    fn poll_others(
-        &mut self,
-        node: &Node,
-        f: &mut impl FnMut(Message<'_>) -> ControlFlow<()>,
-    ) -> Result<ControlFlow<()>> {
-        self.ended = 0;
-        let often = self.lanes.get(self.latest).map(|lane| lane.from);
-        let polled = self.poll_all(node, often, f)?;
-        if let Some(at) = self.lanes.iter().position(|lane| Some(lane.from) == often) {
-            self.latest = at;
-        }
-        Ok(polled)
-    }
-
-    /// Takes a batch from a lane, which is there.
-    #[inline]
-    fn take_from(
-        &mut self,
-        at: usize,
-        f: &mut impl FnMut(Message<'_>) -> ControlFlow<()>,
-    ) -> Result<ControlFlow<()>> {
-        let lane = &mut self.lanes[at];
-        let (count, flow) = lane.take(&mut self.scratch, LANE_BATCH, f)?;
-        if count > 0 {
-            self.clock += count as u64;
-            lane.last_used = self.clock;
-            self.latest = at;
-        }
-        Ok(flow)
     }
 
     /// Of a peer that is gone: whether all that it had sent has been taken. To be asked again,
@@ -351,50 +217,44 @@ impl Receiver {
         if !self.inbound.has_passed(place) {
             return Ok(false);
         }
-        Ok(self.lanes.iter().all(|lane| lane.from != peer || lane.from_lane.is_empty(&lane.memory)))
+        let lanes = self.lanes.iter().filter(|lane| lane.from == peer);
+        // Who has the lock takes what is there.
+        Ok(lanes.map(|lane| lane.feed.try_lock()).all(|way| way.is_some_and(|way| way.is_empty())))
     }
 
-    /// Receives what is there, a bounded number of messages, fewer if `f` breaks off. Returns their
-    /// number.
+    /// Receives what is there, a bounded number of messages, fewer if `f` breaks off.
     pub fn poll(
         &mut self,
-        node: &Node,
+        (node, feeds): (&Node, &Table<Feed>),
+        scope: Scope,
         f: &mut impl FnMut(Message<'_>) -> ControlFlow<()>,
-    ) -> Result<usize> {
-        let before = self.clock;
-        let _ = self.poll_all(node, None, f)?;
-        Ok((self.clock - before) as usize)
-    }
-
-    /// The same of all but the lane of `but`.
-    fn poll_all(
-        &mut self,
-        node: &Node,
-        but: Option<Slot>,
-        f: &mut impl FnMut(Message<'_>) -> ControlFlow<()>,
-    ) -> Result<ControlFlow<()>> {
+    ) -> Result<Come> {
+        self.come = Come::NOTHING;
+        let mut scope = scope;
         // Again after a change of lanes: whoever goes to sleep after a poll that found nothing
         // must have looked into the lanes of which that poll has learned.
         let mut changed = true;
         let mut flow = Continue(());
         while changed && flow.is_continue() {
-            flow = self.poll_lanes(node, but, f)?;
+            flow = self.poll_lanes(node, scope, f)?;
             if flow.is_continue() {
-                (changed, flow) = self.poll_inbox(node, f)?;
+                (changed, flow) = self.poll_inbox((node, feeds), f)?;
+                scope.but = None;
             }
         }
         let deaths = node.header().deaths.load(Ordering::Acquire);
         if deaths != self.deaths || self.clock >= self.next_ageing {
             self.keep_house(node, deaths, f)?;
         }
-        Ok(flow)
+        self.come.flow = flow;
+        Ok(self.come)
     }
 
     #[inline]
     fn poll_lanes(
         &mut self,
         node: &Node,
-        but: Option<Slot>,
+        scope: Scope,
         f: &mut impl FnMut(Message<'_>) -> ControlFlow<()>,
     ) -> Result<ControlFlow<()>> {
         let mut i = 0;
@@ -404,19 +264,46 @@ impl Receiver {
                 self.retire(node, i, f)?;
                 continue;
             }
-            if Some(lane.from) != but && self.take_from(i, f)?.is_break() {
+            if Some(lane.from) != scope.but && self.poll_lane(i, scope.manner, f)?.is_break() {
                 return Ok(Break(()));
             }
+            self.lanes[i].age(&mut self.clock);
             i += 1;
         }
         Ok(Continue(()))
+    }
+
+    #[inline]
+    fn poll_lane(
+        &mut self,
+        at: usize,
+        manner: Manner,
+        f: &mut impl FnMut(Message<'_>) -> ControlFlow<()>,
+    ) -> Result<ControlFlow<()>> {
+        let lane = &mut self.lanes[at];
+        if manner == Manner::Polite && lane.is_looked_after() {
+            self.come.partial = true;
+            return Ok(Continue(()));
+        }
+        let Some(mut way) = lane.feed.try_lock() else {
+            self.come.partial = true;
+            return Ok(Continue(()));
+        };
+        let (count, flow) = lane.feed.take(&mut way, &mut self.scratch, LANE_BATCH, f)?;
+        drop(way);
+        if count > 0 {
+            self.come.count += count;
+            self.come.latest = Some(lane.from);
+            lane.age(&mut self.clock);
+        }
+        Ok(flow)
     }
 
     /// Takes from the inbox; true if the set of lanes changed.
     #[inline]
     fn poll_inbox(
         &mut self,
-        node: &Node,
+        (node, feeds): (&Node, &Table<Feed>),
         f: &mut impl FnMut(Message<'_>) -> ControlFlow<()>,
     ) -> Result<(bool, ControlFlow<()>)> {
         let mut changed = false;
@@ -425,12 +312,13 @@ impl Receiver {
             let (kind, imm) = (m.label.kind(), m.label.imm());
             if kind < control::FIRST_RESERVED {
                 self.clock += 1;
+                self.come.count += 1;
                 if f(Message { from, kind, imm, bytes: m.bytes }).is_break() {
                     return Ok((changed, Break(())));
                 }
             } else {
                 changed = true;
-                self.control(node, from, kind, imm, f)?;
+                self.control((node, feeds), from, (kind, imm), f)?;
             }
         }
         Ok((changed, Continue(())))
@@ -439,10 +327,9 @@ impl Receiver {
     #[cold]
     fn control(
         &mut self,
-        node: &Node,
+        (node, feeds): (&Node, &Table<Feed>),
         from: Slot,
-        kind: u8,
-        imm: u64,
+        (kind, imm): (u8, u64),
         f: &mut impl FnMut(Message<'_>) -> ControlFlow<()>,
     ) -> Result<()> {
         let (index, word, generation) = control::unpack(imm);
@@ -456,17 +343,22 @@ impl Receiver {
                 let Some(from_lane) = from_lane.filter(|_| owner == from.0 + 1) else {
                     return Err(unexpected(from, kind, imm));
                 };
-                let last_used = self.clock;
-                let revoked = false;
+                let feed = feeds.insert_shared(from, || Ok::<_, Error>(Feed::new(from)))?;
+                if !feed.lock().open(OpenLane { memory, from_lane }) {
+                    return Err(unexpected(from, kind, imm));
+                }
+                let (taken, looks) = (feed.taken(), feed.looks());
                 self.lanes.push(Attached {
-                    memory,
-                    from_lane,
+                    feed,
                     from,
                     index,
                     word,
                     generation,
-                    last_used,
-                    revoked,
+                    last_used: self.clock,
+                    revoked: false,
+                    taken,
+                    looks,
+                    quiet: 0,
                 });
                 Ok(())
             }
@@ -491,18 +383,21 @@ impl Receiver {
         f: &mut impl FnMut(Message<'_>) -> ControlFlow<()>,
     ) -> Result<()> {
         let mut lane = self.lanes.swap_remove(i);
-        loop {
-            let (count, flow) = lane.take(&mut self.scratch, usize::MAX, f)?;
-            self.clock += count as u64;
-            if flow.is_continue() {
-                break;
-            }
-        }
+        let mut way = lane.feed.lock();
+        while {
+            let (count, flow) = lane.feed.take(&mut way, &mut self.scratch, usize::MAX, f)?;
+            self.come.count += count;
+            flow.is_break()
+        } {}
+        let open = way.close();
+        drop(way);
+        lane.age(&mut self.clock);
+        let Some(OpenLane { memory, from_lane }) = open else { return Ok(()) };
         // A producer that left of its own accord has its grant still.
         if !lane.revoked {
-            lane.from_lane.revoke(&lane.memory);
+            from_lane.revoke(&memory);
         }
-        lane.from_lane.close(&lane.memory);
+        from_lane.close(&memory);
         // All but the first page: a former producer may still read the grant there.
         let at = self.ports.lane(node.slot(), lane.index);
         node.release(Offset(at.0 + PAGE), LANE_BYTES - PAGE);
@@ -518,6 +413,8 @@ impl Receiver {
         deaths: u32,
         f: &mut impl FnMut(Message<'_>) -> ControlFlow<()>,
     ) -> Result<()> {
+        // Of a poll that broke off some are not up to date.
+        self.received();
         if self.clock >= self.next_ageing {
             self.next_ageing = self.clock + AGE_EVERY;
             self.revoke_idle(node);
@@ -575,17 +472,12 @@ impl Receiver {
             .filter(|l| !l.revoked && clock - l.last_used >= idle)
             .min_by_key(|l| l.last_used);
         let Some(lane) = oldest else { return false };
-        lane.from_lane.revoke(&lane.memory);
+        if let Some(open) = lane.feed.lock().lane() {
+            open.from_lane.revoke(&open.memory);
+        }
         lane.revoked = true;
         true
     }
-}
-
-/// Keeps a message of the program's for it: bytes that this takes.
-#[cold]
-fn hold(held: &mut VecDeque<Held>, m: Message<'_>) -> usize {
-    held.push_back(Held { from: m.from, kind: m.kind, imm: m.imm, bytes: m.bytes.into() });
-    m.bytes.len() + HELD_COST
 }
 
 fn unexpected(from: Slot, kind: u8, imm: u64) -> Error {

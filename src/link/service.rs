@@ -59,7 +59,7 @@ impl Channel {
 /// as long as the node: it knows how far the inbox has been read.
 pub(crate) struct Inlet {
     inbound: Inbound,
-    scratch: Scratch,
+    scratch: Box<Scratch>,
     received: u64,
     flow: Flow,
     /// Connections to other nodes, if there are any; `None` before they have been asked for.
@@ -81,7 +81,7 @@ impl Inlet {
         node.reserve(at, INBOX_BYTES, "this rank's service inbox")?;
         Ok(Inlet {
             inbound: Inbound::new(node, at)?,
-            scratch: Scratch::new(),
+            scratch: Box::new(Scratch::new()),
             received: 0,
             flow: channel.flow(),
             far: None,
@@ -106,7 +106,8 @@ impl Inlet {
         if let Some((from, kind, len)) = come.map(|(from, m)| (from, m.label.kind(), m.bytes.len()))
         {
             self.received += 1;
-            return Ok(Some((from, kind, self.scratch.bytes(len))));
+            // SAFETY: it is the message that was copied in last.
+            return Ok(Some((from, kind, unsafe { self.scratch.bytes(len) })));
         }
         if !self.far_first
             && let Some((from, kind)) = self.poll_far(node)

@@ -18,6 +18,7 @@ use super::Push;
 use super::biased::{Biased, Guard};
 use super::control::{self, LEFT, SWITCH};
 use super::core::Wire;
+use super::table::OfPeer;
 use crate::base::sync::{AtomicU16, Ordering};
 use crate::base::{Error, Result, Slot};
 use crate::shm::park::WaitCell;
@@ -130,14 +131,16 @@ impl Vc {
         Ok(Vc { peer, sending })
     }
 
-    #[inline(always)]
-    pub fn peer(&self) -> Slot {
-        self.peer
-    }
-
     #[inline]
     pub fn lock(&self) -> Guard<'_, Sending> {
         self.sending.lock()
+    }
+}
+
+impl OfPeer for Vc {
+    #[inline(always)]
+    fn peer(&self) -> Slot {
+        self.peer
     }
 }
 

@@ -107,7 +107,7 @@ impl Messenger {
             return None;
         }
         let record = posted.record;
-        let (place, element) = (&record.get().place, record.get().element);
+        let (place, element) = (&record.get().buffer.place, record.get().buffer.element);
         let address = place.address()?.addr() as u64;
         let local = wire.node.is_local(source);
         if place.len() <= self.limits.eager || !local || wire.node.is_dead(source) {
@@ -117,7 +117,9 @@ impl Messenger {
         engine.matching.posted_mut(key)?.advert = Some(word);
         engine.adverts.insert(word, Advertised::Posted(key));
         let tag = pattern.tag.map_or(ANY_TAG, u64::from) | u64::from(element) << 40;
-        let taken = engine.peers.get(source).taken;
+        // A thread that takes one meanwhile began before the receive was posted: counted or not, the
+        // sender is told of no message that came later.
+        let taken = engine.peers.get(source).taken + wire.taken_directly(source);
         count(&self.counting.advertised);
         let words = Words::new([tag, place.len() as u64, address, word.into(), taken]);
         Some((source, words))

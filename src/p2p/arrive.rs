@@ -7,13 +7,13 @@
 //! A match takes the engine's lock for as long as it takes, once for each message.
 
 use super::engine::{Body, Data, Engine, Posted, Unexpected};
-use super::matching::{Arrive, Envelope, Pattern};
-use super::messenger::{Directly, Messenger};
-use super::record::{Arrived, Record, RecordRef};
+use super::matching::{Arrive, Envelope};
+use super::messenger::Messenger;
+use super::record::{Arrived, RecordRef};
 use super::transfer::{Due, given_up};
 use super::wire::{self, Rts, Words};
+use crate::base::Slot;
 use crate::base::sync::Ordering;
-use crate::base::{Result, Slot};
 use crate::link::Message;
 use crate::link::core::Wire;
 use crate::shm::ring::Label;
@@ -84,55 +84,6 @@ impl Messenger {
         if taken.is_none() {
             self.damage(from, &format!("a message of kind {:#x}", message.kind));
         }
-    }
-
-    /// The short way of a small message to a receive that was not posted: straight out of the lane,
-    /// if no receive is posted and no message kept that could come before. What came, or whether
-    /// it is worth asking again at once. `record` is not the engine's.
-    ///
-    /// Cost: the message's line, two private locks, and the copy.
-    ///
-    /// # Errors
-    /// Damaged shared memory.
-    #[inline]
-    pub(super) fn take_directly(
-        &self,
-        wire: Wire<'_>,
-        pattern: &Pattern,
-        record: &Record,
-    ) -> Result<Directly> {
-        let mut taken = None;
-        let enter = || {
-            // While nothing arrives nothing is added to the messages that are kept.
-            let engine = self.engine();
-            engine.matching.is_empty().then_some(engine)
-        };
-        let polled = wire.poll_one(pattern.source, enter, |mut engine, message| {
-            if message.kind == wire::EAGER
-                && let Some((head, data)) = message.bytes.split_first_chunk::<8>()
-            {
-                let (context, element) = wire::unlabel(message.imm);
-                let (rank, tag) = wire::unhead(u64::from_ne_bytes(*head));
-                let arrived = Arrived { rank, tag, bytes: data.len() };
-                let envelope = Envelope { context, source: message.from, tag };
-                if pattern.takes(&envelope) && record.fits(arrived, element) {
-                    engine.peers.get(message.from).taken += 1;
-                    drop(engine);
-                    // SAFETY: the record is the caller's, whose memory it describes.
-                    unsafe { record.place.write(0, data) };
-                    taken = Some(arrived);
-                    return false;
-                }
-            }
-            drop(engine);
-            self.take(wire, message);
-            true
-        })?;
-        if let Some(arrived) = taken {
-            return Ok(Directly::Taken(arrived));
-        }
-        let quiet = self.work.load(Ordering::Relaxed) == 0 && self.outgoing.is_empty();
-        Ok(if polled == Some(false) && quiet { Directly::Nothing } else { Directly::No })
     }
 
     /// A message with its data.

@@ -3,7 +3,7 @@
 
 use super::adapt::Class;
 use super::matching::Pattern;
-use super::record::{Place, Record};
+use super::record::{Buffer, Place};
 use super::send::{Letter, Mode};
 use super::wire::{self, Words};
 use super::{Endpoint, MessageCounters};
@@ -43,9 +43,9 @@ fn hello(ends: &[Endpoint; 2]) -> Result<(), Error> {
     let mut got = [0u8; 5];
     let pattern = Pattern { context: CONTEXT, source: Some(Slot(0)), tag: Some(7) };
     // SAFETY: the array outlives the call, which ends or gives the record up.
-    let record = unsafe { Record::new(Place::flat(got.as_mut_ptr(), 5), 1, 1) };
+    let buffer = unsafe { Buffer::new(Place::flat(got.as_mut_ptr(), 5), 1, 1) };
     let deadline = || Deadline::after(Duration::from_secs(20));
-    ends[1].receive(&pattern, &record, deadline, "a test", || Ok(()))?;
+    ends[1].receive(&pattern, buffer, deadline, "a test", || Ok(()))?;
     assert_eq!(&got, b"hello");
     Ok(())
 }

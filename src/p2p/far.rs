@@ -174,7 +174,7 @@ impl Messenger {
                 return Some(push);
             }
             let (record, position) = (sending.record, sending.pushed);
-            let total = record.get().place.len();
+            let total = record.get().buffer.place.len();
             let len = PIECE.min(push.left).min(total - position);
             if len == 0 && total > 0 {
                 return None;
@@ -188,7 +188,7 @@ impl Messenger {
             // SAFETY: room for `len` bytes was reserved, all of which are written (the piece lies
             // inside the place); the record is the engine's while `busy`.
             unsafe {
-                record.get().place.read(position, data.as_mut_ptr().add(16), len);
+                record.get().buffer.place.read(position, data.as_mut_ptr().add(16), len);
                 data.set_len(16 + len);
             }
             let sent = match Label::new(wire::PIECE, 0) {
@@ -236,7 +236,7 @@ impl Messenger {
         drop(engine);
         if let Some(record) = record {
             // SAFETY: the record is the engine's while `busy`; pieces come one after another.
-            unsafe { record.get().place.write(at, data) };
+            unsafe { record.get().buffer.place.write(at, data) };
         }
         let mut engine = self.engine();
         let stream = engine.streams.get_mut(number)?;

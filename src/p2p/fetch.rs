@@ -73,7 +73,7 @@ impl Fetches {
 
 /// Lends a record's data, if they lie together.
 fn lend(record: &Record, len: usize) -> Option<(Lent, crate::net::memory::Memory)> {
-    let base = NonNull::new(record.place.address()?)?;
+    let base = NonNull::new(record.buffer.place.address()?)?;
     // SAFETY: the record's memory, of which it has `len` bytes, as the callers saw to; it is the
     // engine's until the record is done, before which what was lent is back. Sends are registered
     // for reading only, and nobody else uses the memory of a receive.
@@ -84,7 +84,7 @@ impl Messenger {
     /// Sender: lets the receiver of a large message read it, if it can.
     pub(super) fn expose(&self, wire: Wire<'_>, to: Slot, record: RecordRef) -> Option<Exposed> {
         let (record, far) = (record.get(), wire.core.far()?);
-        let len = record.place.len();
+        let len = record.buffer.place.len();
         if len < self.limits.read || wire.node.is_local(to) || !far.is_hot(to, Flow::Messages) {
             return None;
         }

@@ -22,7 +22,8 @@ use super::fetch::Fetches;
 use super::outgoing::Outgoing;
 use super::ports::Endpoints;
 use super::reach::Reaches;
-use super::record::{Arrived, Record};
+use super::record::Record;
+use super::shown::Shown;
 use super::stream::Buffers;
 use super::switch::{Budget, Switching};
 use super::transfer::Due;
@@ -32,8 +33,10 @@ use crate::base::{Deadline, Error, Result, Slot, settings};
 use crate::link::Message;
 use crate::link::biased::{Biased, Guard, me};
 use crate::link::core::{Core, Sink, Wire};
+use crate::link::receive::Manner;
 use crate::shm::node::Node;
 use crate::shm::park::Pace;
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -56,6 +59,8 @@ pub(super) struct Limits {
 /// See the [module](self).
 pub struct Messenger {
     engine: Biased<Engine>,
+    /// What may be known of its queues without its lock.
+    pub(super) shown: Arc<Shown>,
     pub(super) outgoing: Outgoing,
     pub(super) claims: Arc<Claims>,
     pub(super) reaches: Arc<Reaches>,
@@ -114,8 +119,10 @@ impl Messenger {
             0 => usize::MAX,
             from => usize::try_from(from).unwrap_or(usize::MAX).max(wire::MOST_EAGER + 1),
         };
+        let engine = Engine::new();
         Ok(Messenger {
-            engine: Biased::new(Engine::new()),
+            shown: engine.matching.shown().clone(),
+            engine: Biased::new(engine),
             outgoing: Outgoing::default(),
             claims: common.claims,
             reaches: common.reaches,
@@ -156,7 +163,7 @@ impl Messenger {
                     && messenger.may_communicate()
                 {
                     // Damage is reported by the next call that is about messages.
-                    let _ = messenger.progress(Wire { node, core: &core });
+                    let _ = messenger.progress_thoroughly(Wire { node, core: &core });
                 }
                 endpoints.help(node, 0);
             })?;
@@ -200,13 +207,21 @@ impl Messenger {
     }
 
     /// Receives what has come and does what is due. Never waits, but copies what is due. `None` if
-    /// another thread is receiving; else how many messages came.
+    /// another thread is receiving, or looks after something of it; else how many messages came.
     ///
     /// # Errors
     /// Damage; [`Error::Exhausted`] if the program leaves its short messages lying.
     #[inline]
     pub(super) fn progress(&self, wire: Wire<'_>) -> Result<Option<usize>> {
-        self.progress_until(wire, Wanted::default(), || false)
+        self.progress_until(wire, Wanted::default(), Manner::Polite, || false)
+    }
+
+    /// The same, whoever looks after it.
+    ///
+    /// # Errors
+    /// The same.
+    pub(super) fn progress_thoroughly(&self, wire: Wire<'_>) -> Result<Option<usize>> {
+        self.progress_until(wire, Wanted::default(), Manner::Thorough, || false)
     }
 
     /// The same, but takes no more once `done`: what is behind is left where it is, and so costs
@@ -217,9 +232,10 @@ impl Messenger {
         &self,
         wire: Wire<'_>,
         wanted: Wanted<'_>,
+        manner: Manner,
         done: impl Fn() -> bool,
     ) -> Result<Option<usize>> {
-        let polled = wire.poll_sink(wanted.source, |message| {
+        let polled = wire.poll_sink((wanted.source, wanted.beside), manner, |message| {
             let ended = self.take(wire, message);
             if done() {
                 let record = wanted.record.zip(ended);
@@ -232,6 +248,45 @@ impl Messenger {
         }
         self.look_sometimes(wire);
         polled
+    }
+
+    /// One poll of a wait: nothing as long as it goes on. Notes in `contended` if another thread was
+    /// in the way.
+    #[inline(always)]
+    pub(super) fn look_for(
+        &self,
+        wire: Wire<'_>,
+        wanted: Wanted<'_>,
+        done: impl Fn() -> bool,
+        contended: &Cell<bool>,
+    ) -> Option<Result<()>> {
+        if done() {
+            return Some(Ok(()));
+        }
+        match self.progress_until(wire, wanted, Manner::Polite, &done) {
+            Err(error) => return Some(Err(error)),
+            Ok(None) => contended.set(true),
+            Ok(Some(_)) => {}
+        }
+        done().then_some(Ok(()))
+    }
+
+    /// What a wait does before each sleep, having said that it will sleep.
+    pub(super) fn before_sleep(&self, wire: Wire<'_>, contended: &Cell<bool>) -> Result<()> {
+        if contended.replace(false) {
+            wire.note_missed();
+            if self.progress_thoroughly(wire)? != Some(0) {
+                // Maybe for this thread, which is about to sleep.
+                wire.doorbell().notify();
+            }
+        }
+        wire.probe_unfinished();
+        if let Some((all, number)) = &self.own
+            && let Some(all) = all.upgrade()
+        {
+            all.help(wire.node, *number);
+        }
+        Ok(())
     }
 
     /// Before the process leaves: sends what is still in line, above all answers for which others
@@ -292,32 +347,10 @@ impl Messenger {
         done: impl Fn() -> bool,
         mut check: impl FnMut() -> Result<()>,
     ) -> Result<()> {
-        let contended = std::cell::Cell::new(false);
-        let poll = || {
-            if done() {
-                return Some(Ok(()));
-            }
-            match self.progress_until(wire, wanted, &done) {
-                Err(error) => return Some(Err(error)),
-                Ok(None) => contended.set(true),
-                Ok(Some(_)) => {}
-            }
-            done().then_some(Ok(()))
-        };
+        let contended = Cell::new(false);
+        let poll = || self.look_for(wire, wanted, &done, &contended);
         let check = || {
-            if contended.replace(false) {
-                wire.note_missed();
-                if self.progress(wire)? != Some(0) {
-                    // Maybe for this thread, which is about to sleep.
-                    wire.doorbell().notify();
-                }
-            }
-            wire.probe_unfinished();
-            if let Some((all, number)) = &self.own
-                && let Some(all) = all.upgrade()
-            {
-                all.help(wire.node, *number);
-            }
+            self.before_sleep(wire, &contended)?;
             check()
         };
         match pace {
@@ -345,15 +378,8 @@ pub(super) struct Wanted<'a> {
     pub record: Option<&'a Record>,
     /// Whose message it is.
     pub source: Option<Slot>,
-}
-
-/// What came of [`Messenger::take_directly`].
-pub(super) enum Directly {
-    Taken(Arrived),
-    /// Nothing is there, and nothing else to do.
-    Nothing,
-    /// The receive is to be posted.
-    No,
+    /// It looks into the lane of that one by itself, and now at everything else.
+    pub beside: bool,
 }
 
 impl Sink for Messenger {

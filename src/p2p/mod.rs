@@ -45,6 +45,8 @@ mod counters;
 #[cfg(all(test, not(loom)))]
 mod damage_tests;
 #[cfg(not(loom))]
+mod direct;
+#[cfg(not(loom))]
 mod eager;
 #[cfg(not(loom))]
 mod endpoint;
@@ -75,6 +77,8 @@ mod record;
 mod request;
 #[cfg(not(loom))]
 mod send;
+#[cfg_attr(loom, allow(dead_code))]
+mod shown;
 #[cfg(not(loom))]
 mod stream;
 #[cfg(not(loom))]
@@ -99,7 +103,7 @@ pub(crate) use reach::{read_private, reads_private};
 #[cfg(not(loom))]
 pub(crate) use receive::Taken;
 #[cfg(not(loom))]
-pub(crate) use record::{Arrived, Place, Record};
+pub(crate) use record::{Arrived, Buffer, Place, Record};
 #[cfg(not(loom))]
 pub(crate) use request::{Borrowed, Going, Owned};
 #[cfg(not(loom))]

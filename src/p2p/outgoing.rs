@@ -213,7 +213,7 @@ impl Outgoing {
 
 /// Runs `f` with the data of a small record, put together if they do not lie so.
 pub(super) fn with_data<R>(record: &RecordRef, f: impl FnOnce(&[u8]) -> R) -> R {
-    let place = &record.get().place;
+    let place = &record.get().buffer.place;
     match place.address() {
         // SAFETY: the record is the engine's, and so are the bytes.
         Some(at) => f(unsafe { std::slice::from_raw_parts(at, place.len()) }),
@@ -223,7 +223,7 @@ pub(super) fn with_data<R>(record: &RecordRef, f: impl FnOnce(&[u8]) -> R) -> R 
 
 /// The data of a small record behind `first`.
 pub(super) fn pack(record: &RecordRef, first: &[u8]) -> Vec<u8> {
-    let place = &record.get().place;
+    let place = &record.get().buffer.place;
     let mut data = Vec::with_capacity(first.len() + place.len());
     data.extend_from_slice(first);
     // SAFETY: as many bytes as were reserved, all written by `read` before the length says so; the

@@ -108,7 +108,7 @@ impl Endpoints {
             let looks = entry.core.looks();
             if entry.seen.load(Ordering::Relaxed) == looks && entry.messenger.may_communicate() {
                 // Damage is reported by the next call that is about these messages.
-                let _ = entry.messenger.progress(Wire { node, core: &entry.core });
+                let _ = entry.messenger.progress_thoroughly(Wire { node, core: &entry.core });
             }
             entry.seen.store(entry.core.looks(), Ordering::Relaxed);
         }

@@ -1,12 +1,13 @@
 //! Receiving, looking for messages, and what becomes of both when peers are gone.
 
 use super::claim;
+use super::direct::Soon;
 use super::endpoint::Endpoint;
 use super::engine::{Advertised, Body, Posted, Unexpected};
 use super::matching::{Envelope, Key, Pattern, Post};
-use super::messenger::{Directly, Messenger, Wanted};
+use super::messenger::{Messenger, Wanted};
 use super::outgoing::Waiting;
-use super::record::{Arrived, Record, RecordRef};
+use super::record::{Arrived, Buffer, Record, RecordRef};
 use super::send::missing;
 use crate::base::{Deadline, Result, Slot};
 use crate::link::core::Wire;
@@ -32,9 +33,6 @@ impl Taken {
 /// have its sender ask the kernel for a copy that takes half as long again.
 const WORTH_WAKING: usize = 512 << 10;
 
-/// Looks before the receive is posted, at most.
-const SOON: u32 = 128;
-
 impl Endpoint {
     /// Posts a receive; its key if it waits. Not `present`: the caller may not be there when the
     /// message comes.
@@ -50,7 +48,7 @@ impl Endpoint {
         let (messenger, wire) = (&*self.messenger, self.wire());
         // SAFETY: the caller's.
         let handle = unsafe { RecordRef::new(record) };
-        let large = pattern.source.is_some() && record.place.len() > messenger.limits.eager;
+        let large = pattern.source.is_some() && record.buffer.place.len() > messenger.limits.eager;
         let mut engine = messenger.engine();
         let sole = large && !engine.matching.has_rival(pattern);
         match engine.matching.post(*pattern, Posted { record: handle, advert: None, sole }) {
@@ -73,50 +71,50 @@ impl Endpoint {
 
     /// Receives a message. `check` is asked before each sleep.
     ///
-    /// Cost of a small one that is there or comes soon, on a hot connection, while nothing else is
-    /// posted or kept: one cache line, private locks, and the copy; see
-    /// [`Messenger::take_directly`]. Else the receive is posted: if there are others, two searches
+    /// Cost of a small one that is there or comes soon, on a hot connection, while nothing that its
+    /// source could send is posted or kept: one cache line, a private lock, and the copy; see
+    /// [`direct`](super::direct). Else the receive is posted: if there are others, two searches
     /// in tables. Nothing is allocated.
     #[inline]
     pub fn receive(
         &self,
         pattern: &Pattern,
-        record: &Record,
+        buffer: Buffer,
         deadline: impl FnOnce() -> Deadline,
         during: &'static str,
         check: impl FnMut() -> Result<()>,
     ) -> Result<Arrived> {
-        if record.place.len() <= self.messenger.limits.eager
-            && let Some(arrived) = self.receive_soon(pattern, record)?
-        {
-            return Ok(arrived);
-        }
-        self.receive_posted(pattern, record, deadline(), during, check)
-    }
-
-    /// Receives what is there, or comes soon from a source that is known, without posting the
-    /// receive.
-    #[inline]
-    fn receive_soon(&self, pattern: &Pattern, record: &Record) -> Result<Option<Arrived>> {
-        let mut turns = 0;
-        loop {
-            match self.messenger.take_directly(self.wire(), pattern, record)? {
-                Directly::Taken(arrived) => return Ok(Some(arrived)),
-                Directly::No => return Ok(None),
-                Directly::Nothing => {}
-            }
-            if turns == 0 {
-                // Other sources' messages would wait meanwhile.
-                turns = pattern.source.map_or(0, |_| self.node.pace().spins.min(SOON));
-            }
-            turns = turns.saturating_sub(1);
-            if turns == 0 {
-                return Ok(None);
+        let mut soon = Soon::Post;
+        if buffer.place.len() <= self.messenger.limits.eager {
+            soon = self.receive_soon(pattern, &buffer)?;
+            if let Soon::Taken(arrived) = soon {
+                return Ok(arrived);
             }
         }
+        self.receive_late(soon, pattern, buffer, deadline(), during, check)
     }
 
-    fn receive_posted(
+    /// What [`Endpoint::receive_soon`] has not brought.
+    #[inline(never)]
+    fn receive_late(
+        &self,
+        soon: Soon,
+        pattern: &Pattern,
+        buffer: Buffer,
+        deadline: Deadline,
+        during: &'static str,
+        check: impl FnMut() -> Result<()>,
+    ) -> Result<Arrived> {
+        let record = Record::new(buffer);
+        match soon {
+            Soon::Taken(arrived) => Ok(arrived),
+            Soon::Wait => self.receive_awake(pattern, &record, deadline, during, check),
+            Soon::Post => self.receive_posted(pattern, &record, deadline, during, check),
+        }
+    }
+
+    /// Posts a receive and waits for it.
+    pub(super) fn receive_posted(
         &self,
         pattern: &Pattern,
         record: &Record,
@@ -124,8 +122,8 @@ impl Endpoint {
         during: &'static str,
         mut check: impl FnMut() -> Result<()>,
     ) -> Result<Arrived> {
-        self.blocking(pattern.source, record.place.len());
-        let mut guard = GivenUp { endpoint: self, record, key: None };
+        self.blocking(pattern.source, record.buffer.place.len());
+        let mut guard = GivenUp::new(self, record);
         let present = self.node.pace().is_awake();
         // SAFETY: the guard gives it up if it is not done when this ends.
         guard.key = unsafe { self.post(pattern, record, present) };
@@ -137,7 +135,12 @@ impl Endpoint {
             check()
         };
         let waited = self.await_received(pattern, record, deadline, during, check);
-        let key = guard.key;
+        self.end_receive(guard, waited)
+    }
+
+    /// What came of a receive that was posted and waited for.
+    pub(super) fn end_receive(&self, guard: GivenUp<'_>, waited: Result<()>) -> Result<Arrived> {
+        let (record, key) = (guard.record, guard.key);
         std::mem::forget(guard);
         match waited {
             Err(error) if self.give_up_receive(record, key) => Err(error),
@@ -161,7 +164,7 @@ impl Endpoint {
             }
             check()
         };
-        let wanted = Wanted { record: Some(record), source: pattern.source };
+        let wanted = Wanted { record: Some(record), source: pattern.source, beside: false };
         let done = || record.is_done();
         let waited = messenger.wait_until(wire, deadline, during, wanted, done, check);
         waited.map_err(|error| missing(&self.node, error, pattern.source))
@@ -179,8 +182,8 @@ impl Endpoint {
         mut check: impl FnMut() -> Result<()>,
     ) -> Result<()> {
         let advert = |key| self.messenger.engine().matching.posted_mut(key)?.advert;
-        let large = record.place.len() > self.messenger.limits.eager;
-        let woken = record.place.len() >= WORTH_WAKING;
+        let large = record.buffer.place.len() > self.messenger.limits.eager;
+        let woken = record.buffer.place.len() >= WORTH_WAKING;
         let key = key.filter(|_| woken || large && self.node.pace().is_awake());
         let Some(word) = key.and_then(advert) else {
             return self.await_received(pattern, record, deadline, during, check);
@@ -220,13 +223,13 @@ impl Endpoint {
         during: &'static str,
     ) -> Result<Arrived> {
         let (messenger, wire) = (&*self.messenger, self.wire());
-        let guard = GivenUp { endpoint: self, record, key: None };
+        let guard = GivenUp::new(self, record);
         // SAFETY: the guard gives it up if it is not done when this ends.
         let handle = unsafe { RecordRef::new(record) };
         let source = taken.envelope.source;
         messenger.meet_unexpected(wire, handle, taken.envelope, taken.message);
         let check = || messenger.mourn(wire, source);
-        let wanted = Wanted { record: Some(record), source: Some(source) };
+        let wanted = Wanted { record: Some(record), source: Some(source), beside: false };
         let done = || record.is_done();
         let waited = messenger.wait_until(wire, deadline, during, wanted, done, check);
         std::mem::forget(guard);
@@ -391,10 +394,17 @@ impl Endpoint {
 }
 
 /// Gives a record on the stack up if a panic takes it away.
-struct GivenUp<'a> {
+pub(super) struct GivenUp<'a> {
     endpoint: &'a Endpoint,
     record: &'a Record,
-    key: Option<Key>,
+    /// Under which it is posted.
+    pub key: Option<Key>,
+}
+
+impl<'a> GivenUp<'a> {
+    pub fn new(endpoint: &'a Endpoint, record: &'a Record) -> GivenUp<'a> {
+        GivenUp { endpoint, record, key: None }
+    }
 }
 
 impl Drop for GivenUp<'_> {
@@ -416,7 +426,7 @@ impl Messenger {
         }
         // A poll takes a bounded number of messages; the rest is for the next check.
         for _ in 0..64 {
-            self.progress(wire)?;
+            self.progress_thoroughly(wire)?;
             if wire.has_drained(peer)? {
                 self.bury(wire, peer);
                 return Ok(true);
@@ -483,7 +493,7 @@ impl Messenger {
     pub(super) fn forget_context(&self, wire: Wire<'_>, context: u32) {
         // What has come and was not looked at belongs to it too.
         for _ in 0..64 {
-            if !matches!(self.progress(wire), Ok(Some(1..))) {
+            if !matches!(self.progress_thoroughly(wire), Ok(Some(1..))) {
                 break;
             }
         }

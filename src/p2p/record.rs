@@ -148,6 +148,45 @@ impl Place {
     }
 }
 
+/// What a message is received into, or sent from: a place, and what its bytes are.
+#[derive(Debug)]
+pub(crate) struct Buffer {
+    pub place: Place,
+    /// Code of the elements, see [`super::wire`].
+    pub element: u8,
+    /// Bytes of which a message must have a multiple.
+    unit: usize,
+}
+
+impl Buffer {
+    /// For elements of this code, and messages of a multiple of `unit` bytes.
+    #[inline(always)]
+    pub fn new(place: Place, element: u8, unit: usize) -> Buffer {
+        Buffer { place, element, unit: unit.max(1) }
+    }
+
+    /// Whether a message with elements of this code fits.
+    #[inline(always)]
+    pub fn fits(&self, arrived: Arrived, element: u8) -> bool {
+        let fits = arrived.bytes <= self.place.len;
+        let whole = self.unit.is_power_of_two() && arrived.bytes & (self.unit - 1) == 0
+            || arrived.bytes.is_multiple_of(self.unit);
+        fits && whole && elements_agree(element, self.element)
+    }
+
+    /// Why it does not.
+    #[cold]
+    fn refuse(&self, arrived: Arrived, element: u8) -> Error {
+        let (from, tag) = (Rank(arrived.rank), arrived.tag);
+        let sent = arrived.bytes as u64;
+        if elements_agree(element, self.element) && arrived.bytes > self.place.len {
+            return Error::Truncated { from, tag, sent, room: self.place.len as u64 };
+        }
+        let expected = self.unit as u64;
+        Error::ElementSize { from, tag, sent, element: element.into(), expected }
+    }
+}
+
 /// What came.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Arrived {
@@ -162,11 +201,7 @@ pub(crate) struct Arrived {
 /// See the [module](self).
 pub(crate) struct Record {
     state: AtomicU32,
-    /// Code of the elements, see [`super::wire`].
-    pub element: u8,
-    /// Bytes of which a message must have a multiple.
-    unit: usize,
-    pub place: Place,
+    pub buffer: Buffer,
     outcome: UnsafeCell<Option<Result<Arrived>>>,
     keep: UnsafeCell<Option<Arc<dyn Any + Send + Sync>>>,
     /// Who is told of the end: the owner's before ARMED, of whoever ends the record from then on.
@@ -187,12 +222,10 @@ impl std::fmt::Debug for Record {
 
 impl Record {
     /// A record that nobody has yet.
-    pub fn new(place: Place, element: u8, unit: usize) -> Record {
+    pub fn new(buffer: Buffer) -> Record {
         Record {
             state: AtomicU32::new(WAITING),
-            element,
-            unit: unit.max(1),
-            place,
+            buffer,
             outcome: UnsafeCell::new(None),
             keep: UnsafeCell::new(None),
             watcher: UnsafeCell::new(None),
@@ -262,27 +295,8 @@ impl Record {
     /// [`Error::ElementSize`], [`Error::Truncated`].
     #[inline]
     pub fn admit(&self, arrived: Arrived, element: u8) -> Result<()> {
-        if self.fits(arrived, element) { Ok(()) } else { Err(self.refuse(arrived, element)) }
-    }
-
-    /// The same, without the reason.
-    #[inline]
-    pub fn fits(&self, arrived: Arrived, element: u8) -> bool {
-        let fits = arrived.bytes <= self.place.len;
-        let whole = self.unit.is_power_of_two() && arrived.bytes & (self.unit - 1) == 0
-            || arrived.bytes.is_multiple_of(self.unit);
-        fits && whole && elements_agree(element, self.element)
-    }
-
-    #[cold]
-    fn refuse(&self, arrived: Arrived, element: u8) -> Error {
-        let (from, tag) = (Rank(arrived.rank), arrived.tag);
-        let sent = arrived.bytes as u64;
-        if elements_agree(element, self.element) && arrived.bytes > self.place.len {
-            return Error::Truncated { from, tag, sent, room: self.place.len as u64 };
-        }
-        let expected = self.unit as u64;
-        Error::ElementSize { from, tag, sent, element: element.into(), expected }
+        let buffer = &self.buffer;
+        if buffer.fits(arrived, element) { Ok(()) } else { Err(buffer.refuse(arrived, element)) }
     }
 }
 
@@ -346,7 +360,7 @@ impl RecordRef {
         let record = self.get();
         let outcome = record.admit(arrived, element).map(|()| {
             // SAFETY: the record is the engine's, and this thread took it out of the queue.
-            unsafe { record.place.write(0, bytes) };
+            unsafe { record.buffer.place.write(0, bytes) };
             arrived
         });
         self.finish(outcome);

@@ -2,7 +2,7 @@
 
 use super::endpoint::Endpoint;
 use super::matching::{Key, Pattern};
-use super::record::{Arrived, Place, Record};
+use super::record::{Arrived, Buffer, Place, Record};
 use super::send::{Letter, Mode};
 use super::watch::Watch;
 use crate::base::sync::UnsafeCell;
@@ -50,7 +50,7 @@ impl<B: Send + 'static> Going<B> {
         owned: Arc<Owned<B>>,
         mode: Mode,
     ) -> Result<Going<B>> {
-        let watch = endpoint.watch(Some(letter.to), owned.record.place.len());
+        let watch = endpoint.watch(Some(letter.to), owned.record.buffer.place.len());
         let busy = endpoint.busy(&watch);
         endpoint.begin_send(letter, &owned.record, owned.clone(), mode, false)?;
         drop(busy);
@@ -59,7 +59,7 @@ impl<B: Send + 'static> Going<B> {
 
     /// Begins a receive.
     pub fn receive(endpoint: &Arc<Endpoint>, pattern: &Pattern, owned: Arc<Owned<B>>) -> Going<B> {
-        let watch = endpoint.watch(pattern.source, owned.record.place.len());
+        let watch = endpoint.watch(pattern.source, owned.record.buffer.place.len());
         let key = endpoint.begin_receive(pattern, &owned.record, owned.clone());
         Going { endpoint: endpoint.clone(), owned, what: What::Receive(*pattern, key), watch }
     }
@@ -177,8 +177,8 @@ impl Borrowed {
         place: Place,
         mode: Mode,
     ) -> Result<Borrowed> {
-        let record = Arc::new(Record::new(place, letter.element, 1));
-        let watch = endpoint.watch(Some(letter.to), record.place.len());
+        let record = Arc::new(Record::new(Buffer::new(place, letter.element, 1)));
+        let watch = endpoint.watch(Some(letter.to), record.buffer.place.len());
         let busy = endpoint.busy(&watch);
         endpoint.begin_send(letter, &record, record.clone(), mode, true)?;
         drop(busy);
@@ -191,7 +191,7 @@ impl Borrowed {
     /// As for [`Borrowed::send`].
     pub unsafe fn receive(endpoint: &Endpoint, pattern: &Pattern, record: Record) -> Borrowed {
         let record = Arc::new(record);
-        let watch = endpoint.watch(pattern.source, record.place.len());
+        let watch = endpoint.watch(pattern.source, record.buffer.place.len());
         let key = endpoint.begin_receive(pattern, &record, record.clone());
         Borrowed { record, what: What::Receive(*pattern, key), watch }
     }

@@ -15,7 +15,7 @@ use super::engine::Sending;
 use super::fetch::Exposed;
 use super::messenger::{Messenger, Wanted};
 use super::outgoing::{Waiting, pack, with_data};
-use super::record::{Arrived, Place, Record, RecordRef};
+use super::record::{Arrived, Buffer, Place, Record, RecordRef};
 use super::wire::{self, Rts, Words};
 use crate::base::{Deadline, Error, Result, Slot};
 use crate::link::core::Wire;
@@ -113,11 +113,11 @@ impl Endpoint {
         mode: Mode,
         deadline: Deadline,
     ) -> Result<()> {
-        let record = Record::new(place, letter.element, 1);
+        let record = Record::new(Buffer::new(place, letter.element, 1));
         // SAFETY: the record outlives the guard below, which gives it up if it is not done by then;
         // before that nobody keeps the handle.
         let handle = unsafe { RecordRef::new(&record) };
-        let len = record.place.len();
+        let len = record.buffer.place.len();
         if mode == Mode::Standard && self.is_small(letter.to, len) {
             let (head, label) = (letter.head(), letter.label(wire::EAGER)?);
             let outgoing = &self.messenger.outgoing;
@@ -211,7 +211,7 @@ impl Endpoint {
     ) -> Result<()> {
         let wire = self.wire();
         let check = || self.messenger.mourn(wire, to).and_then(|()| check());
-        let wanted = Wanted { record: Some(record), source: Some(to) };
+        let wanted = Wanted { record: Some(record), source: Some(to), beside: false };
         let done = || record.is_done();
         let waited = self.messenger.wait_until(wire, deadline, DURING, wanted, done, check);
         waited.map_err(|error| missing(&self.node, error, Some(to)))
@@ -228,7 +228,7 @@ impl Endpoint {
     ) -> Result<Begun> {
         let (messenger, wire) = (&*self.messenger, self.wire());
         let (to, head) = (letter.to, letter.head());
-        let len = handle.get().place.len();
+        let len = handle.get().buffer.place.len();
         if self.node.is_dead(to) {
             return Err(self.node.died(to, DURING));
         }
@@ -237,7 +237,7 @@ impl Endpoint {
             let number = messenger.engine().sendings.insert(sending);
             return Ok(Begun::Data { label: letter.label(wire::EAGER_SYNC)?, head, number });
         }
-        let address = handle.get().place.address();
+        let address = handle.get().buffer.place.address();
         if let Some(at) = address {
             messenger.progress(wire)?;
             // SAFETY: the record's memory, which is not changed before the record is done.
@@ -250,7 +250,7 @@ impl Endpoint {
         let large = len > messenger.limits.eager;
         let mut missed = false;
         if large && mode == Mode::Standard && !messenger.is_pressed(self.wire(), to) {
-            match messenger.try_pool(wire, to, &handle.get().place) {
+            match messenger.try_pool(wire, to, &handle.get().buffer.place) {
                 Fill::Filled(filled) => {
                     let words = filled.words(head, len);
                     return Ok(Begun::Pooled { label: letter.label(wire::POOL)?, words, filled });
@@ -287,7 +287,7 @@ impl Endpoint {
         let to = letter.to;
         // SAFETY: `owner` keeps it where it is.
         let handle = unsafe { RecordRef::new(record) };
-        if mode == Mode::Standard && self.is_small(to, record.place.len()) {
+        if mode == Mode::Standard && self.is_small(to, record.buffer.place.len()) {
             let (head, label) = (letter.head(), letter.label(wire::EAGER)?);
             let sent = with_data(&handle, |data| {
                 messenger.outgoing.try_send(messenger, wire, to, label, Headed(head, data), head)
@@ -370,7 +370,7 @@ impl Messenger {
     /// Keeps a send and makes its announcement.
     fn rts(&self, sending: Sending, borrowed: bool) -> Rts {
         count(&self.counting.announced);
-        let (place, claim) = (&sending.record.get().place, sending.claim);
+        let (place, claim) = (&sending.record.get().buffer.place, sending.claim);
         let readable = place.address().is_some() && (claim.is_some() || !borrowed);
         let exposed = sending.exposed.as_ref().map(Exposed::remote);
         let address = match exposed {
@@ -392,7 +392,7 @@ impl Messenger {
         label: Label,
         head: u64,
     ) -> Result<Waiting> {
-        let flat = record.get().place.address().is_some();
+        let flat = record.get().buffer.place.address().is_some();
         let shared = flat && wire.node.is_local(to);
         let claim = if shared { self.claims.take(wire.node) } else { None };
         let rts = self.rts(Sending { claim, ..Sending::new(record, to) }, true);

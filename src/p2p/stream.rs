@@ -175,13 +175,13 @@ impl Messenger {
             return;
         };
         let record = sending.record;
-        let total = record.get().place.len();
+        let total = record.get().buffer.place.len();
         let position = sending.granted;
         let len = size.min(total - position);
         sending.granted += len;
         sending.busy += 1;
         drop(engine);
-        let place = &record.get().place;
+        let place = &record.get().buffer.place;
         match place.address() {
             // SAFETY: inside the record's memory, which is the engine's while `busy`; the buffer
             // is this sender's until DATA.
@@ -241,7 +241,7 @@ impl Messenger {
         stream.busy += 1;
         drop(engine);
         if let (Some(record), Some(at)) = (record, buffer_at(wire.node, buffer, len)) {
-            let place = &record.get().place;
+            let place = &record.get().buffer.place;
             match place.address() {
                 // SAFETY: inside the record's memory (checked when the piece came), the engine's
                 // while `busy`; the sender does not touch the buffer until it is given again.

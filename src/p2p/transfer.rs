@@ -97,7 +97,7 @@ impl Messenger {
             if let Some(from) = self.pooled_at(wire.node, pooled) {
                 // SAFETY: `pooled.len` bytes of a buffer that is this process's until it is given
                 // back; the record is the engine's, and this thread has it alone.
-                unsafe { record.get().place.fill(from, pooled.len) };
+                unsafe { record.get().buffer.place.fill(from, pooled.len) };
             }
             arrived
         });
@@ -166,7 +166,7 @@ impl Messenger {
         rts: &Rts,
     ) -> Result<()> {
         let (node, len) = (wire.node, rts.length as usize);
-        let place = &record.get().place;
+        let place = &record.get().buffer.place;
         if let Some(here) = place.address() {
             // SAFETY: the record is the engine's, this thread has it alone, and it was checked
             // that there is room; what the sender announced stays as it is until FIN.

@@ -5,7 +5,7 @@ use super::name::{Source, Status, Tag};
 use super::{MatchedMessage, code, layout_code};
 use crate::base::{Error, Rank, Result};
 use crate::layout::{Datum, Shape};
-use crate::p2p::{Mode, Pattern, Place, Record};
+use crate::p2p::{Buffer, Mode, Pattern, Place};
 
 /// The bytes of elements.
 #[inline(always)]
@@ -14,21 +14,21 @@ pub(super) fn bytes<T: Datum>(data: &[T]) -> &[u8] {
     unsafe { std::slice::from_raw_parts(data.as_ptr().cast(), size_of_val(data)) }
 }
 
-/// A record for a receive into elements.
+/// The buffer of a receive into elements.
 ///
 /// # Safety
-/// The elements stay, and nobody touches them, until the record is done or given up.
+/// The elements stay, and nobody touches them, until the record that gets it is done or given up.
 #[inline(always)]
-pub(super) unsafe fn record<T: Datum>(into: *mut T, len: usize) -> Record {
+pub(super) unsafe fn buffer<T: Datum>(into: *mut T, len: usize) -> Buffer {
     // SAFETY: the caller's.
     let place = unsafe { Place::flat(into.cast(), len * size_of::<T>()) };
-    Record::new(place, code::<T>(), size_of::<T>())
+    Buffer::new(place, code::<T>(), size_of::<T>())
 }
 
 /// The place of a shape in a slice of `len` elements at `first`.
 ///
 /// # Safety
-/// As for [`record`].
+/// As for [`buffer`].
 pub(super) unsafe fn shaped<T: Datum>(
     what: &'static str,
     first: *mut T,
@@ -115,10 +115,10 @@ impl Team {
         tag: impl Into<Tag>,
         into: &mut [T],
     ) -> Result<Status> {
-        // SAFETY: `into` is borrowed until `receive` returns, when the record is done or given up.
-        let record = unsafe { record(into.as_mut_ptr(), into.len()) };
+        // SAFETY: `into` is borrowed until `receive` returns, which ends with all that has it.
+        let buffer = unsafe { buffer(into.as_mut_ptr(), into.len()) };
         let pattern = self.pattern(from.into(), tag.into())?;
-        self.receive(&pattern, &record, size_of::<T>(), "recv")
+        self.receive(&pattern, buffer, size_of::<T>(), "recv")
     }
 
     /// As [`Team::recv`], into the bytes of `shape` in `into`.
@@ -135,22 +135,22 @@ impl Team {
         const WHAT: &str = "recv_layout";
         // SAFETY: as in `recv`.
         let place = unsafe { shaped(WHAT, into.as_mut_ptr(), into.len(), shape)? };
-        let record = Record::new(place, layout_code(shape.layout), 1);
+        let buffer = Buffer::new(place, layout_code(shape.layout), 1);
         let pattern = self.pattern(from.into(), tag.into())?;
-        self.receive(&pattern, &record, size_of::<T>(), WHAT)
+        self.receive(&pattern, buffer, size_of::<T>(), WHAT)
     }
 
     #[inline]
     fn receive(
         &self,
         pattern: &Pattern,
-        record: &Record,
+        buffer: Buffer,
         unit: usize,
         during: &'static str,
     ) -> Result<Status> {
         let endpoint = self.messages(during)?;
         let check = || self.check_for(pattern, during);
-        let arrived = endpoint.receive(pattern, record, || self.deadline(), during, check)?;
+        let arrived = endpoint.receive(pattern, buffer, || self.deadline(), during, check)?;
         self.status(arrived, unit)
     }
 

@@ -1,11 +1,11 @@
 //! Messages taken out of the queue before they are received.
 
 use super::super::Team;
-use super::blocking::record;
+use super::blocking::buffer;
 use super::name::Status;
 use crate::base::{Result, forked};
 use crate::layout::Datum;
-use crate::p2p::Taken;
+use crate::p2p::{Record, Taken};
 use std::marker::PhantomData;
 
 /// A message that nobody else can receive any more. Dropping it drops the message: a sender that
@@ -43,7 +43,7 @@ impl<T: Datum> MatchedMessage<T> {
         const WHAT: &str = "MatchedMessage::recv";
         let endpoint = self.team.messages(WHAT)?;
         // SAFETY: `into` is borrowed until `receive_taken` returns.
-        let record = unsafe { record(into.as_mut_ptr(), into.len()) };
+        let record = Record::new(unsafe { buffer(into.as_mut_ptr(), into.len()) });
         if let Some(taken) = self.taken.take() {
             endpoint.receive_taken(taken, &record, self.team.deadline(), WHAT)?;
         }

@@ -36,7 +36,7 @@ use super::team::Member;
 use crate::base::sync::Ordering;
 use crate::base::{Error, Rank, Result, Slot, reentry};
 use crate::layout::{Datum, Kind};
-use crate::p2p::{Arrived, Endpoint, Letter, Pattern, Place, Record, element_code};
+use crate::p2p::{Arrived, Buffer, Endpoint, Letter, Pattern, Place, Record, element_code};
 use std::sync::Arc;
 
 /// Members asked about in one check of a receive from any source.
@@ -65,7 +65,7 @@ pub(super) fn layout_code(layout: &crate::layout::Layout) -> u8 {
 /// The bytes stay, and nobody touches them, until the record is done or given up.
 pub(super) unsafe fn bytes_record(at: *mut u8, len: usize) -> Record {
     // SAFETY: the caller's.
-    Record::new(unsafe { Place::flat(at, len) }, 0, 1)
+    Record::new(Buffer::new(unsafe { Place::flat(at, len) }, 0, 1))
 }
 
 impl Member {

@@ -9,12 +9,12 @@
 //! side does: calls of this library (any that wait, or `test`) do this side's part.
 
 use super::super::Team;
-use super::blocking::record;
+use super::blocking::buffer;
 use super::code;
 use super::name::{Source, Status, Tag};
 use crate::base::{Error, Rank, Result, reentry};
 use crate::layout::Datum;
-use crate::p2p::{Going, Mode, Owned, Pattern, Place, Record};
+use crate::p2p::{Buffer, Going, Mode, Owned, Pattern, Place, Record};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -150,7 +150,7 @@ impl Team {
         let len = data.count() * size_of::<B::Item>();
         // SAFETY: the buffer stays with the record until it is done, as its trait promises.
         let place = unsafe { Place::flat(data.first().cast_mut().cast(), len) };
-        let owned = Owned::new(Record::new(place, element, 1), data);
+        let owned = Owned::new(Record::new(Buffer::new(place, element, 1)), data);
         let going = Going::send(endpoint, &letter, owned, mode)?;
         Ok(SendRequest { team: self.clone(), going })
     }
@@ -170,7 +170,7 @@ impl Team {
         let pattern = self.pattern(from.into(), tag.into())?;
         let (first, count) = (into.first_mut(), into.count());
         // SAFETY: as in `begin_send`.
-        let record = unsafe { record(first, count) };
+        let record = Record::new(unsafe { buffer(first, count) });
         let going = Going::receive(endpoint, &pattern, Owned::new(record, into));
         Ok(ReceiveRequest { team: self.clone(), going, pattern })
     }

@@ -4,12 +4,12 @@
 //! a buffer is left behind, whatever becomes of the handles.
 
 use super::super::Team;
-use super::blocking::{bytes, record, shaped};
+use super::blocking::{buffer, bytes, shaped};
 use super::name::{Source, Status, Tag};
 use super::{code, layout_code};
 use crate::base::{Error, Rank, Result};
 use crate::layout::{Datum, Shape};
-use crate::p2p::{Borrowed, Mode, Pattern, Place, Record};
+use crate::p2p::{Borrowed, Buffer, Mode, Pattern, Place, Record};
 use std::cell::RefCell;
 use std::marker::PhantomData;
 
@@ -172,7 +172,7 @@ impl<'scope, 'env> Exchange<'scope, 'env> {
         into: &'env mut [T],
     ) -> Result<Exchanged<'scope, 'env>> {
         // SAFETY: borrowed for 'env, for nobody else.
-        let record = unsafe { record(into.as_mut_ptr(), into.len()) };
+        let record = Record::new(unsafe { buffer(into.as_mut_ptr(), into.len()) });
         self.receive(from.into(), tag.into(), record, size_of::<T>())
     }
 
@@ -186,7 +186,7 @@ impl<'scope, 'env> Exchange<'scope, 'env> {
     ) -> Result<Exchanged<'scope, 'env>> {
         // SAFETY: as above.
         let place = unsafe { shaped(WHAT, into.as_mut_ptr(), into.len(), shape)? };
-        let record = Record::new(place, layout_code(shape.layout), 1);
+        let record = Record::new(Buffer::new(place, layout_code(shape.layout), 1));
         self.receive(from.into(), tag.into(), record, size_of::<T>())
     }
 

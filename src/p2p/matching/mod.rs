@@ -36,10 +36,12 @@ mod tests;
 
 pub use pattern::{Envelope, Pattern};
 
+use super::shown::Shown;
 use crate::base::Slot;
 use contexts::Contexts;
 use pattern::{Form, Name};
 use queue::{First, Label, Queue};
+use std::sync::Arc;
 use table::{Seed, Table};
 
 /// Names a posted receive or an unexpected message for as long as it is in [`Matching`], and
@@ -109,6 +111,8 @@ pub struct Matching<R, U> {
     unexpected: Queue<Envelope, U, 4>,
     /// Receives of the exact form by context and source; kept once it was needed.
     by_source: Option<Table<u32>>,
+    /// What others may know of all this.
+    shown: Arc<Shown>,
 }
 
 impl<R, U> Default for Matching<R, U> {
@@ -132,7 +136,13 @@ impl<R, U> Matching<R, U> {
             posted: Queue::new(seed),
             unexpected: Queue::new(seed),
             by_source: None,
+            shown: Arc::default(),
         }
+    }
+
+    /// What may be known without the queues, changed with them.
+    pub(super) fn shown(&self) -> &Arc<Shown> {
+        &self.shown
     }
 
     /// Receives that are posted.
@@ -168,6 +178,7 @@ impl<R, U> Matching<R, U> {
             return Post::Matched(receive, envelope, message);
         }
         let number = self.next_number();
+        self.shown.add(pattern.source);
         if self.posted.len() == 0 && self.alone.is_none() {
             let key = Key { index: self.posted.next_index(), number };
             self.alone = Some((key, pattern, receive));
@@ -202,7 +213,8 @@ impl<R, U> Matching<R, U> {
             if !pattern.takes(envelope) {
                 return Arrive::Unexpected;
             }
-            if let Some((key, _, receive)) = self.alone.take() {
+            if let Some((key, pattern, receive)) = self.alone.take() {
+                self.shown.remove(pattern.source);
                 return Arrive::Matched(key, receive);
             }
         }
@@ -234,9 +246,10 @@ impl<R, U> Matching<R, U> {
         Arrive::Matched(Key { index: first.index, number: first.number }, receive)
     }
 
-    /// A receive is no longer posted.
+    /// A receive is no longer in its list, nor posted.
     #[inline]
     fn uncount(&mut self, pattern: &Pattern) {
+        self.shown.remove(pattern.source);
         let form = pattern.form();
         if let Some(context) = self.contexts.get(pattern.context) {
             context.posted[form.index()] -= 1;
@@ -260,6 +273,7 @@ impl<R, U> Matching<R, U> {
         let lists = context.map_or(0, |context| context.indexed) | EXACT;
         let number = self.next_number();
         let index = self.unexpected.push(number, envelope, message, lists);
+        self.shown.add(Some(envelope.source));
         Key { index, number }
     }
 
@@ -292,14 +306,18 @@ impl<R, U> Matching<R, U> {
     #[inline]
     pub fn take(&mut self, pattern: &Pattern) -> Option<(Envelope, U)> {
         let first = self.find(pattern)?;
-        Some(self.unexpected.pop(first))
+        let (envelope, message) = self.unexpected.pop(first);
+        self.shown.remove(Some(envelope.source));
+        Some((envelope, message))
     }
 
     /// Takes back a posted receive. Nothing if a message came first (or if this was never the key
     /// of a receive).
     pub fn cancel(&mut self, key: Key) -> Option<R> {
         if self.alone.as_ref().is_some_and(|(it, ..)| *it == key) {
-            return self.alone.take().map(|(.., receive)| receive);
+            let (_, pattern, receive) = self.alone.take()?;
+            self.shown.remove(pattern.source);
+            return Some(receive);
         }
         let (pattern, receive) = self.posted.remove(key.index, key.number)?;
         self.uncount(&pattern);
@@ -308,7 +326,9 @@ impl<R, U> Matching<R, U> {
 
     /// Takes out a message that is kept. Nothing if a receive took it.
     pub fn discard(&mut self, key: Key) -> Option<(Envelope, U)> {
-        self.unexpected.remove(key.index, key.number)
+        let (envelope, message) = self.unexpected.remove(key.index, key.number)?;
+        self.shown.remove(Some(envelope.source));
+        Some((envelope, message))
     }
 
     /// What is kept for a posted receive, as long as it is posted.
@@ -419,8 +439,9 @@ impl<R, U> Matching<R, U> {
         messages.sort_unstable_by_key(|key| key.number);
         let mut removed = Removed { posted: Vec::new(), unexpected: Vec::new() };
         for key in receives {
-            if self.alone.is_some() {
-                removed.posted.extend(self.alone.take());
+            if let Some(alone) = self.alone.take() {
+                self.shown.remove(alone.1.source);
+                removed.posted.push(alone);
             } else if let Some((pattern, receive)) = self.posted.remove(key.index, key.number) {
                 self.uncount(&pattern);
                 removed.posted.push((key, pattern, receive));

@@ -132,6 +132,22 @@ impl Pair {
         }
         assert_eq!(self.real.posted_len(), self.oracle.posted.len());
         assert_eq!(self.real.unexpected_len(), self.oracle.unexpected.len());
+        self.shown();
+    }
+
+    /// What is shown of the queues is what is in them.
+    fn shown(&self) {
+        let (posted, unexpected) = (&self.oracle.posted, &self.oracle.unexpected);
+        let shown = self.real.shown();
+        assert_eq!(shown.is_clear(None), posted.is_empty() && unexpected.is_empty());
+        let wild = posted.iter().any(|(pattern, _)| pattern.source.is_none());
+        // Slots that share a count with no other of the steps'.
+        for source in [0, 1, 2, u16::MAX].map(Slot) {
+            let concerned = wild
+                || posted.iter().any(|(pattern, _)| pattern.source == Some(source))
+                || unexpected.iter().any(|(envelope, _)| envelope.source == source);
+            assert_eq!(shown.is_clear(Some(source)), !concerned, "{source:?}");
+        }
     }
 
     fn removed(

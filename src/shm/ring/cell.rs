@@ -19,6 +19,7 @@
 use super::position::Position;
 use crate::base::sync::{AtomicU64, UnsafeCell};
 use crate::base::{Error, Result, Slot};
+use std::mem::MaybeUninit;
 
 /// Payload bytes in the first cell of a message.
 pub const FIRST_BYTES: usize = 48;
@@ -206,16 +207,19 @@ pub struct Incoming<'a> {
     pub bytes: &'a [u8],
 }
 
-/// Private memory that a consumer copies messages into.
-pub struct Scratch(Box<[u64; SCRATCH_WORDS]>);
+/// Private memory that a consumer copies messages into. It may lie on a stack: nothing is written
+/// to it before a message is. (For that it must have no other field: a constant of which a part has a
+/// value would be written as a whole.)
+pub struct Scratch(MaybeUninit<[u64; SCRATCH_WORDS]>);
 
 /// Room for whole cells, so that copies out are of constant size.
 const SCRATCH_WORDS: usize = (FIRST_BYTES + MORE_BYTES * (MAX_CELLS - 1)) / 8;
 
 impl Scratch {
     /// Scratch for messages of up to [`MAX_MESSAGE`] bytes.
+    #[inline(always)]
     pub fn new() -> Scratch {
-        Scratch(Box::new([0; SCRATCH_WORDS]))
+        Scratch(MaybeUninit::uninit())
     }
 
     #[inline(always)]
@@ -224,12 +228,14 @@ impl Scratch {
     }
 
     /// The first bytes of the message that was copied in last.
+    ///
+    /// # Safety
+    /// It has so many.
     #[inline(always)]
-    pub(crate) fn bytes(&self, len: usize) -> &[u8] {
-        // SAFETY: a u64 array is initialised bytes; `min` keeps the length inside it.
-        unsafe {
-            std::slice::from_raw_parts(self.0.as_ptr().cast(), len.min(size_of_val(&*self.0)))
-        }
+    pub(crate) unsafe fn bytes(&self, len: usize) -> &[u8] {
+        debug_assert!(len <= SCRATCH_WORDS * 8);
+        // SAFETY: cells are copied in from the start on, without gaps.
+        unsafe { std::slice::from_raw_parts(self.0.as_ptr().cast(), len) }
     }
 }
 
@@ -336,17 +342,19 @@ impl Cell {
         })
     }
 
-    /// Reads the bytes of the message's cell number `k`, `1 <= k < MAX_CELLS`, into `scratch`.
+    /// Reads the bytes of the message's cell number `k`, `1 <= k < MAX_CELLS`, into `scratch`, behind
+    /// those of the cells before it.
     ///
     /// # Safety
     /// The caller owns the body.
     #[inline(always)]
     pub(super) unsafe fn take_more(&self, scratch: &mut Scratch, k: usize) {
         assert!((1..MAX_CELLS).contains(&k));
+        let before = FIRST_BYTES + (k - 1) * MORE_BYTES;
         self.body.with(|body| {
             // SAFETY: the caller owns the body; the assertion keeps the copy inside scratch.
             unsafe {
-                let to = scratch.start().add(FIRST_BYTES + (k - 1) * MORE_BYTES);
+                let to = scratch.start().add(before);
                 std::ptr::copy_nonoverlapping(body.cast::<u8>(), to, MORE_BYTES);
             }
         });

@@ -311,9 +311,14 @@ impl InboxReceiver {
             }
             if tag.state() == COMMITTED {
                 let read = read(WHAT, &inbox.cells, self.at, tag, scratch);
-                let (label, len) = read.inspect_err(|_| self.broken = true)?;
+                let (label, bytes) = match read {
+                    Ok(read) => read,
+                    Err(error) => {
+                        self.broken = true;
+                        return Err(error);
+                    }
+                };
                 self.advance(inbox, tag.cells());
-                let bytes = scratch.bytes(len);
                 return Ok(Polled::Message(Incoming { from: tag.owner(), label, bytes }));
             }
             if tag.state() != CLAIMED {

@@ -304,14 +304,20 @@ impl LaneReceiver {
         }
         self.follows = true;
         let read = read(WHAT, &lane.cells, self.at, tag, scratch);
-        let (label, len) = read.inspect_err(|_| self.broken = true)?;
+        let (label, bytes) = match read {
+            Ok(read) => read,
+            Err(error) => {
+                self.broken = true;
+                return Err(error);
+            }
+        };
         self.expected = tag.cells();
         self.at = self.at.plus(tag.cells(), N);
         self.unpublished += tag.cells();
         if self.unpublished >= publish_after(N) {
             self.publish(lane);
         }
-        Ok(Polled::Message(Incoming { from: tag.owner(), label, bytes: scratch.bytes(len) }))
+        Ok(Polled::Message(Incoming { from: tag.owner(), label, bytes }))
     }
 
     /// Whether no message is there now.

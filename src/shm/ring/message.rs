@@ -50,15 +50,15 @@ pub(super) unsafe fn write<const N: usize>(
 }
 
 /// Validates the committed message at `at`, whose tag was read with Acquire, and copies it into
-/// `scratch`. Returns its label and length.
+/// `scratch`. Returns its label and its bytes there.
 #[inline(always)]
-pub(super) fn read<const N: usize>(
+pub(super) fn read<'s, const N: usize>(
     what: &'static str,
     cells: &[Cell; N],
     at: Position,
     tag: Tag,
-    scratch: &mut Scratch,
-) -> Result<(Label, usize)> {
+    scratch: &'s mut Scratch,
+) -> Result<(Label, &'s [u8])> {
     let n = tag.cells();
     // SAFETY: the tag is committed in this lap: the producer is done with the cells, and the
     // consumer, which runs this, has not published a head behind them.
@@ -77,5 +77,6 @@ pub(super) fn read<const N: usize>(
         // SAFETY: as above; n <= MAX_CELLS.
         unsafe { cell.take_more(scratch, k) };
     }
-    Ok((label, len))
+    // SAFETY: those of `n` cells were copied, which are no fewer.
+    Ok((label, unsafe { scratch.bytes(len) }))
 }

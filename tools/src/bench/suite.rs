@@ -266,6 +266,8 @@ pub const ALL: &[Bench] = &[
     bench(talk::threads::ENDPOINTS[0].0, "", Kind::Inside(talk::threads::endpoints_part::<1>)),
     bench(talk::threads::ENDPOINTS[1].0, "", Kind::Inside(talk::threads::endpoints_part::<2>)),
     bench(talk::threads::ENDPOINTS[2].0, "", Kind::Inside(talk::threads::endpoints_part::<4>)),
+    bench(talk::threads::STARS[0].0, "", Kind::Inside(talk::threads::star_part)),
+    bench(talk::threads::STARS[1].0, "", Kind::Inside(talk::threads::star_part)),
     bench(talk::threads::FUNNELED, "", Kind::Inside(talk::threads::funneled_part)),
     bench(talk::threads::PROCESSES, "", Kind::Inside(talk::threads::processes_part)),
     bench(oversub::PART, "", Kind::Inside(oversub::part)),

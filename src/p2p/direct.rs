@@ -1,0 +1,219 @@
+//! Receives that are not posted: straight out of the lane of their source.
+//!
+//! ```text
+//!   receive --> is the lane's next message its own? -- yes --> copied out of the lane: done
+//!      ^                |             |
+//!      |     nothing is there     another one is, or something is posted or kept
+//!      |                |             |
+//!      +--- awake ------+             +----------------> posted, and waited for
+//!                       +--- about to sleep -----------^
+//! ```
+//! As long as it is not posted, it shares nothing that is written with threads that receive from other
+//! sources: it takes the lock of that lane, and looks at what is [`shown`](super::shown) of the queues.
+//! Now and then it looks after everything else, as every wait does.
+
+use super::endpoint::Endpoint;
+use super::matching::{Envelope, Pattern};
+use super::messenger::{Messenger, Wanted};
+use super::receive::GivenUp;
+use super::record::{Arrived, Buffer, Record};
+use super::send::missing;
+use super::wire;
+use crate::base::sync::Ordering;
+use crate::base::{Deadline, Result};
+use crate::link::Message;
+use crate::link::core::Wire;
+use crate::link::feed::Look;
+use std::cell::{Cell, RefCell};
+
+/// Looks without a pause before a wait is begun, at most.
+const SOON: u32 = 128;
+/// Looks of a wait at its own lane, before one at everything.
+const TURNS: u32 = 16;
+
+/// What came of [`Messenger::take_directly`].
+enum Directly {
+    Taken(Arrived),
+    /// Nothing is there, and nothing else to do.
+    Nothing,
+    /// Everything else is to be looked at now.
+    Others,
+    /// The receive is to be posted.
+    No,
+}
+
+/// What came of looks at a lane.
+pub(super) enum Soon {
+    Taken(Arrived),
+    /// Its lane may bring it any moment.
+    Wait,
+    /// The receive is to be posted.
+    Post,
+}
+
+impl Messenger {
+    /// The short way of a small message to a receive that was not posted: straight out of the lane,
+    /// if no receive is posted and no message kept that could come before. What came, or whether
+    /// it is worth asking again at once. `record` is not the engine's.
+    ///
+    /// Cost: the message's line, one private lock, two loads, and the copy. Not inlined, and nothing
+    /// inside that is seldom needed: it is all that most receives do, and in a loop the addresses of
+    /// all that it looks at would be kept on the stack.
+    ///
+    /// # Errors
+    /// Damaged shared memory.
+    #[inline(never)]
+    fn take_directly(
+        &self,
+        wire: Wire<'_>,
+        pattern: &Pattern,
+        buffer: &Buffer,
+    ) -> Result<Directly> {
+        let mut taken = None;
+        let look = wire.poll_one(
+            pattern.source,
+            || self.shown.is_clear(pattern.source),
+            |message| {
+                if message.kind == wire::EAGER
+                    && let Some((head, data)) = message.bytes.split_first_chunk::<8>()
+                {
+                    let (context, element) = wire::unlabel(message.imm);
+                    let (rank, tag) = wire::unhead(u64::from_ne_bytes(*head));
+                    let arrived = Arrived { rank, tag, bytes: data.len() };
+                    let envelope = Envelope { context, source: message.from, tag };
+                    if pattern.takes(&envelope) && buffer.fits(arrived, element) {
+                        // SAFETY: the buffer is the caller's, whose memory it describes.
+                        unsafe { buffer.place.write(0, data) };
+                        taken = Some(arrived);
+                        return false;
+                    }
+                }
+                self.take_unasked(wire, message);
+                true
+            },
+        )?;
+        if let Some(arrived) = taken {
+            return Ok(Directly::Taken(arrived));
+        }
+        let quiet = self.work.load(Ordering::Relaxed) == 0 && self.outgoing.is_empty();
+        Ok(match look {
+            Look::Nothing if quiet => Directly::Nothing,
+            Look::OthersTurn => Directly::Others,
+            _ => Directly::No,
+        })
+    }
+}
+
+impl Messenger {
+    /// A message that is none for the receive that has come across it.
+    #[cold]
+    #[inline(never)]
+    fn take_unasked(&self, wire: Wire<'_>, message: Message<'_>) {
+        self.take(wire, message);
+    }
+}
+
+impl Endpoint {
+    /// Receives what is there, or comes soon from a source that is known.
+    #[inline]
+    pub(super) fn receive_soon(&self, pattern: &Pattern, buffer: &Buffer) -> Result<Soon> {
+        let mut turns = 0;
+        loop {
+            match self.messenger.take_directly(self.wire(), pattern, buffer)? {
+                Directly::Taken(arrived) => return Ok(Soon::Taken(arrived)),
+                Directly::No => return Ok(Soon::Post),
+                Directly::Nothing => {}
+                Directly::Others => {
+                    self.look_beside(pattern, &Cell::new(false))?;
+                    continue;
+                }
+            }
+            if turns == 0 {
+                // Other sources' messages would wait meanwhile.
+                let Some(_) = pattern.source else { return Ok(Soon::Post) };
+                turns = self.node.pace().spins.min(SOON);
+            }
+            turns = turns.saturating_sub(1);
+            if turns == 0 {
+                return Ok(Soon::Wait);
+            }
+        }
+    }
+
+    /// Looks at everything but the lane of a receive's source.
+    #[cold]
+    fn look_beside(&self, pattern: &Pattern, contended: &Cell<bool>) -> Result<()> {
+        let wanted = Wanted { record: None, source: pattern.source, beside: true };
+        self.messenger.look_for(self.wire(), wanted, || false, contended).unwrap_or(Ok(()))
+    }
+
+    /// Waits for a small message of a known source, and posts the receive only to sleep.
+    pub(super) fn receive_awake(
+        &self,
+        pattern: &Pattern,
+        record: &Record,
+        deadline: Deadline,
+        during: &'static str,
+        mut check: impl FnMut() -> Result<()>,
+    ) -> Result<Arrived> {
+        let (messenger, wire) = (&*self.messenger, self.wire());
+        let posted: RefCell<Option<GivenUp<'_>>> = RefCell::new(None);
+        let is_posted = || posted.borrow().is_some();
+        let post = || {
+            let mut posted = posted.borrow_mut();
+            let guard = posted.insert(GivenUp::new(self, record));
+            // SAFETY: the guard gives it up if it is not done when this ends.
+            guard.key = unsafe { self.post(pattern, record, false) };
+            guard.key.is_some()
+        };
+        let contended = Cell::new(false);
+        // Posted: at everything.
+        let look = || {
+            let wanted = Wanted { record: Some(record), source: pattern.source, beside: false };
+            messenger.look_for(wire, wanted, || record.is_done(), &contended)
+        };
+        let mut turn = 0u32;
+        // What was taken, or nothing if the record is done.
+        let poll = || {
+            if !is_posted() {
+                match messenger.take_directly(wire, pattern, &record.buffer) {
+                    Ok(Directly::Taken(arrived)) => return Some(Ok(Some(arrived))),
+                    Ok(Directly::No) => {
+                        post();
+                    }
+                    Ok(it @ (Directly::Nothing | Directly::Others)) => {
+                        turn = turn.wrapping_add(1);
+                        if matches!(it, Directly::Others) || turn.is_multiple_of(TURNS) {
+                            return self.look_beside(pattern, &contended).err().map(Err);
+                        }
+                        return None;
+                    }
+                    Err(error) => return Some(Err(error)),
+                }
+            }
+            look().map(|looked| looked.map(|()| None))
+        };
+        let check = || {
+            // What has come until now, for whomever, rings no bell any more.
+            if !is_posted() && (!post() || look().transpose()?.is_some()) {
+                wire.doorbell().notify();
+            }
+            messenger.before_sleep(wire, &contended)?;
+            if let Some(source) = pattern.source {
+                messenger.mourn(wire, source)?;
+            }
+            check()
+        };
+        let waited = self.node.wait(wire.doorbell(), deadline, during, poll, check);
+        let waited = waited.and_then(|outcome| outcome);
+        let Some(guard) = posted.take() else {
+            return match waited {
+                Ok(Some(arrived)) => Ok(arrived),
+                Ok(None) => Ok(Arrived::default()),
+                Err(error) => Err(missing(&self.node, error, pattern.source)),
+            };
+        };
+        let waited = waited.map(drop).map_err(|error| missing(&self.node, error, pattern.source));
+        self.end_receive(guard, waited)
+    }
+}
