@@ -7,4 +7,5 @@ pub mod options;
 pub mod processes;
 pub mod random;
 pub mod ranks;
+pub mod signals;
 pub mod sweep;

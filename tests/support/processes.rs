@@ -1,7 +1,5 @@
 //! Processes, known by a variable in their environment; waiting for what others do.
 
-use std::os::unix::process::CommandExt;
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 /// Other processes in whose environment `variable` is `mark`, with their names.
@@ -27,16 +25,4 @@ pub fn until(what: &str, mut done: impl FnMut() -> bool) {
         assert!(Instant::now() < end, "{what}");
         std::thread::yield_now();
     }
-}
-
-/// Lets interrupts reach a program even where the tests themselves ignore them, as what a shell starts
-/// in the background does: to ignore is inherited, and a shell sets no trap for what it inherited so.
-pub fn interruptible(command: &mut Command) -> &mut Command {
-    let usual = || {
-        // SAFETY: changes what a signal does in the new process only; safe between fork and exec.
-        unsafe { libc::signal(libc::SIGINT, libc::SIG_DFL) };
-        Ok(())
-    };
-    // SAFETY: what is called is async-signal-safe.
-    unsafe { command.pre_exec(usual) }
 }

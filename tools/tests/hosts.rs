@@ -9,7 +9,8 @@ use std::io::{BufRead, BufReader, Read};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use support::processes::{interruptible, marked, until};
+use support::processes::{marked, until};
+use support::signals::interruptible;
 
 const ROLE: &str = "HITHER_TEST_ROLE";
 const MARK: &str = "HITHER_TEST_MARK";

@@ -8,7 +8,8 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use std::time::{Duration, Instant};
-use support::processes::{interruptible, marked, until};
+use support::processes::{marked, until};
+use support::signals::interruptible;
 
 const ROLE: &str = "HITHER_TEST_ROLE";
 const MARK: &str = "HITHER_TEST_MARK";
