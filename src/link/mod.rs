@@ -35,6 +35,7 @@ mod tests;
 
 // Public for the benchmarks; it promises programs nothing.
 #[doc(hidden)]
+pub use self::far::NetworkCounters;
 pub use self::far::bare::Bare;
 pub use crate::shm::ring::{MAX_MESSAGE, Push};
 
@@ -235,6 +236,15 @@ impl Link {
             return Counters::default();
         }
         self.wire().counters()
+    }
+
+    /// What has been done so far to reach other nodes; nothing if the job has one alone. Takes a lock
+    /// of each flow for a moment.
+    pub fn network_counters(&self) -> Option<NetworkCounters> {
+        if forked::is_forked() {
+            return None;
+        }
+        self.core.far().map(|far| far.counters())
     }
 }
 

@@ -14,8 +14,9 @@ use std::time::{Duration, Instant};
 /// First argument of a process that works for a sweep: then way, form, ranks, filter, turn (or a
 /// word that is no number), first case.
 pub const WORKER: &str = "--worker-of-conformance";
-/// Longest time for one case on a loaded machine.
-const PATIENCE: Duration = Duration::from_secs(100);
+/// Names the variable with the longest time for one case, in seconds: 100 unless it says otherwise,
+/// enough for a loaded machine.
+const PATIENCE: &str = "CONFORMANCE_PATIENCE";
 /// Deadline of every wait within a case, in seconds: a hang becomes an error that names who is
 /// missing.
 const WAIT: &str = "60";
@@ -215,14 +216,16 @@ static DONE: AtomicUsize = AtomicUsize::new(0);
 
 /// Ends the process if no case ends for a long time.
 fn watch() {
+    let given = std::env::var(PATIENCE).ok().and_then(|seconds| seconds.parse().ok());
+    let patience = Duration::from_secs(given.unwrap_or(100));
     let mut last = (Instant::now(), 0);
     loop {
         std::thread::sleep(Duration::from_millis(500));
         let done = DONE.load(Ordering::Relaxed);
         if done != last.1 {
             last = (Instant::now(), done);
-        } else if last.0.elapsed() > PATIENCE {
-            eprintln!("no case has ended for {PATIENCE:?}: this one hangs");
+        } else if last.0.elapsed() > patience {
+            eprintln!("no case has ended for {patience:?}: this one hangs");
             std::process::abort();
         }
     }

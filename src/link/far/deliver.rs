@@ -567,6 +567,12 @@ impl FlowState {
         })
     }
 
+    /// Datagrams with messages that were sent, and those that were sent again.
+    pub fn datagrams(&self) -> (u64, u64) {
+        let counters = &self.shared.counters;
+        (counters.sent, counters.resent + counters.timeouts)
+    }
+
     /// Whether all peers know that this process has left, or are gone.
     pub fn has_parted(&self) -> bool {
         self.peers.values().all(|known| known.peer.has_parted())

@@ -20,7 +20,7 @@ use super::known::Arrived;
 use super::outlet::{News, Outlet, PairSettings};
 use super::shift::Shift;
 use super::transfer::{Copying, Direction, Registered, Transfer};
-use super::{Each, Far, Flow};
+use super::{Each, Far, Flow, NetworkCounters};
 use crate::base::sync::{AtomicBool, AtomicU32, Ordering};
 use crate::base::{Error, Rank, Result, Slot};
 use crate::link::Push;
@@ -410,6 +410,15 @@ impl Far for Edge {
             drop(state);
             self.inner.due(next);
         }
+    }
+
+    fn counters(&self) -> NetworkCounters {
+        let (mut sent, mut resent) = (0, 0);
+        for flow in Flow::ALL {
+            let (first, again) = self.inner.flow(flow).datagrams();
+            (sent, resent) = (sent + first, resent + again);
+        }
+        self.inner.outlet.pairs().counts.with(sent, resent)
     }
 
     fn has_drained(&self, peer: Slot) -> bool {

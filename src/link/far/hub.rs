@@ -2,7 +2,7 @@
 //! this. It has the rules of [`Far`] and no speed; queues are short, so that senders often find no
 //! room.
 
-use super::{Direction, Each, Far, Flow, Registered, Transfer};
+use super::{Direction, Each, Far, Flow, NetworkCounters, Registered, Transfer};
 use crate::base::{Rank, Result, Slot};
 use crate::link::Push;
 use crate::net::memory::Memory;
@@ -160,6 +160,10 @@ impl Far for Joined {
     fn has_drained(&self, peer: Slot) -> bool {
         let rank = self.rank_of(peer);
         !self.end.flow(Flow::Messages).iter().any(|one| Some(one.from) == rank)
+    }
+
+    fn counters(&self) -> NetworkCounters {
+        NetworkCounters::default()
     }
 }
 

@@ -12,6 +12,7 @@
 
 mod alarm;
 pub(crate) mod bare;
+mod counters;
 mod deliver;
 mod due;
 pub(crate) mod edge;
@@ -29,6 +30,7 @@ mod transfer;
 #[cfg(test)]
 mod transfer_tests;
 
+pub use counters::NetworkCounters;
 pub(crate) use outlet::PairSettings;
 pub(crate) use transfer::{Direction, Outcome, Registered, Transfer};
 
@@ -109,6 +111,9 @@ pub(crate) trait Far: Send + Sync + std::fmt::Debug {
 
     /// Of a peer that is gone: whether all messages that had come from it have been taken.
     fn has_drained(&self, peer: Slot) -> bool;
+
+    /// What has been done so far.
+    fn counters(&self) -> NetworkCounters;
 }
 
 /// Calls `f` with the two pieces of a payload.

@@ -195,6 +195,7 @@ impl Paired {
         match host.pairs.post(&*pair.queue, &head, bytes) {
             Posted::Sent(place) => {
                 pair.sent = pair.sent.wrapping_add(1);
+                host.pairs.counts.by_pairs.add(1);
                 pair.has_told();
                 let pair = pair.queue.number();
                 self.flying.push_back(Flying { pair, place, load: Load::Message(length) });
@@ -325,6 +326,7 @@ impl Paired {
             match host.pairs.post_part(&*pair, &part) {
                 Posted::Sent(place) => {
                     self.copyings.posted(part.copying, part.here.length);
+                    host.pairs.counts.parts.add(1);
                     let (pair, load) = (pair.number(), Load::Part(part.copying));
                     self.flying.push_back(Flying { pair, place, load });
                     self.switch.sent(Way::Pair(connection));
@@ -360,6 +362,7 @@ impl Paired {
     fn begin_anew(&mut self, life: u32, host: Host<'_>) {
         self.broken = false;
         self.life = life;
+        host.pairs.counts.failures.add(u64::from(!self.pairs.is_empty()));
         let served = self.pairs.iter().any(|pair| pair.sent.max(pair.taken) >= SERVED);
         self.failures = if served { 1 } else { self.failures + 1 };
         self.end(host);
@@ -495,15 +498,27 @@ impl Paired {
                         let packet = [&self.life.to_le_bytes()[..], &bytes[..length]].concat();
                         self.packets.push_back((by, packet));
                     }
-                    Action::Use { .. } => self.settle_policy(host),
+                    Action::Use { by, .. } => {
+                        let counts = &host.pairs.counts;
+                        match by {
+                            Way::Pair(_) => counts.promotions.add(1),
+                            Way::Datagrams => counts.returns.add(1),
+                        }
+                        self.settle_policy(host);
+                    }
                     Action::Close { number, .. } => {
                         if let Some(at) = self.pairs.iter().position(|p| p.connection == number) {
                             host.pairs.retire(self.pairs.remove(at).queue);
                         }
                     }
                     Action::Refused => host.pairs.policy().refused(host.key),
-                    // Messages are numbered; how long it took nobody asks.
-                    Action::Release | Action::Switched { .. } => {}
+                    Action::Switched { since } => {
+                        let counts = &host.pairs.counts;
+                        counts.switches.add(1);
+                        counts.switch_nanoseconds.add(host.now.saturating_sub(since));
+                    }
+                    // Messages are numbered.
+                    Action::Release => {}
                 }
             }
         }

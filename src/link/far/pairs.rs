@@ -13,6 +13,7 @@
 //! are more when half of them were found used, up to as many as peers have promised not to exceed.
 
 use super::Flow;
+use super::counters::PairCounts;
 use super::transfer::{ABREAST, Direction, Part, Registered};
 use crate::base::hints::Hints;
 use crate::base::sync::{AtomicBool, AtomicU32, Ordering};
@@ -190,6 +191,8 @@ pub(super) struct Pairs {
     /// Parts of transfers that are under way, for all of which somebody waits.
     parts: AtomicU32,
     hints: Arc<Hints>,
+    /// What its queue pairs have done.
+    pub counts: PairCounts,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -225,6 +228,7 @@ impl Pairs {
             awaited: AtomicBool::new(false),
             parts: AtomicU32::new(0),
             hints,
+            counts: PairCounts::default(),
             device,
         })
     }

@@ -6,6 +6,7 @@
 mod basic;
 mod endpoints;
 mod errors;
+mod network;
 mod random;
 mod sizes;
 mod switching;
@@ -47,8 +48,8 @@ pub const WAYS: [(&str, Settings); 5] = [
 ];
 
 pub fn cases() -> impl Iterator<Item = &'static Written> {
-    let plain = [basic::CASES, endpoints::CASES, errors::CASES, sizes::CASES, random::CASES];
-    plain.into_iter().flatten().chain(switching::CASES)
+    let apart = [basic::CASES, endpoints::CASES, errors::CASES, network::CASES];
+    apart.into_iter().chain([sizes::CASES, random::CASES, switching::CASES]).flatten()
 }
 
 /// Those that run with a way of [`WAYS`]: with the plain one, where no threshold changes, all but

@@ -5,7 +5,8 @@ mod support;
 
 use hither_lab::{Lab, Options, Program, Running};
 use std::path::Path;
-use std::time::Duration;
+use std::process::Command;
+use std::time::{Duration, SystemTime};
 use support::{alone, boot, guests, here, hither, said, tests};
 
 /// Packets that a guest's device has sent.
@@ -14,14 +15,21 @@ fn packets(lab: &Lab, guest: usize) -> u64 {
     said(lab, guest, line).parse().unwrap()
 }
 
-/// Two ranks, on two guests that are steered by the network which stays when the other is cut.
+/// What runs ranks by verbs on two guests, which are steered by the network that stays when the other is
+/// cut.
+fn ranks(options: &[&str], rank: &Path, arguments: &[&str]) -> Program {
+    let run = Program::new(hither()).args(["run", "--hosts", "m0,m1", "--bind", "none"]);
+    let run = run.args(options).arg("--").arg(rank).args(arguments);
+    run.env("HITHER_NET_PROVIDER", "verbs").directory(here().join("../.."))
+}
+
+/// Two ranks.
 fn job(lab: &Lab, options: &[&str], rank: &Path, arguments: &[&str]) -> Running {
-    let run = Program::new(hither()).args(["run", "--hosts", "m0,m1", "-n", "2", "--bind", "none"]);
-    let run = run.args(["--timeout", "300"]).args(options).arg("--").arg(rank).args(arguments);
+    let options = [&["-n", "2", "--timeout", "300"], options].concat();
     // A queue pair from the first message on.
-    let run = run.env("HITHER_NET_PROVIDER", "verbs").env("HITHER_NET_PAIR_AFTER", "1");
+    let run = ranks(&options, rank, arguments).env("HITHER_NET_PAIR_AFTER", "1");
     let run = run.env("HITHER_NET_TIMEOUT", "10").env("HITHER_HOST_TIMEOUT", "10");
-    lab.run(0, &run.directory(here().join("../.."))).unwrap()
+    lab.run(0, &run).unwrap()
 }
 
 fn solves_a_stencil(lab: &Lab) {
@@ -29,6 +37,34 @@ fn solves_a_stencil(lab: &Lab) {
     let output = job(lab, &[], &hither(), &demo).wait().unwrap();
     assert_eq!(output.code, 0, "{output:?}");
     assert!(output.stdout.contains("\"validated\":true"), "{output:?}");
+}
+
+/// Parts in which the cases of the conformance suite take turns, one a day: all of them take half an
+/// hour. Divides the number of no dimension of the generated ones.
+const TURNS: usize = 11;
+
+/// Has all of them run.
+const ALL: &str = "HITHER_LAB_ALL";
+
+/// That queue pairs come, and how messages change over to them, is tried every day.
+const ALWAYS: &str = "talk_promotions_are_counted";
+
+/// Cases of the conformance suite for two nodes: those that are run today, and the turn of it.
+fn todays(suite: &Path) -> (Vec<String>, String) {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
+    let today = since.as_secs() as usize / 86_400;
+    let turn = today.to_string();
+    let output = Command::new(suite).args(["--list", "--turn", &turn]).output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    let all: Vec<&str> = text.lines().filter_map(|line| line.strip_suffix(" (nodes-2)")).collect();
+    assert!(all.contains(&ALWAYS) && all.len() > 10 * TURNS, "{all:?}");
+    let chosen = |(number, name): &(usize, &&str)| {
+        std::env::var_os(ALL).is_some() || number % TURNS == today % TURNS || **name == ALWAYS
+    };
+    let words: Vec<&str> = all.iter().enumerate().filter(chosen).map(|(_, name)| *name).collect();
+    // A name may be a part of others.
+    let cases = all.iter().filter(|name| words.iter().any(|word| name.contains(word)));
+    (cases.map(|name| name.to_string()).collect(), turn)
 }
 
 /// Ranks that talk by RDMA until one of them dies.
@@ -81,6 +117,32 @@ fn a_job_goes_over_devices_until_one_of_its_guests_cannot_be_reached() {
     missed(&running);
     lab.restore(1).unwrap();
     solves_a_stencil(&lab);
+}
+
+/// Windows, active messages, messages and collectives, by four ranks. The first messages go by datagrams
+/// and most others by queue pairs.
+#[test]
+fn all_rooms_conform_over_devices() {
+    let _alone = alone();
+    let limit = Duration::from_secs(3600);
+    let Some(lab) = boot(&Options { limit, ..guests(2) }) else { return };
+    let suite = tests(&["--test", "conformance"]);
+    let (cases, turn) = todays(&suite);
+    let before = [0, 1].map(|guest| packets(&lab, guest));
+    let filter = cases.join(",");
+    let worker = ["--worker-of-conformance", "nodes-2", "processes", "4", &filter, &turn, "0"];
+    let run = ranks(&["-n", "4", "--timeout", "3000"], &suite, &worker);
+    // What takes seconds in a guest takes minutes in one on a busy machine.
+    let run = run.env("HITHER_NET_TIMEOUT", "60").env("HITHER_HOST_TIMEOUT", "60");
+    let run = run.env("CONFORMANCE_PATIENCE", "900").env("HITHER_NET_PAIR_AFTER", "8");
+    let output = lab.run(0, &run).unwrap().wait().unwrap();
+    let done = output.stdout.lines().filter(|line| line.starts_with("done ")).count();
+    let next = cases.get(done);
+    assert_eq!((output.code, next), (0, None), "{done} of {}: {output:?}", cases.len());
+    for guest in [0, 1] {
+        let sent = packets(&lab, guest) - before[guest];
+        assert!(sent > 20 * cases.len() as u64, "guest {guest} sent {sent} packets by RDMA");
+    }
 }
 
 #[test]
