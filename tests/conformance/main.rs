@@ -162,7 +162,7 @@ const FEW_PAIRS: [(&str, &str); 4] = [
 /// datagrams are lost, for what is not in vain takes its time there.
 pub fn brief(milliseconds: u64) -> Duration {
     let lossy = std::env::var_os("HITHER_NET_FAULTS").is_some_and(|faults| !faults.is_empty());
-    Duration::from_millis(if lossy { 50 * milliseconds } else { milliseconds })
+    Duration::from_millis(if lossy { 10 * milliseconds } else { milliseconds })
 }
 
 /// By how much fewer of the generated cases are run at a time on several nodes: windows there go the

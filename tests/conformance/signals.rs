@@ -100,7 +100,7 @@ fn plain_puts_end_a_wait(job: &Job) -> Result<()> {
 fn comparisons(job: &Job) -> Result<()> {
     let window = Window::<f64>::allocate(job.team(), 2)?;
     window.local().set(0, 2.5)?;
-    let short = Window::<f64>::allocate(&job.team().with_deadline(crate::brief(30)), 2)?;
+    let short = Window::<f64>::allocate(&job.team().with_deadline(crate::brief(200)), 2)?;
     short.local().set(0, 2.5)?;
     let table = [
         (Compare::Eq, [false, true, false]),

@@ -252,7 +252,7 @@ fn writer_among_alls(job: &Job) -> Result<()> {
 }
 
 fn lock_deadline(job: &Job) -> Result<()> {
-    let hasty = job.team().with_deadline(crate::brief(40));
+    let hasty = job.team().with_deadline(crate::brief(200));
     let window = Window::<u64>::allocate(&hasty, 1)?;
     let last = Rank(job.size() - 1);
     let held = (job.rank() == Rank(0)).then(|| window.lock(last, EXCLUSIVE)).transpose()?;
