@@ -159,10 +159,11 @@ const FEW_PAIRS: [(&str, &str); 4] = [
 ];
 
 /// The limit of a team that is to be found waiting in vain: so many milliseconds, and more where
-/// datagrams are lost, for what is not in vain takes its time there.
+/// datagrams are lost or everything is slow, for what is not in vain takes its time there.
 pub fn brief(milliseconds: u64) -> Duration {
-    let lossy = std::env::var_os("HITHER_NET_FAULTS").is_some_and(|faults| !faults.is_empty());
-    Duration::from_millis(if lossy { 10 * milliseconds } else { milliseconds })
+    let given = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+    let slow = given("HITHER_NET_FAULTS") || given(sweep::PATIENCE);
+    Duration::from_millis(if slow { 10 * milliseconds } else { milliseconds })
 }
 
 /// By how much fewer of the generated cases are run at a time on several nodes: windows there go the

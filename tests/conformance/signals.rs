@@ -128,7 +128,7 @@ fn comparisons(job: &Job) -> Result<()> {
 }
 
 fn wait_deadline(job: &Job) -> Result<()> {
-    let limit = Duration::from_millis(150);
+    let limit = crate::brief(200);
     let window = Window::<u64>::allocate(&job.team().with_deadline(limit), 1)?;
     let begun = Instant::now();
     let wait = window.wait_until(0, Compare::Ne, 0);

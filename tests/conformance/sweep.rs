@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 pub const WORKER: &str = "--worker-of-conformance";
 /// Names the variable with the longest time for one case, in seconds: 100 unless it says otherwise,
 /// enough for a loaded machine.
-const PATIENCE: &str = "CONFORMANCE_PATIENCE";
+pub const PATIENCE: &str = "CONFORMANCE_PATIENCE";
 /// Deadline of every wait within a case, in seconds: a hang becomes an error that names who is
 /// missing.
 const WAIT: &str = "60";
