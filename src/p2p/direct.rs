@@ -54,7 +54,7 @@ pub(super) enum Soon {
 impl Messenger {
     /// The short way of a small message to a receive that was not posted: straight out of the lane,
     /// if no receive is posted and no message kept that could come before. What came, or whether
-    /// it is worth asking again at once. `record` is not the engine's.
+    /// it is worth asking again at once. No record is made of `buffer`.
     ///
     /// Cost: the message's line, one private lock, two loads, and the copy. Not inlined, and nothing
     /// inside that is seldom needed: it is all that most receives do, and in a loop the addresses of
@@ -102,9 +102,7 @@ impl Messenger {
             _ => Directly::No,
         })
     }
-}
 
-impl Messenger {
     /// A message that is none for the receive that has come across it.
     #[cold]
     #[inline(never)]
