@@ -233,7 +233,6 @@ impl Scratch {
     /// It has so many.
     #[inline(always)]
     pub(crate) unsafe fn bytes(&self, len: usize) -> &[u8] {
-        debug_assert!(len <= SCRATCH_WORDS * 8);
         // SAFETY: cells are copied in from the start on, without gaps.
         unsafe { std::slice::from_raw_parts(self.0.as_ptr().cast(), len) }
     }
