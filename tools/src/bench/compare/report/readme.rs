@@ -29,8 +29,7 @@ pub fn replaced(text: &str, section: &str) -> Result<String> {
 
 /// The section.
 pub fn section(report: &Report<'_>, lines: &[Line], diagram: bool) -> String {
-    let command: Vec<String> = std::env::args().skip(1).collect();
-    let facts = plot::circumstances(&format!("hither {}", command.join(" ")));
+    let facts = plot::circumstances(&format!("hither {}", command(std::env::args().skip(1))));
     let fact = |name: &str| facts.iter().find(|fact| fact.0 == name).map_or("", |fact| &*fact.1);
     let contestants: Vec<String> =
         report.contestants.iter().map(|(name, version, _)| format!("{name} {version}")).collect();
@@ -75,4 +74,30 @@ fn row(line: &Line) -> Option<String> {
         if holds { "" } else { ", missed" },
         unit = line.unit,
     ))
+}
+
+/// A command line without the folder that the report went to, which says something of a machine alone.
+fn command(args: impl Iterator<Item = String>) -> String {
+    let mut kept: Vec<String> = Vec::new();
+    let mut skip = false;
+    for arg in args {
+        if !std::mem::replace(&mut skip, arg == "--out") && !arg.starts_with("--out") {
+            kept.push(arg);
+        }
+    }
+    kept.join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_is_told_without_folders() {
+        let told = |line: &str| command(line.split(' ').map(str::to_owned));
+        let wanted = "bench compare --quick --readme README.md";
+        assert_eq!(told("bench compare --quick --out /x --readme README.md"), wanted);
+        assert_eq!(told("bench compare --out=/x --quick --readme README.md"), wanted);
+        assert_eq!(told(wanted), wanted);
+    }
 }
