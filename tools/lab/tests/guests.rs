@@ -110,7 +110,9 @@ fn goes<T>(
             Err(error) => why.push(error),
         }
         // Whoever is left waits for the other for ever.
-        [server, client].map(|guest| lab.kill(guest, "pingpong").unwrap());
+        for guest in [server, client] {
+            lab.kill(guest, "pingpong").unwrap();
+        }
     }
     panic!("{why:?}");
 }
