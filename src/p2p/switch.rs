@@ -62,7 +62,9 @@ pub(super) struct Switching {
     began: Instant,
     peers: Mutex<HashMap<Slot, Arc<Peer>>>,
     pub(super) mine: Mutex<Mine>,
+    /// Of what is copied in the node, and of what comes from others.
     speed: Mutex<Speed>,
+    far_speed: Mutex<Speed>,
     /// When to look for what is not needed any more; never before there are pools.
     look_at: AtomicU64,
     polls: AtomicU32,
@@ -211,6 +213,7 @@ impl Switching {
             peers: Mutex::default(),
             mine: Mutex::new(mine),
             speed: Mutex::default(),
+            far_speed: Mutex::new(Speed::between_nodes()),
             look_at: AtomicU64::new(u64::MAX),
             polls: AtomicU32::new(0),
         })
@@ -224,6 +227,11 @@ impl Switching {
     /// A copy of `len` bytes of a large message took from `began` until now.
     pub fn moved(&self, len: usize, began: u64) {
         lock(&self.speed).note(len as u64, self.now().saturating_sub(began));
+    }
+
+    /// As [`moved`](Self::moved), from another node.
+    pub fn came_far(&self, len: usize, began: u64) {
+        lock(&self.far_speed).note(len as u64, self.now().saturating_sub(began));
     }
 
     pub fn known(&self, slot: Slot) -> Option<Arc<Peer>> {
@@ -357,7 +365,10 @@ impl Messenger {
         waited: u64,
         len: usize,
     ) {
-        let transfer = lock(&self.switching.speed).estimate(len as u64);
+        let switching = &self.switching;
+        let near = wire.node.is_local(peer);
+        let speed = if near { &switching.speed } else { &switching.far_speed };
+        let transfer = lock(speed).estimate(len as u64);
         self.note(wire, peer, |estimator| estimator.note_wait(posted, waited, transfer));
     }
 
