@@ -403,8 +403,9 @@ fn thresholds_rise_with_messages_under_way_and_their_pools_go_with_the_queue_pai
 #[test]
 fn a_threshold_that_is_refused_leaves_the_queue_pair_which_can_still_go() {
     let limits = Limits { pools: 0, ..Limits::default() };
-    let rules = Rules { limits, ..plain(When::Traffic, 1, Plan::default()) };
-    let mut world = World::new(&rules);
+    let policy = Settings { when: When::Traffic, limit: 1, after: 1, age: 1 << 50 };
+    let plan = Plan::default();
+    let mut world = World::new(&Rules { seed: 1, processes: 3, policy, plan, limits });
     world.stream((0, 1), 0, 8, 100);
     world.finish();
     for _ in 0..100 {
@@ -416,9 +417,94 @@ fn a_threshold_that_is_refused_leaves_the_queue_pair_which_can_still_go() {
     world.finish();
     assert_eq!((counters(&world, 0).refusals, world.eager(0, 1)), (1, MAX_MESSAGE));
     assert!(world.processes[0].ends.flows[0].is_hot(Rank(1)));
-    for _ in 0..2_000 {
-        world.sleep(0, 20_000_000);
-        world.sleep(1, 20_000_000);
+    // Someone else is to have its place, which this side alone can give up.
+    for _ in 0..2 {
+        world.stream((0, 2), 0, 8, 2_000);
+        world.finish();
     }
-    assert!(!world.processes[0].ends.flows[0].is_hot(Rank(1)));
+    let hot = |peer| world.processes[0].ends.flows[0].is_hot(Rank(peer));
+    assert_eq!((hot(1), hot(2)), (false, true));
+}
+
+#[test]
+fn what_is_too_long_for_the_queue_pair_goes_by_datagrams_in_its_place() {
+    let mut world = World::new(&plain(When::Traffic, 1, Plan::default()));
+    world.stream((0, 1), 0, 8, 100);
+    world.finish();
+    assert!(world.processes[0].ends.flows[0].is_hot(Rank(1)));
+    for size in [MAX_MESSAGE - 11, 40_000, LONGEST - 12, 8] {
+        world.stream((0, 1), 0, size, 3);
+        world.stream((0, 1), 0, 8, 3);
+    }
+    world.finish();
+    assert!(world.processes[0].ends.flows[0].is_hot(Rank(1)));
+}
+
+#[test]
+fn who_takes_nothing_keeps_no_buffer_from_the_messages_of_others() {
+    let limits = Limits { buffers: 2, ..Limits::default() };
+    let mut world =
+        World::new(&Rules { processes: 3, limits, ..plain(When::Traffic, 1, Plan::default()) });
+    let size = 60_000;
+    for from in [0, 2] {
+        let mut tries = 0;
+        while world.eager(from, 1) < size + 12 && tries < 1_000 {
+            world.widen(from, 1, 16);
+            world.stream((from, 1), 0, 8, 1);
+            (0..3).for_each(|rank| world.sleep(rank, 100_000));
+            tries += 1;
+        }
+        world.finish();
+    }
+    let mut sent = [0; 3];
+    for _ in 0..2_000 {
+        for from in [0, 2] {
+            sent[from] += u32::from(world.send(from, 1, 0, size));
+        }
+        (0..3).for_each(|rank| world.sleep(rank, 1_000_000));
+    }
+    // As many as one queue pair may have there that nobody took.
+    assert!(sent[0] >= 60 && sent[2] >= 60, "{sent:?}");
+    for rank in 0..3 {
+        assert_eq!(counters(&world, rank).failures, 0, "of {rank}");
+    }
+    assert!(counters(&world, 1).pool_bytes_peak <= 2 * ((1 << 16) + 1024));
+    world.finish();
+}
+
+#[test]
+fn messages_that_lie_in_buffers_of_a_queue_that_is_no_more_spoil_none_of_the_next_one() {
+    let mut world = World::new(&plain(When::Traffic, 1, Plan::default()));
+    let size = 60_000;
+    widened(&mut world, 16, size);
+    for _ in 0..3 {
+        // They stay where they came, while the queue pair goes.
+        (0..2).for_each(|_| assert!(world.send(0, 1, 0, size)));
+        let mut rounds = 0;
+        while world.processes[0].ends.outlet.pairs().count_open()
+            + world.processes[1].ends.outlet.pairs().count_open()
+            > 0
+        {
+            world.sleep(0, 20_000_000);
+            world.sleep(1, 20_000_000);
+            rounds += 1;
+            assert!(rounds < 10_000, "it is never given up");
+        }
+        let mut tries = 0;
+        while world.eager(0, 1) < size + 12 {
+            world.widen(0, 1, 16);
+            world.sleep(0, 100_000);
+            world.sleep(1, 100_000);
+            tries += 1;
+            assert!(tries < 1_000, "it does not come again");
+        }
+        for _ in 0..20 {
+            // The old ones are taken among the new ones.
+            world.send(0, 1, 0, size);
+            world.sleep(0, 100_000);
+            world.sleep(1, 100_000);
+            world.take(1, 0);
+        }
+        world.finish();
+    }
 }
