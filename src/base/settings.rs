@@ -50,12 +50,14 @@ settings! {
     /// they go through a pool of the receiver's buffers. Still larger ones are announced.
     EAGER_LIMIT = "HITHER_EAGER_LIMIT", "16K", "bytes";
     /// Messages that are too large for short ones: up to which size their data travel with them is
-    /// found out by direction while the program runs, where neither side can copy the other's
-    /// memory (adaptive) or everywhere (always), or HITHER_EAGER_LIMIT says it for all (fixed).
+    /// found out by direction while the program runs, between nodes and where neither side can copy
+    /// the other's memory (adaptive) or everywhere (always), or HITHER_EAGER_LIMIT says it for all
+    /// (fixed).
     EAGER = "HITHER_EAGER", "adaptive", "adaptive, always or fixed";
     /// Pools of buffers for large messages that travel with their data: one per size class.
     EAGER_POOLS = "HITHER_EAGER_POOLS", "20", "pools";
-    /// Memory of all such pools of a process.
+    /// Memory of all such pools of a process, in the node's memory, and as much for those that queue
+    /// pairs of other nodes send into.
     EAGER_BYTES = "HITHER_EAGER_BYTES", "64M", "bytes";
     /// Buffers of one such pool.
     EAGER_BUFFERS = "HITHER_EAGER_BUFFERS", "256", "buffers";

@@ -10,7 +10,7 @@
 //! ```
 
 use super::biased::Biased;
-use super::far::{Far, Flow, with_pieces};
+use super::far::{Far, Flow, LONGEST, with_pieces};
 use super::feed::Feed;
 use super::held::Held;
 use super::near::Near;
@@ -226,8 +226,8 @@ impl<'a> Wire<'a> {
     #[cold]
     fn try_send_far(self, peer: Slot, label: Label, bytes: impl Payload) -> Result<Push> {
         let far = self.core.far().ok_or_else(|| self.nobody(peer))?;
-        if bytes.size() > super::MAX_MESSAGE {
-            let why = format!("{} bytes, and {} are the most", bytes.size(), super::MAX_MESSAGE);
+        if bytes.size() > LONGEST {
+            let why = format!("{} bytes, and {LONGEST} are the most", bytes.size());
             return Err(Error::invalid("message", why));
         }
         with_pieces(bytes, |pieces| far.try_send(peer, Flow::Messages, label, pieces))

@@ -154,6 +154,18 @@ impl Memory {
         true
     }
 
+    /// The `length` bytes at `offset`, where they lie; none if they do not lie inside.
+    ///
+    /// # Safety
+    /// Nobody writes to them as long as the result lives: no device has them to receive into, and no
+    /// copy goes there.
+    pub unsafe fn slice(&self, offset: u64, length: usize) -> Option<&[u8]> {
+        let from = self.at(offset, length)?;
+        // SAFETY: inside, initialised (they were zeros once), valid as long as the owner, which
+        // `self` keeps, and not written to, as the caller says.
+        Some(unsafe { std::slice::from_raw_parts(from, length) })
+    }
+
     /// Copies between two memories (which may be one); false if either range does not lie inside.
     #[must_use]
     pub fn copy(&self, offset: u64, from: &Memory, from_offset: u64, length: u64) -> bool {

@@ -28,7 +28,8 @@ pub struct MessageCounters {
     pub waiting: u64,
     /// Sends that were announced and are not over.
     pub sending: u64,
-    /// Large messages that this process put into a buffer of their receiver's pool.
+    /// Large messages that this process put into a buffer of their receiver's pool, or sent to another
+    /// node with their data.
     pub pooled: u64,
     /// Those that would have gone so, had a buffer been free.
     pub missed: u64,

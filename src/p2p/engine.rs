@@ -134,6 +134,8 @@ pub(super) struct Stream {
     /// The sender's number.
     pub number: u64,
     pub arrived: Arrived,
+    /// When they were asked for.
+    pub began: u64,
     /// Bytes for which room was granted, and that have come.
     pub granted: usize,
     pub come: usize,

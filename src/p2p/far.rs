@@ -245,7 +245,8 @@ impl Messenger {
         if stream.come == stream.arrived.bytes {
             let stream = engine.streams.remove(number);
             drop(engine);
-            if let Some(Stream { record: Some(record), arrived, .. }) = stream {
+            if let Some(Stream { record: Some(record), arrived, began, .. }) = stream {
+                self.switching.came_far(arrived.bytes, began);
                 record.finish(Ok(arrived));
             }
             return Some(());

@@ -124,6 +124,7 @@ impl Messenger {
             let (from, Some(record)) = (stream.from, stream.record) else { continue };
             if transfer.is_done() {
                 count(&self.counting.fetched);
+                self.switching.came_far(stream.arrived.bytes, stream.began);
                 self.tell_finished(wire, from, stream.number, 0);
                 record.finish(Ok(stream.arrived));
             } else if wire.node.is_dead(from) {

@@ -6,6 +6,7 @@
 //! | small, synchronous | the same; over when the receiver says so |
 //! | large, its receive was advertised | copied to where it is wanted; over then |
 //! | large, not larger than the eager threshold of this direction | copied to a buffer of the receiver's pool; over when there was room for the message that says so |
+//! | large, not larger than the threshold to a peer on another node | its data travel with it; over when there is room for them |
 //! | large, or the receiver has too much that nobody asked for | announced; over when the receiver has copied |
 
 use super::counters::count;
@@ -167,6 +168,18 @@ impl Endpoint {
                     )
                 })
             }
+            Begun::Eager { label, head } => {
+                let room = with_data(&handle, |data| {
+                    self.wait_for_room(letter.to, deadline, || {
+                        let (messenger, payload) = (&self.messenger, Headed(head, data));
+                        let (outgoing, wire) = (&messenger.outgoing, self.wire());
+                        outgoing.try_send(messenger, wire, letter.to, label, payload, head)
+                    })
+                });
+                // Nobody else has the record.
+                std::mem::forget(guard);
+                return room;
+            }
             Begun::Pooled { label, words, filled } => {
                 let room = self.wait_for_room(letter.to, deadline, || {
                     let (outgoing, head) = (&self.messenger.outgoing, words.first());
@@ -250,6 +263,10 @@ impl Endpoint {
         let large = len > messenger.limits.eager;
         let mut missed = false;
         if large && mode == Mode::Standard && !messenger.is_pressed(self.wire(), to) {
+            if !self.node.is_local(to) && messenger.goes_far(wire, to, len) {
+                count(&messenger.counting.pooled);
+                return Ok(Begun::Eager { label: letter.label(wire::EAGER)?, head });
+            }
             match messenger.try_pool(wire, to, &handle.get().buffer.place) {
                 Fill::Filled(filled) => {
                     let words = filled.words(head, len);
@@ -310,6 +327,7 @@ impl Endpoint {
             }
             Ok(Begun::Over) => return Ok(()),
             Ok(Begun::Words { label, words }) => Waiting::Words { label, words, logged: true },
+            Ok(Begun::Eager { label, head }) => Waiting::Data { label, head, record: handle },
             Ok(Begun::Data { label, head, number }) => {
                 Waiting::Synchronous { label, head, number, record: handle }
             }
@@ -411,6 +429,11 @@ enum Begun {
         label: Label,
         head: u64,
         number: u64,
+    },
+    /// With its data, to another node.
+    Eager {
+        label: Label,
+        head: u64,
     },
     /// About data that are in a buffer of the receiver's already.
     Pooled {

@@ -10,6 +10,9 @@
 //! a packet or a note, that of the pools for a count (and while buffers are made). The order is:
 //! peer, then pools or messages that wait. Neither is held while data are copied.
 //!
+//! Between nodes the link agrees on thresholds, with the queue pairs that have them; here it is only
+//! decided that a larger one is wanted, and what goes by it.
+//!
 //! Packets travel behind all messages sent before them. Nothing depends on that here, for a
 //! buffer's word says whose it is whatever the packets say; queue pairs will.
 //!
@@ -28,6 +31,7 @@ use super::wire::{self, Words};
 use crate::base::sync::{AtomicU32, AtomicU64, Ordering};
 use crate::base::{Error, Result, Slot, settings};
 use crate::link::core::Wire;
+use crate::link::far::WIDEST;
 use crate::shm::heap::Id;
 use crate::shm::node::Node;
 use crate::shm::ring::Label;
@@ -58,7 +62,9 @@ pub(super) struct Switching {
     began: Instant,
     peers: Mutex<HashMap<Slot, Arc<Peer>>>,
     pub(super) mine: Mutex<Mine>,
+    /// Of what is copied in the node, and of what comes from others.
     speed: Mutex<Speed>,
+    far_speed: Mutex<Speed>,
     /// When to look for what is not needed any more; never before there are pools.
     look_at: AtomicU64,
     polls: AtomicU32,
@@ -207,6 +213,7 @@ impl Switching {
             peers: Mutex::default(),
             mine: Mutex::new(mine),
             speed: Mutex::default(),
+            far_speed: Mutex::new(Speed::between_nodes()),
             look_at: AtomicU64::new(u64::MAX),
             polls: AtomicU32::new(0),
         })
@@ -220,6 +227,11 @@ impl Switching {
     /// A copy of `len` bytes of a large message took from `began` until now.
     pub fn moved(&self, len: usize, began: u64) {
         lock(&self.speed).note(len as u64, self.now().saturating_sub(began));
+    }
+
+    /// As [`moved`](Self::moved), from another node.
+    pub fn came_far(&self, len: usize, began: u64) {
+        lock(&self.far_speed).note(len as u64, self.now().saturating_sub(began));
     }
 
     pub fn known(&self, slot: Slot) -> Option<Arc<Peer>> {
@@ -252,9 +264,8 @@ impl Switching {
         }
     }
 
-    /// The class that should be asked for.
-    fn wish(&self, state: &State) -> Option<Class> {
-        let current = state.handshake.sends();
+    /// The class that should be asked for, where there is `current`.
+    fn wish(&self, state: &State, current: Option<Class>) -> Option<Class> {
         match self.rule {
             Rule::Adaptive { .. } => {
                 state.estimator.wants(current, Class::within(self.limits.bytes)?)
@@ -354,30 +365,62 @@ impl Messenger {
         waited: u64,
         len: usize,
     ) {
-        let transfer = lock(&self.switching.speed).estimate(len as u64);
+        let switching = &self.switching;
+        let near = wire.node.is_local(peer);
+        let speed = if near { &switching.speed } else { &switching.far_speed };
+        let transfer = lock(speed).estimate(len as u64);
         self.note(wire, peer, |estimator| estimator.note_wait(posted, waited, transfer));
     }
 
     fn note(&self, wire: Wire<'_>, to: Slot, note: impl FnOnce(&mut Estimator)) {
         let (switching, me) = (&self.switching, wire.node.slot());
+        let local = wire.node.is_local(to);
         // Who can copy alone leaves the other all its time: a copy into a pool could only cost more.
-        let helped = matches!(switching.rule, Rule::Adaptive { everywhere: false })
+        let helped = local
+            && matches!(switching.rule, Rule::Adaptive { everywhere: false })
             && !self.reaches.is_out_of_reach(wire.node, to);
-        if to == me || helped || !wire.node.is_local(to) {
+        if to == me || helped {
             return;
         }
         let peer = switching.peer(to, me);
         let mut state = lock(&peer.state);
         note(&mut state.estimator);
+        if !local {
+            return self.widen(wire, to, &mut state);
+        }
         if state.is_over() || !state.handshake.is_free() {
             return;
         }
-        let Some(class) = switching.wish(&state) else { return };
+        let Some(class) = switching.wish(&state, state.handshake.sends()) else { return };
         let mut out = Vec::new();
         state.handshake.want(class, switching.now(), &mut out);
         self.carry_out_actions(wire, to, &mut state, out);
         drop(state);
         self.outgoing.flush(self, wire);
+    }
+
+    /// Has large messages go at once to a peer on another node, if that is wanted: the link agrees on it
+    /// with the peer's.
+    #[cold]
+    fn widen(&self, wire: Wire<'_>, to: Slot, state: &mut State) {
+        let Some(far) = wire.core.far() else { return };
+        let current = Class::within(far.eager(to) as u64);
+        let Some(class) = self.switching.wish(state, current).map(|class| class.min(WIDEST)) else {
+            return;
+        };
+        if Some(class) > current {
+            state.estimator.settle();
+            // That nobody knows where it is, its messages find, too.
+            let _ = far.widen(to, class);
+        }
+    }
+
+    /// Whether a large message goes to a peer on another node with its data.
+    pub(super) fn goes_far(&self, wire: Wire<'_>, to: Slot, len: usize) -> bool {
+        let (switching, far) = (&self.switching, wire.core.far());
+        let (Some(peer), Some(far)) = (switching.known(to), far) else { return false };
+        let may = switching.allows(&lock(&peer.state), len);
+        may && len.saturating_add(size_of::<u64>()) <= far.eager(to)
     }
 
     /// Does what a handshake asks for.
@@ -457,7 +500,7 @@ impl Messenger {
                 continue;
             };
             let mut out = Vec::new();
-            let wish = switching.wish(&state);
+            let wish = switching.wish(&state, state.handshake.sends());
             let can_join = |class| lock(&switching.mine).pools.can_join(class);
             if state.handshake.receive(packet, wish, can_join, &mut out).is_err() {
                 self.distrust(&mut state);

@@ -121,6 +121,7 @@ impl Messenger {
                 from,
                 number: rts.number,
                 arrived,
+                began: self.switching.now(),
                 granted: 0,
                 come: 0,
                 buffers: Vec::new(),

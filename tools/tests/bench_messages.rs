@@ -54,7 +54,8 @@ fn messages_between_nodes_stand_beside_the_same_sockets_without_a_library() {
     assert_eq!(count(&rows, |what| what.contains("lost")), 1);
     // By datagrams a message of one datagram has its like for a limit.
     let udp = rows.iter().filter(|row| text(row, "limit") == "UDP sockets").count();
-    assert_eq!((udp, rows.len()), (4 + 2 + 1, 25 + 28));
+    let switches = count(&rows, |what| what == "switch of the eager threshold");
+    assert_eq!((udp, switches, rows.len()), (4 + 2 + 1, 4, 25 + 28 + 4));
 }
 
 #[test]

@@ -20,9 +20,9 @@ impl Class {
     pub const COUNT: usize = (Class::LARGEST.0 - Class::SMALLEST.0) as usize + 1;
 
     /// The class with this exponent, as [`exponent`](Self::exponent) gives it; peers send it.
-    pub fn new(exponent: u8) -> Option<Class> {
-        let class = Class(exponent);
-        (Class::SMALLEST..=Class::LARGEST).contains(&class).then_some(class)
+    pub const fn new(exponent: u8) -> Option<Class> {
+        let known = exponent >= Class::SMALLEST.0 && exponent <= Class::LARGEST.0;
+        if known { Some(Class(exponent)) } else { None }
     }
 
     /// The threshold that paper 000 §3.2 chooses for `count` messages of `bytes` bytes in all,
@@ -57,7 +57,7 @@ impl Class {
     /// Bytes that a message of this class has at most, its header included. Buffers of its pools
     /// are as large.
     #[inline]
-    pub fn threshold(self) -> u64 {
+    pub const fn threshold(self) -> u64 {
         (1 << self.0) + OFFSET
     }
 

@@ -5,6 +5,7 @@
 use super::Flow;
 use super::deliver::FlowState;
 use super::outlet::{News, Outlet, PairSettings};
+use crate::base::adapt::Limits;
 use crate::base::hints::Hints;
 use crate::base::{Error, Rank, Result};
 use crate::link::Push;
@@ -44,10 +45,25 @@ impl Bare {
         rank: Rank,
         ranks: u32,
         policy: Settings,
+        times: [Duration; 2],
+    ) -> Result<Bare> {
+        Bare::with_limits(device, rank, ranks, policy, Limits::default(), times)
+    }
+
+    /// As [`open`](Self::open), with other limits for what large messages are received into.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn with_limits(
+        device: Arc<dyn Device>,
+        rank: Rank,
+        ranks: u32,
+        policy: Settings,
+        limits: Limits,
         [silence, patience]: [Duration; 2],
     ) -> Result<Bare> {
         let hints = Arc::new(Hints::new());
-        let pairs = PairSettings { policy, patience, hints: hints.clone() };
+        let pairs = PairSettings { policy, patience, limits, hints: hints.clone() };
         let outlet = Outlet::open(device, COOKIE, pairs)?;
         let flow = |flow| FlowState::new(flow, rank, ranks, COOKIE, silence, &outlet);
         let [a, b, c] = Flow::ALL.map(flow);

@@ -24,6 +24,17 @@ pub struct NetworkCounters {
     pub switches: u64,
     /// How long these took in all, from asking to using, in nanoseconds. Nothing waits meanwhile.
     pub switch_nanoseconds: u64,
+    /// Changes of the eager threshold, from one queue pair to another, whoever had asked.
+    pub thresholds: u64,
+    /// Changes that this process had asked for and that were refused.
+    pub refusals: u64,
+    /// The largest eager threshold by which messages went, in bytes with their headers; 0 as long as
+    /// all queue pairs had that of messages of the usual size.
+    pub eager_threshold: u64,
+    /// Bytes of the pools that larger messages are received into.
+    pub pool_bytes: u64,
+    /// The most that there were.
+    pub pool_bytes_peak: u64,
 }
 
 /// The part of it that queue pairs count: by whoever has their flow, so nobody waits for it.
@@ -36,6 +47,9 @@ pub(super) struct PairCounts {
     pub failures: Count,
     pub switches: Count,
     pub switch_nanoseconds: Count,
+    pub thresholds: Count,
+    pub refusals: Count,
+    pub eager_threshold: Count,
 }
 
 /// Something that is counted.
@@ -49,14 +63,25 @@ impl Count {
         self.0.fetch_add(more, Ordering::Relaxed);
     }
 
+    /// At least that many.
+    pub fn raise(&self, to: u64) {
+        self.0.fetch_max(to, Ordering::Relaxed);
+    }
+
     fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
 }
 
 impl PairCounts {
-    /// With what reliable delivery by datagrams counts: first ones, and repeated ones.
-    pub fn with(&self, datagrams: u64, datagrams_resent: u64) -> NetworkCounters {
+    /// With what others count: reliable delivery by datagrams its first ones and repeated ones, pools
+    /// their bytes, now and at most.
+    pub fn with(
+        &self,
+        datagrams: u64,
+        datagrams_resent: u64,
+        (pool_bytes, pool_bytes_peak): (u64, u64),
+    ) -> NetworkCounters {
         NetworkCounters {
             datagrams,
             datagrams_resent,
@@ -67,6 +92,11 @@ impl PairCounts {
             failures: self.failures.get(),
             switches: self.switches.get(),
             switch_nanoseconds: self.switch_nanoseconds.get(),
+            thresholds: self.thresholds.get(),
+            refusals: self.refusals.get(),
+            eager_threshold: self.eager_threshold.get(),
+            pool_bytes,
+            pool_bytes_peak,
         }
     }
 }

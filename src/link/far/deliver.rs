@@ -1,13 +1,16 @@
 //! One flow of a process: its peers, what goes to them, and what has come and not been taken.
 
-use super::Flow;
 use super::due::Due;
-use super::known::{Arrived, HEAD, Known, PACKETS};
+use super::head::{Head, Kind};
+use super::known::{Arrived, Body, HEAD, Known, PACKETS};
 use super::order::{Order, Place};
 use super::outlet::Outlet;
 use super::paired::Host;
-use super::pairs::{Came, Head, Kind};
+use super::pairs::Came;
+use super::stock::USUAL;
 use super::transfer::Copying;
+use super::{Flow, LONGEST};
+use crate::base::adapt::Class;
 use crate::base::{Error, Rank, Result};
 use crate::link::control::FIRST_RESERVED;
 use crate::link::{MAX_MESSAGE, Push};
@@ -108,7 +111,7 @@ impl Upper for Intake<'_> {
                 self.inbox,
                 place,
                 number,
-                Arrived { from, label, bytes: rest.into(), by: 0 },
+                Arrived { from, label, bytes: Body::Own(rest.into()), by: 0 },
             );
         }
         Verdict::Taken
@@ -154,7 +157,7 @@ impl FlowState {
     ) -> Result<FlowState> {
         let mut config = Config::new(cookie, number(me, flow), ranks << 2, 1);
         config.datagram = outlet.datagram();
-        config.message = (MAX_MESSAGE + HEAD) as u32;
+        config.message = (LONGEST + HEAD) as u32;
         config.buffers = 1024;
         config.silence = silence.as_nanos().min(1 << 58) as u64;
         config.keepalive = config.keepalive.min(config.silence / 4).max(1);
@@ -274,7 +277,7 @@ impl FlowState {
         let known = self.peers.get_mut(&rank)?;
         let advice = host.pairs.policy().note_send(host.key, host.pairs.in_kernel(), now);
         match advice {
-            Some(Advice::Make(_)) => known.paired(me, rank).want(true, host),
+            Some(Advice::Make(_)) => known.paired(me, rank).want(Some(USUAL), host),
             Some(Advice::GiveUp(victim)) => host.pairs.condemn(victim),
             None => {}
         }
@@ -305,10 +308,27 @@ impl FlowState {
         let Some(known) = self.peers.get_mut(&rank) else { return false };
         let hot = known.sends_by_pair();
         if !hot && host.pairs.policy().asked(host.key, now) {
-            known.paired(me, rank).want(true, host);
+            known.paired(me, rank).want(Some(USUAL), host);
             self.go_on(outlet, rank, now);
         }
         hot
+    }
+
+    /// Asks for a queue pair with a larger eager threshold for a peer that has been met.
+    pub fn widen(&mut self, outlet: &Outlet, rank: Rank, class: Class) {
+        let (now, me) = (outlet.now(), self.me);
+        let host = self.host(outlet, rank, now);
+        let Some(known) = self.peers.get_mut(&rank) else { return };
+        if known.sends_by_pair() || host.pairs.policy().asked(host.key, now) {
+            known.paired(me, rank).widen(class, host);
+            self.go_on(outlet, rank, now);
+        }
+    }
+
+    /// Bytes of a message that goes to a peer at once.
+    pub fn eager(&self, rank: Rank) -> usize {
+        let paired = self.peers.get(&rank).and_then(|known| known.paired.as_ref());
+        paired.map_or(MAX_MESSAGE, |paired| paired.eager())
     }
 
     /// Whether messages to a peer go by a queue pair now.
@@ -399,7 +419,7 @@ impl FlowState {
         let host = self.host(outlet, rank, now);
         let Some(known) = self.peers.get_mut(&rank) else { return };
         match came {
-            Came::Message(bytes) => {
+            Came::Message(bytes, held) => {
                 // What makes no sense is dropped: nobody could do anything with it.
                 let Some((head, rest)) = Head::decode(bytes) else { return };
                 if let Some(paired) = &mut known.paired {
@@ -407,7 +427,8 @@ impl FlowState {
                 }
                 if head.kind == Kind::Message {
                     let (from, label) = (rank, label(head.label));
-                    let message = Arrived { from, label, bytes: rest.into(), by: pair };
+                    let bytes = held.map_or_else(|| Body::Own(rest.into()), Body::Held);
+                    let message = Arrived { from, label, bytes, by: pair };
                     // Its sender has not sent more than there is room for.
                     match known.order.place(head.number) {
                         Place::Again | Place::TooEarly => known.taken(pair, host),
@@ -538,7 +559,7 @@ impl FlowState {
             let rank = from_number(victim).0;
             let host = self.host(outlet, rank, now);
             match self.peers.get_mut(&rank).and_then(|known| known.paired.as_mut()) {
-                Some(paired) => paired.want(false, host),
+                Some(paired) => paired.want(None, host),
                 None => pairs.policy().forget(victim),
             }
             self.note(rank);

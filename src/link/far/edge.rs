@@ -21,9 +21,10 @@ use super::outlet::{News, Outlet, PairSettings};
 use super::shift::Shift;
 use super::transfer::{Copying, Direction, Registered, Transfer};
 use super::{Each, Far, Flow, NetworkCounters};
+use crate::base::adapt::Class;
 use crate::base::sync::{AtomicBool, AtomicU32, Ordering};
 use crate::base::{Error, Rank, Result, Slot};
-use crate::link::Push;
+use crate::link::{MAX_MESSAGE, Push};
 use crate::net::memory::Memory;
 use crate::net::provider::{Access, Address, Device, Remote};
 use crate::shm::beyond::{Beyond, Standing};
@@ -350,7 +351,7 @@ impl Far for Edge {
             inner.shift.note_look(inner.outlet.now());
             let Some(from) = inner.placement.slot_of(next.from) else { continue };
             let Some(label) = next.label else { continue };
-            if f(from, label, &next.bytes).is_break() {
+            if f(from, label, next.bytes.get()).is_break() {
                 break;
             }
         }
@@ -365,6 +366,21 @@ impl Far for Edge {
         drop(state);
         self.inner.due(next);
         Ok(hot)
+    }
+
+    fn eager(&self, to: Slot) -> usize {
+        let rank = self.inner.rank_of(to);
+        rank.map_or(MAX_MESSAGE, |rank| self.inner.flow(Flow::Messages).eager(rank))
+    }
+
+    fn widen(&self, to: Slot, class: Class) -> Result<()> {
+        let Some(rank) = self.inner.rank_of(to) else { return Err(self.inner.gone(to)) };
+        let mut state = self.inner.met(Flow::Messages, rank)?;
+        state.widen(&self.inner.outlet, rank, class);
+        let next = state.next();
+        drop(state);
+        self.inner.due(next);
+        Ok(())
     }
 
     fn is_hot(&self, to: Slot, flow: Flow) -> bool {
@@ -418,7 +434,8 @@ impl Far for Edge {
             let (first, again) = self.inner.flow(flow).datagrams();
             (sent, resent) = (sent + first, resent + again);
         }
-        self.inner.outlet.pairs().counts.with(sent, resent)
+        let pairs = self.inner.outlet.pairs();
+        pairs.counts.with(sent, resent, pairs.stock_bytes())
     }
 
     fn has_drained(&self, peer: Slot) -> bool {

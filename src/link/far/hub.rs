@@ -3,6 +3,7 @@
 //! room.
 
 use super::{Direction, Each, Far, Flow, NetworkCounters, Registered, Transfer};
+use crate::base::adapt::Class;
 use crate::base::{Rank, Result, Slot};
 use crate::link::Push;
 use crate::net::memory::Memory;
@@ -108,6 +109,14 @@ impl Far for Joined {
         drop(queue);
         end.ring(flow);
         Ok(Push::Sent)
+    }
+
+    fn eager(&self, _to: Slot) -> usize {
+        crate::link::MAX_MESSAGE
+    }
+
+    fn widen(&self, _to: Slot, _class: Class) -> Result<()> {
+        Ok(())
     }
 
     fn has_come(&self, flow: Flow) -> bool {

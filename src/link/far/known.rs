@@ -4,6 +4,7 @@ use super::due::Mark;
 use super::order::Order;
 use super::outlet::Outlet;
 use super::paired::{Host, Paired};
+use super::stock::Held;
 use crate::base::Rank;
 use crate::link::Push;
 use crate::net::provider::Peer as Handle;
@@ -22,9 +23,25 @@ pub(super) struct Arrived {
     pub from: Rank,
     /// Nothing if the peer made it up.
     pub label: Option<Label>,
-    pub bytes: Box<[u8]>,
+    pub bytes: Body,
     /// The number of the queue pair that it came by, or 0.
     pub by: u32,
+}
+
+/// Its bytes.
+pub(super) enum Body {
+    Own(Box<[u8]>),
+    /// Where they came.
+    Held(Held),
+}
+
+impl Body {
+    pub fn get(&self) -> &[u8] {
+        match self {
+            Body::Own(bytes) => bytes,
+            Body::Held(held) => held.bytes(),
+        }
+    }
 }
 
 /// See the [module](self).
@@ -91,7 +108,9 @@ impl Known {
     ) -> Option<Push> {
         let word = word(label);
         if let Some(paired) = &mut self.paired {
-            if paired.sends_by_pair() {
+            // One that is too long for it, which it was not when it was decided how it goes, goes by
+            // datagrams; its number keeps the order.
+            if bytes[0].len() + bytes[1].len() <= paired.eager() && paired.sends_by_pair() {
                 return match paired.send(host, self.next, word, bytes) {
                     Some(true) => {
                         self.next += 1;

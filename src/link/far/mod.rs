@@ -16,6 +16,7 @@ mod counters;
 mod deliver;
 mod due;
 pub(crate) mod edge;
+mod head;
 #[cfg(test)]
 pub(crate) mod hub;
 mod known;
@@ -23,7 +24,9 @@ mod order;
 mod outlet;
 mod paired;
 mod pairs;
+mod places;
 mod shift;
+mod stock;
 #[cfg(test)]
 mod tests;
 mod transfer;
@@ -35,6 +38,7 @@ pub(crate) use outlet::PairSettings;
 pub(crate) use transfer::{Direction, Outcome, Registered, Transfer};
 
 use super::Push;
+use crate::base::adapt::Class;
 use crate::base::{Result, Slot};
 use crate::net::memory::Memory;
 use crate::net::provider::{Access, Remote};
@@ -59,12 +63,19 @@ impl Flow {
     pub const ALL: [Flow; 3] = [Flow::Messages, Flow::Requests, Flow::Replies];
 }
 
+/// Bytes of a message at most, whatever the threshold: one that had gone by a queue pair may have to go
+/// by another way.
+pub(crate) const LONGEST: usize = stock::LARGEST.threshold() as usize;
+
+/// The largest class that [`Far::widen`] takes.
+pub(crate) const WIDEST: Class = stock::LARGEST;
+
 /// What is called with each message that is taken: its sender, its label, its bytes.
 pub(crate) type Each<'f> = dyn FnMut(Slot, Label, &[u8]) -> ControlFlow<()> + 'f;
 
 /// Connections to processes of other nodes. Used from any thread.
 pub(crate) trait Far: Send + Sync + std::fmt::Debug {
-    /// Sends a message of at most [`super::MAX_MESSAGE`] bytes, in pieces that lie apart, or says
+    /// Sends a message of at most [`LONGEST`] bytes, in pieces that lie apart, or says
     /// that there is no room. Never waits. Room that comes again rings this process's doorbell (of
     /// messages, or of its services).
     ///
@@ -85,6 +96,18 @@ pub(crate) trait Far: Send + Sync + std::fmt::Debug {
     /// # Errors
     /// Nobody knows where the peer is reached.
     fn promote(&self, to: Slot) -> Result<bool>;
+
+    /// Bytes of a message that goes to a peer at once, without its receiver being asked: more than
+    /// [`super::MAX_MESSAGE`] where a queue pair has a larger eager threshold. Longer ones than that
+    /// find no room.
+    fn eager(&self, to: Slot) -> usize;
+
+    /// Larger messages are to go to a peer at once: asks for a queue pair with a threshold of this
+    /// class. Never waits for it; whether it comes is seen by [`Far::eager`].
+    ///
+    /// # Errors
+    /// Nobody knows where the peer is reached.
+    fn widen(&self, to: Slot, class: Class) -> Result<()>;
 
     /// Whether messages to a peer on a flow go by a connection of its own.
     fn is_hot(&self, to: Slot, flow: Flow) -> bool;

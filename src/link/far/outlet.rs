@@ -10,6 +10,7 @@
 use super::Flow;
 use super::deliver::from_number;
 use super::pairs::{BATCH, Came, MOST, Pairs};
+use crate::base::adapt::Limits;
 use crate::base::hints::Hints;
 use crate::base::{Rank, Result};
 use crate::net::memory::Memory;
@@ -83,6 +84,8 @@ pub(crate) struct PairSettings {
     pub policy: Settings,
     /// Time without an answer after which one has failed.
     pub patience: Duration,
+    /// What large messages may be received into that go at once.
+    pub limits: Limits,
     /// What the program says of itself.
     pub hints: Arc<Hints>,
 }
@@ -114,9 +117,9 @@ impl Outlet {
         let ud = device.ud(&queues)?;
         let memory = Memory::zeroed((2 * u64::from(DEPTH) * stride) as usize)?;
         let region = device.register(&memory, Access::LOCAL_WRITE)?;
-        let PairSettings { policy, patience, hints } = pairs;
+        let PairSettings { policy, patience, limits, hints } = pairs;
         let outlet = Outlet {
-            pairs: Pairs::new(device.clone(), queue.clone(), policy, patience, hints)?,
+            pairs: Pairs::new(device.clone(), queue.clone(), policy, patience, limits, hints)?,
             channel,
             queue,
             sent,

@@ -6,18 +6,23 @@
 //!      |  '------------- little used, another one needs its place ---------'  |
 //!      '---- it failed: what the peer may not have goes by datagrams again ----'
 //! ```
-//! A queue pair carries as many messages as its receiver has promised room for ([`ROOM`]); each
+//! The queue pair has a class, which says how large messages may be that go by it; one of a larger
+//! class takes its place in the same way (paper 000 §4.2).
+//!
+//! A queue pair carries as many messages as its receiver has promised room for ([`room`]); each
 //! message back, or one of its own, tells of more. One that fails ends a *life*: both sides begin
 //! anew with datagrams, and packets of earlier lives are nobody's. Messages are numbered (`order`),
 //! so that what is sent again in vain does no harm.
 
 use super::Flow;
+use super::head::{Head, Kind};
 use super::order::AHEAD;
-use super::pairs::{Head, Kind, Pairs, Posted, ROOM};
+use super::pairs::{Pairs, Posted};
+use super::places::Spot;
+use super::stock::{self, USUAL, room};
 use super::transfer::{Copying, Copyings};
 use crate::base::Rank;
 use crate::base::adapt::Class;
-use crate::link::MAX_MESSAGE;
 use crate::net::provider::{Address, RcQueuePair};
 use crate::net::switch::{Action, Switch, Way};
 use crate::net::wire::Control;
@@ -47,6 +52,7 @@ pub(super) struct Host<'a> {
 
 struct Pair {
     connection: u32,
+    class: Class,
     queue: Arc<dyn RcQueuePair>,
     /// Messages sent by it, and how many may have been.
     sent: u32,
@@ -61,7 +67,7 @@ struct Pair {
 impl Pair {
     /// What a message by it is to say.
     fn room(&self) -> u32 {
-        self.taken.wrapping_add(ROOM)
+        self.taken.wrapping_add(room(self.class))
     }
 
     /// One that says so is under way.
@@ -70,14 +76,14 @@ impl Pair {
     }
 
     fn must_tell(&self) -> bool {
-        self.taken.wrapping_sub(self.told) >= ROOM / 2
+        self.taken.wrapping_sub(self.told) >= room(self.class) / 2
     }
 }
 
 /// What a queue pair has under way.
 struct Flying {
     pair: u32,
-    place: u32,
+    place: Spot,
     load: Load,
 }
 
@@ -136,22 +142,31 @@ impl Paired {
         }
     }
 
-    /// The class of what queue pairs carry: messages of the link.
-    fn class() -> Class {
-        Class::covering(MAX_MESSAGE as u64).unwrap_or(Class::LARGEST)
-    }
-
-    /// Asks for a queue pair, or for datagrams.
-    pub fn want(&mut self, pair: bool, host: Host<'_>) {
+    /// Asks for a queue pair of a class, or for datagrams.
+    pub fn want(&mut self, class: Option<Class>, host: Host<'_>) {
         let mut actions = Vec::new();
-        let asked = self.switch.want(pair.then(Paired::class), host.now, &mut actions);
+        let asked = self.switch.want(class, host.now, &mut actions);
         self.carry_out(actions, host);
         // Where a change is under way its end says what has come of it.
         if !asked && self.switch.is_free() {
             self.settle_policy(host);
-        } else if self.switch.is_refused() {
+        } else if self.switch.is_refused() && !self.sends_by_pair() {
             host.pairs.policy().refused(host.key);
         }
+    }
+
+    /// Asks for a queue pair of a class that is larger than what there is, unless a change is under way
+    /// already.
+    pub fn widen(&mut self, class: Class, host: Host<'_>) {
+        let class = class.clamp(stock::SMALLEST, stock::LARGEST);
+        if self.switch.is_free() && self.switch.class() < Some(class) {
+            self.want(Some(class), host);
+        }
+    }
+
+    /// Bytes of a message that goes at once.
+    pub fn eager(&self) -> usize {
+        stock::longest(self.switch.class())
     }
 
     /// Whether messages go by a queue pair now.
@@ -192,7 +207,7 @@ impl Paired {
         }
         let head = Head { number, label, room: pair.room(), kind: Kind::Message };
         let length = bytes[0].len() + bytes[1].len();
-        match host.pairs.post(&*pair.queue, &head, bytes) {
+        match host.pairs.post(&*pair.queue, pair.class, &head, bytes) {
             Posted::Sent(place) => {
                 pair.sent = pair.sent.wrapping_add(1);
                 host.pairs.counts.by_pairs.add(1);
@@ -233,7 +248,7 @@ impl Paired {
         for pair in self.pairs.iter_mut().filter(|pair| pair.must_tell()) {
             let head = Head { number: 0, label: 0, room: pair.room(), kind: Kind::Room };
             let queue = pair.queue.number();
-            match host.pairs.post(&*pair.queue, &head, [&[], &[]]) {
+            match host.pairs.post(&*pair.queue, pair.class, &head, [&[], &[]]) {
                 Posted::Sent(place) => {
                     pair.has_told();
                     self.flying.push_back(Flying { pair: queue, place, load: Load::Own });
@@ -257,7 +272,7 @@ impl Paired {
         if head.kind == Kind::Message {
             pair.come = pair.come.wrapping_add(1);
             // Whoever sends more than it has room for is not believed.
-            self.broken |= pair.come.wrapping_sub(pair.taken) > ROOM;
+            self.broken |= pair.come.wrapping_sub(pair.taken) > room(pair.class);
         }
         if head.kind == Kind::Control {
             self.packet(rest, by, host);
@@ -282,7 +297,12 @@ impl Paired {
         };
         let mut actions = Vec::new();
         let (key, now, failures) = (host.key, host.now, self.failures);
-        let may = |_| failures < FAILURES && host.pairs.policy().asked(key, now);
+        let by_pair = self.sends_by_pair();
+        let may = |class| {
+            failures < FAILURES
+                && host.pairs.can_join(class)
+                && (by_pair || host.pairs.policy().asked(key, now))
+        };
         let received = self.switch.receive(&control, by, None, may, &mut actions);
         self.carry_out(actions, host);
         if received.is_err() {
@@ -418,7 +438,7 @@ impl Paired {
                         Some(pair) => {
                             let (number, label, kind) = (0, 0, Kind::Control);
                             let head = Head { number, label, room: pair.room(), kind };
-                            match host.pairs.post(&*pair.queue, &head, [bytes, &[]]) {
+                            match host.pairs.post(&*pair.queue, pair.class, &head, [bytes, &[]]) {
                                 Posted::Sent(place) => {
                                     pair.has_told();
                                     let pair = pair.queue.number();
@@ -465,16 +485,17 @@ impl Paired {
         while !actions.is_empty() {
             for action in std::mem::take(&mut actions) {
                 match action {
-                    Action::Open { number, .. } => {
-                        let queue = host.pairs.open(host.rank, host.flow).ok();
+                    Action::Open { number, class } => {
+                        let queue = host.pairs.open(host.rank, host.flow, class).ok();
                         let address = queue.as_ref().map(|queue| queue.address());
                         if let Some(queue) = queue {
                             let (sent, come, taken) = (0, 0, 0);
                             let pair = Pair {
                                 connection: number,
+                                class,
                                 queue,
                                 sent,
-                                may: ROOM,
+                                may: room(class),
                                 come,
                                 taken,
                                 told: 0,
@@ -498,12 +519,15 @@ impl Paired {
                         let packet = [&self.life.to_le_bytes()[..], &bytes[..length]].concat();
                         self.packets.push_back((by, packet));
                     }
-                    Action::Use { by, .. } => {
+                    Action::Use { by, class } => {
                         let counts = &host.pairs.counts;
                         match by {
+                            Way::Pair(_) if self.pairs.len() > 1 => counts.thresholds.add(1),
                             Way::Pair(_) => counts.promotions.add(1),
                             Way::Datagrams => counts.returns.add(1),
                         }
+                        let large = class.filter(|class| *class > USUAL);
+                        counts.eager_threshold.raise(large.map_or(0, Class::threshold));
                         self.settle_policy(host);
                     }
                     Action::Close { number, .. } => {
@@ -511,7 +535,12 @@ impl Paired {
                             host.pairs.retire(self.pairs.remove(at).queue);
                         }
                     }
-                    Action::Refused => host.pairs.policy().refused(host.key),
+                    Action::Refused => {
+                        host.pairs.counts.refusals.add(1);
+                        if !self.sends_by_pair() {
+                            host.pairs.policy().refused(host.key);
+                        }
+                    }
                     Action::Switched { since } => {
                         let counts = &host.pairs.counts;
                         counts.switches.add(1);

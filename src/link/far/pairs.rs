@@ -3,18 +3,23 @@
 //!
 //! ```text
 //!   queue pairs (one for a flow and a peer) --+--> one shared receive queue --> places  \  of one
-//!                                             '--> places of what is under way          /  message
-//!   message:   number 8 | label 8 | room 4 | kind 4 | bytes
+//!        with larger eager thresholds --.     '--> places of what is under way          /  message
+//!                                       '--> stock: the same for each size class
 //! ```
-//! A message is copied into a place, which it keeps until the peer's device has it: of a queue pair
-//! that fails everything that may be lost is still there. At the receiver it is copied out of its
-//! place at once, and the place is posted again. Memory is made when the first queue pair is, and
+//! A message ([`head`](super::head)) is copied into a place, which it keeps until the peer's device
+//! has it: of a queue pair that fails everything that may be lost is still there. At the receiver it
+//! is copied out of its place at once, and the place is posted again; large ones stay where they are
+//! until they are taken ([`stock`](super::stock)). Memory is made when the first queue pair is, and
 //! grows with what is under way: a device whose queue pairs find no receive makes them wait, so there
 //! are more when half of them were found used, up to as many as peers have promised not to exceed.
 
 use super::Flow;
 use super::counters::PairCounts;
+use super::head::{HEAD, Head};
+use super::places::{Places, Spot};
+use super::stock::{self, Held, Stocks, USUAL};
 use super::transfer::{ABREAST, Direction, Part, Registered};
+use crate::base::adapt::{Class, Limits};
 use crate::base::hints::Hints;
 use crate::base::sync::{AtomicBool, AtomicU32, Ordering};
 use crate::base::{Error, Rank, Result};
@@ -23,14 +28,11 @@ use crate::net::memory::Memory;
 use crate::net::promotion::{Promotion, Settings};
 use crate::net::provider::{
     Access, Arm, Completion, CompletionQueue, Data, Device, Event, Operation, PostError, Queues,
-    RcOptions, RcQueuePair, Receive, Region, SharedReceiveQueue, Status, Work,
+    RcOptions, RcQueuePair, Region, SharedReceiveQueue, Status, Work,
 };
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-
-/// Bytes before a message's own.
-pub(super) const HEAD: usize = 24;
 
 /// Messages that a peer may have sent by a queue pair and that nobody has taken.
 pub(super) const ROOM: u32 = 64;
@@ -41,8 +43,8 @@ pub(super) const BATCH: u32 = 64;
 /// What is posted by one queue pair at a time: its window, and what goes beside it.
 const SEND_DEPTH: u32 = 2 * ROOM + ABREAST;
 
-/// What parts of transfers are called in completions: places have lower numbers.
-const PART: u64 = 1 << 32;
+/// What parts of transfers are called in completions; no place is.
+const PART: u64 = 1 << 63;
 
 /// Places that are made at a time.
 const CHUNK: u32 = 32;
@@ -50,57 +52,10 @@ const CHUNK: u32 = 32;
 /// Places of each kind at most.
 pub(super) const MOST: u32 = 2048;
 
-/// A message in a process's hands: its head, as it travels.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Head {
-    /// Of the message on its flow; of nothing else.
-    pub number: u64,
-    pub label: u64,
-    /// Messages that its receiver may have sent by this queue pair in all.
-    pub room: u32,
-    pub kind: Kind,
-}
-
-/// What a message is.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Kind {
-    /// One of the flow.
-    Message = 0,
-    /// A packet about queue pairs.
-    Control = 1,
-    /// Only its head matters.
-    Room = 2,
-}
-
-impl Head {
-    pub fn encode(&self) -> [u8; HEAD] {
-        let mut bytes = [0; HEAD];
-        bytes[..8].copy_from_slice(&self.number.to_le_bytes());
-        bytes[8..16].copy_from_slice(&self.label.to_le_bytes());
-        bytes[16..20].copy_from_slice(&self.room.to_le_bytes());
-        bytes[20..].copy_from_slice(&(self.kind as u32).to_le_bytes());
-        bytes
-    }
-
-    /// What a peer has sent, and what is behind its head.
-    pub fn decode(bytes: &[u8]) -> Option<(Head, &[u8])> {
-        let (head, rest) = bytes.split_at_checked(HEAD)?;
-        let long = |at: usize| Some(u64::from_le_bytes(head.get(at..at + 8)?.try_into().ok()?));
-        let short = |at: usize| Some(u32::from_le_bytes(head.get(at..at + 4)?.try_into().ok()?));
-        let kind = match short(20)? {
-            0 => Kind::Message,
-            1 => Kind::Control,
-            2 => Kind::Room,
-            _ => return None,
-        };
-        Some((Head { number: long(0)?, label: long(8)?, room: short(16)?, kind }, rest))
-    }
-}
-
 /// What has happened to a queue pair.
 pub(super) enum Came<'a> {
-    /// A message has come.
-    Message(&'a [u8]),
+    /// A message has come: all of it, or its head and what is behind.
+    Message(&'a [u8], Option<Held>),
     /// The first of what was posted and is under way is with the peer.
     Sent,
     /// It failed.
@@ -111,42 +66,18 @@ pub(super) enum Came<'a> {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Posted {
     /// It is under way, from this place.
-    Sent(u32),
+    Sent(Spot),
     /// There is no room now.
     Full,
     /// The queue pair cannot send.
     Failed,
 }
 
-/// Registered memory, in places of one message each.
-struct Places {
-    stride: u64,
-    access: Access,
-    chunks: Vec<Arc<Region>>,
-}
-
-impl Places {
-    fn count(&self) -> u32 {
-        self.chunks.len() as u32 * CHUNK
-    }
-
-    /// Adds a chunk; its places.
-    fn grow(&mut self, device: &dyn Device) -> Result<std::ops::Range<u32>> {
-        let memory = Memory::zeroed((self.stride * u64::from(CHUNK)) as usize)?;
-        let first = self.count();
-        self.chunks.push(Arc::new(device.register(&memory, self.access)?));
-        Ok(first..first + CHUNK)
-    }
-
-    fn at(&self, place: u32) -> Option<(Arc<Region>, u64)> {
-        let region = self.chunks.get((place / CHUNK) as usize)?.clone();
-        Some((region, u64::from(place % CHUNK) * self.stride))
-    }
-}
-
 struct Known {
     rank: Rank,
     flow: Flow,
+    /// Of the stock that it receives into, if it is one.
+    class: Option<Class>,
     /// Posted and not completed.
     under_way: u32,
     /// Nothing is sent by it any more.
@@ -158,16 +89,58 @@ struct State {
     receives: Places,
     sends: Places,
     free: Vec<u32>,
+    /// Of larger messages.
+    stocks: Stocks,
     known: HashMap<u32, Known>,
     retired: u32,
 }
 
 impl State {
+    /// The queue of messages of the usual size.
+    fn usual_queue(&mut self, device: &dyn Device) -> Result<Arc<dyn SharedReceiveQueue>> {
+        let depth = MOST.min(device.capabilities().shared_receive_depth);
+        if depth == 0 {
+            return Err(Error::boot("the network device has no shared receive queues"));
+        }
+        let queue = match &self.queue {
+            Some(queue) => queue.clone(),
+            None => self.queue.insert(device.shared_receive_queue(depth, 1)?).clone(),
+        };
+        if self.receives.count() == 0 {
+            self.post_more(device)?;
+        }
+        Ok(queue)
+    }
+
+    /// A place for a message of so many bytes, to go by a queue pair of a class.
+    fn free_place(
+        &mut self,
+        device: &dyn Device,
+        length: usize,
+        class: Class,
+    ) -> Option<(Spot, Arc<Region>, u64)> {
+        if length > MAX_MESSAGE + HEAD {
+            return self.stocks.sends(device, class).map(|(spot, region)| (spot, region, 0));
+        }
+        if self.free.is_empty() && self.sends.count() < MOST {
+            // Without memory it is as if all were under way.
+            let fresh = self.sends.grow(device).ok()?;
+            self.free.extend(fresh);
+        }
+        let place = self.free.pop()?;
+        let spot = Spot { exponent: 0, place };
+        self.sends.at(place).map(|(region, at)| (spot, region, at))
+    }
+
+    fn give_place(&mut self, spot: Spot) {
+        if spot.exponent == 0 { self.free.push(spot.place) } else { self.stocks.free(spot) }
+    }
+
     /// Adds a chunk of receives.
     fn post_more(&mut self, device: &dyn Device) -> Result<()> {
         let Some(queue) = self.queue.clone() else { return Ok(()) };
         for place in self.receives.grow(device)? {
-            post_receive(&self.receives, &queue, place)?;
+            self.receives.post(&*queue, place)?;
         }
         Ok(())
     }
@@ -206,15 +179,16 @@ impl Pairs {
         queue: Arc<dyn CompletionQueue>,
         settings: Settings,
         patience: Duration,
+        limits: Limits,
         hints: Arc<Hints>,
     ) -> Result<Pairs> {
-        let stride = ((MAX_MESSAGE + HEAD) as u64).next_multiple_of(64);
-        let places = |access| Places { stride, access, chunks: Vec::new() };
+        let places = |access| Places::new(0, (MAX_MESSAGE + HEAD) as u64, CHUNK, access);
         let state = State {
             queue: None,
             receives: places(Access::LOCAL_WRITE),
             sends: places(Access::LOCAL_READ),
             free: Vec::new(),
+            stocks: Stocks::new(limits),
             known: HashMap::new(),
             retired: 0,
         };
@@ -258,23 +232,22 @@ impl Pairs {
         all.extract_if(.., |victim| super::deliver::from_number(*victim).1 == Some(flow)).collect()
     }
 
-    /// Makes a queue pair for a flow of a peer.
+    /// Whether a queue pair of a class could be made now.
+    pub fn can_join(&self, class: Class) -> bool {
+        class <= USUAL || lock(&self.state).stocks.can_join(class)
+    }
+
+    /// Makes a queue pair of a class for a flow of a peer.
     ///
     /// # Errors
-    /// The device's limits; no memory.
-    pub fn open(&self, rank: Rank, flow: Flow) -> Result<Arc<dyn RcQueuePair>> {
+    /// The device's limits, and those of memory for messages; no memory.
+    pub fn open(&self, rank: Rank, flow: Flow, class: Class) -> Result<Arc<dyn RcQueuePair>> {
+        let class = (class > USUAL).then_some(class);
         let mut state = lock(&self.state);
-        let depth = MOST.min(self.device.capabilities().shared_receive_depth);
-        if depth == 0 {
-            return Err(Error::boot("the network device has no shared receive queues"));
-        }
-        let queue = match &state.queue {
-            Some(queue) => queue.clone(),
-            None => state.queue.insert(self.device.shared_receive_queue(depth, 1)?).clone(),
+        let queue = match class {
+            Some(class) => state.stocks.join(&*self.device, class, self.now())?,
+            None => state.usual_queue(&*self.device)?,
         };
-        if state.receives.count() == 0 {
-            state.post_more(&*self.device)?;
-        }
         let queues = Queues {
             send: &self.queue,
             receive: &self.queue,
@@ -289,11 +262,27 @@ impl Pairs {
             receiver_patience: self.patience,
             keepalive: None,
         };
-        let pair = self.device.rc(&queues, &options)?;
-        let known = Known { rank, flow, under_way: 0, retired: None };
+        let pair = match self.device.rc(&queues, &options) {
+            Ok(pair) => pair,
+            Err(error) => {
+                let now = self.now();
+                class.into_iter().for_each(|class| state.stocks.leave(class, now));
+                return Err(error);
+            }
+        };
+        let known = Known { rank, flow, class, under_way: 0, retired: None };
         state.known.insert(pair.number(), known);
         self.any.store(true, Ordering::Release);
         Ok(pair)
+    }
+
+    fn now(&self) -> u64 {
+        self.device.now().0
+    }
+
+    /// Bytes that larger messages are received into, now and at most.
+    pub fn stock_bytes(&self) -> (u64, u64) {
+        lock(&self.state).stocks.bytes()
     }
 
     /// Nothing is sent by a queue pair any more. It goes when everything that was posted, and that
@@ -307,25 +296,32 @@ impl Pairs {
         }
     }
 
-    /// Sends a message by a queue pair.
-    pub fn post(&self, pair: &dyn RcQueuePair, head: &Head, bytes: [&[u8]; 2]) -> Posted {
-        let Some((place, region, at)) = self.free_place() else { return Posted::Full };
+    /// Sends a message by a queue pair of a class, which it is not too long for.
+    pub fn post(
+        &self,
+        pair: &dyn RcQueuePair,
+        class: Class,
+        head: &Head,
+        bytes: [&[u8]; 2],
+    ) -> Posted {
+        let length = HEAD + bytes[0].len() + bytes[1].len();
+        let free = lock(&self.state).free_place(&*self.device, length, class);
+        let Some((spot, region, at)) = free else { return Posted::Full };
         let (first, second) = (at + HEAD as u64, at + (HEAD + bytes[0].len()) as u64);
-        let length = (HEAD + bytes[0].len() + bytes[1].len()) as u32;
         let memory = region.memory();
         let written = memory.write(at, &head.encode())
             && memory.write(first, bytes[0])
             && memory.write(second, bytes[1]);
-        let posted = match region.local(at, length) {
+        let posted = match region.local(at, length as u32) {
             Ok(piece) if written => {
                 let data = Data::Pieces(std::slice::from_ref(&piece));
                 let send = Operation::Send { data, immediate: None };
                 // Counted before: its completion may be there at once.
                 self.count(pair.number());
                 // Whoever sleeps at the other end is to have it; that it was sent wakes nobody.
-                let work = Work { solicited: true, ..Work::new(place.into(), send) };
+                let work = Work { solicited: true, ..Work::new(spot.id(), send) };
                 match pair.post(&[work]) {
-                    Ok(()) => return Posted::Sent(place),
+                    Ok(()) => return Posted::Sent(spot),
                     Err(refused) => {
                         self.uncount(pair.number());
                         if refused.why == PostError::Full { Posted::Full } else { Posted::Failed }
@@ -334,7 +330,7 @@ impl Pairs {
             }
             _ => Posted::Failed,
         };
-        lock(&self.state).free.push(place);
+        lock(&self.state).give_place(spot);
         posted
     }
 
@@ -352,7 +348,7 @@ impl Pairs {
         // Whoever asked sleeps until the network's thread, which may sleep too, has seen it.
         let armed = self.queue.arm(Arm::Any);
         match armed.is_ok().then(|| pair.post(&[Work::new(PART, operation)])) {
-            Some(Ok(())) => Posted::Sent(u32::MAX),
+            Some(Ok(())) => Posted::Sent(Spot::from_id(PART)),
             Some(Err(refused)) if refused.why == PostError::Full => {
                 self.part_ended(pair.number());
                 Posted::Full
@@ -394,20 +390,14 @@ impl Pairs {
         }
     }
 
-    fn free_place(&self) -> Option<(u32, Arc<Region>, u64)> {
-        let mut state = lock(&self.state);
-        if state.free.is_empty() && state.sends.count() < MOST {
-            // Without memory it is as if all were under way.
-            let fresh = state.sends.grow(&*self.device).ok()?;
-            state.free.extend(fresh);
-        }
-        let place = state.free.pop()?;
-        state.sends.at(place).map(|(region, at)| (place, region, at))
-    }
-
     /// A message as it lies in the place that it was posted from: its head, and what is behind.
-    pub fn read_back(&self, place: u32, length: usize) -> Option<(Head, Vec<u8>)> {
-        let (region, at) = lock(&self.state).sends.at(place)?;
+    pub fn read_back(&self, spot: Spot, length: usize) -> Option<(Head, Vec<u8>)> {
+        let mut state = lock(&self.state);
+        let (region, at) = match spot.exponent {
+            0 => state.sends.at(spot.place)?,
+            _ => (state.stocks.sent(spot)?, 0),
+        };
+        drop(state);
         let mut bytes = Vec::new();
         let there = region.memory().append(at, HEAD + length, &mut bytes);
         let (head, _) = there.then(|| Head::decode(&bytes))??;
@@ -461,7 +451,7 @@ impl Pairs {
         }
         self.uncount(done.queue_pair);
         // Not before: what it holds may have been asked for.
-        lock(&self.state).free.push(done.id as u32);
+        lock(&self.state).give_place(Spot::from_id(done.id));
     }
 
     /// So many receives were found used at a time: makes more if they are getting few.
@@ -484,24 +474,43 @@ impl Pairs {
         scratch: &mut Vec<u8>,
         f: impl FnOnce(Rank, Flow, Came<'_>),
     ) {
-        let (place, whose) = (done.id as u32, self.whose(done.queue_pair));
-        let at = lock(&self.state).receives.at(place);
-        scratch.resize(scratch.len().max(MAX_MESSAGE + HEAD), 0);
-        let length = (done.length as usize).min(scratch.len());
-        let bytes = &mut scratch[..length];
-        match (whose, at) {
-            (Some((rank, flow)), _) if done.status != Status::Success => {
-                f(rank, flow, Came::Failed);
+        let (spot, whose) = (Spot::from_id(done.id), self.whose(done.queue_pair));
+        let well = done.status == Status::Success;
+        let mut state = lock(&self.state);
+        let (at, held) = if spot.exponent == 0 {
+            (state.receives.at(spot.place), None)
+        } else {
+            let length = if well { done.length as usize } else { 0 };
+            match state.stocks.came(&*self.device, spot, length, self.now()) {
+                Some(stock::Came::Long(held)) => (None, Some(held)),
+                Some(stock::Came::Short(region)) => (Some((region, 0)), None),
+                None => (None, None),
             }
-            (Some((rank, flow)), Some((region, at))) if region.memory().read(at, bytes) => {
-                f(rank, flow, Came::Message(bytes));
+        };
+        drop(state);
+        let copied = held.is_none();
+        match (whose, held, at) {
+            (Some((rank, flow)), ..) if !well => f(rank, flow, Came::Failed),
+            (Some((rank, flow)), Some(held), _) => {
+                let head = held.head();
+                f(rank, flow, Came::Message(&head, Some(held)));
+            }
+            (Some((rank, flow)), None, Some((region, at))) => {
+                let length =
+                    (done.length as usize).min(stock::longest(Some(stock::LARGEST)) + HEAD);
+                scratch.resize(scratch.len().max(length), 0);
+                if region.memory().read(at, &mut scratch[..length]) {
+                    f(rank, flow, Came::Message(&scratch[..length], None));
+                }
             }
             _ => {}
         }
-        let state = lock(&self.state);
-        if let Some(queue) = &state.queue {
-            // It was taken from there; failing this, there is a place less to receive into.
-            let _ = post_receive(&state.receives, queue, place);
+        // It was taken from there; failing this, there is a place less to receive into.
+        let mut state = lock(&self.state);
+        if spot.exponent != 0 && copied {
+            state.stocks.done(&*self.device, spot, self.now());
+        } else if let Some(queue) = state.queue.as_ref().filter(|_| spot.exponent == 0) {
+            let _ = state.receives.post(&**queue, spot.place);
         }
     }
 
@@ -517,6 +526,9 @@ impl Pairs {
             let done = state.known.get(pair).is_some_and(|known| known.under_way == 0);
             let gone = if done { state.known.remove(pair) } else { None };
             state.retired -= u32::from(gone.is_some());
+            if let Some(class) = gone.as_ref().and_then(|known| known.class) {
+                state.stocks.leave(class, self.now());
+            }
             drop(state);
             // Destroying it is a matter of the device.
             drop(gone);
@@ -528,30 +540,5 @@ impl Pairs {
     /// Queue pairs that there are.
     pub fn count_open(&self) -> usize {
         lock(&self.state).known.len()
-    }
-}
-
-fn post_receive(places: &Places, queue: &Arc<dyn SharedReceiveQueue>, place: u32) -> Result<()> {
-    let Some((region, at)) = places.at(place) else { return Ok(()) };
-    let piece = region.local(at, places.stride as u32).map_err(|why| why.error())?;
-    let receive = Receive { id: place.into(), pieces: &[piece] };
-    queue.post(&[receive]).map_err(|refused| refused.error())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn heads_survive_the_wire_and_senseless_ones_are_nothing() {
-        for kind in [Kind::Message, Kind::Control, Kind::Room] {
-            let head = Head { number: u64::MAX - 1, label: 7, room: 9, kind };
-            let bytes = [&head.encode()[..], b"rest"].concat();
-            assert_eq!(Head::decode(&bytes), Some((head, &b"rest"[..])));
-        }
-        let mut bytes = Head { number: 0, label: 0, room: 0, kind: Kind::Room }.encode();
-        assert_eq!(Head::decode(&bytes[..HEAD - 1]), None);
-        bytes[20] = 3;
-        assert_eq!(Head::decode(&bytes), None);
     }
 }

@@ -1,8 +1,11 @@
 //! Flows of a few processes over a simulated network, in one thread and in virtual time: random
 //! traffic, queue pairs that come, go and are cut, receivers that are slow.
 
+use super::LONGEST;
+use super::NetworkCounters;
 use super::bare::Bare;
 use crate::base::Rank;
+use crate::base::adapt::{Class, Limits};
 use crate::link::{MAX_MESSAGE, Push};
 use crate::net::fault::{FaultDevice, Plan};
 use crate::net::promotion::{Settings, When};
@@ -37,6 +40,7 @@ pub(super) struct Rules {
     pub processes: u32,
     pub policy: Settings,
     plan: Plan,
+    limits: Limits,
 }
 
 impl World {
@@ -47,7 +51,8 @@ impl World {
             let plan = Plan { seed: rules.seed ^ u64::from(rank), ..rules.plan };
             let device: Arc<dyn Device> = FaultDevice::over(network.device(Bare::COOKIE), plan);
             let times = [SILENCE, Duration::from_millis(500)];
-            let ends = Bare::open(device, Rank(rank), rules.processes, rules.policy, times);
+            let Rules { processes, policy, limits, .. } = *rules;
+            let ends = Bare::with_limits(device, Rank(rank), processes, policy, limits, times);
             let (sent, come) = (HashMap::new(), HashMap::new());
             Process { ends: ends.unwrap(), sent, come, pairs: 0 }
         };
@@ -97,6 +102,18 @@ impl World {
         true
     }
 
+    /// Asks for a larger eager threshold.
+    fn widen(&mut self, from: usize, to: usize, exponent: u8) {
+        self.meet(from, to, 0);
+        let Bare { outlet, flows, .. } = &mut self.processes[from].ends;
+        flows[0].widen(outlet, Rank(to as u32), Class::new(exponent).unwrap());
+    }
+
+    /// The largest message that goes at once.
+    fn eager(&self, from: usize, to: usize) -> usize {
+        self.processes[from].ends.flows[0].eager(Rank(to as u32))
+    }
+
     /// Takes a message that has come, and looks at it.
     pub fn take(&mut self, rank: usize, flow: usize) -> bool {
         let Process { ends: Bare { outlet, flows, .. }, come, .. } = &mut self.processes[rank];
@@ -104,8 +121,8 @@ impl World {
         let from = message.from.0;
         let number = come.entry((from, flow)).or_default();
         let first = [from, *number, flow as u32].map(u32::to_le_bytes).concat();
-        assert_eq!(message.bytes[..12], first, "from {from} to {rank} on {flow}");
-        assert!(message.bytes[12..].iter().all(|byte| *byte == *number as u8));
+        assert_eq!(message.bytes.get()[..12], first, "from {from} to {rank} on {flow}");
+        assert!(message.bytes.get()[12..].iter().all(|byte| *byte == *number as u8));
         assert_eq!(message.label.unwrap().imm(), u64::from(*number));
         *number += 1;
         true
@@ -146,9 +163,10 @@ impl World {
             let flow = self.roll(6).saturating_sub(3) as usize;
             match self.roll(10) {
                 0..=4 => {
-                    let sizes = [0, 8, 100, 3000, MAX_MESSAGE - 12];
-                    let size = sizes[self.roll(5) as usize];
-                    for _ in 0..=self.roll(80) {
+                    let eager = if flow == 0 { self.eager(from, to) } else { MAX_MESSAGE };
+                    let sizes = [0, 8, 100, 3000, MAX_MESSAGE - 12, eager - 12, eager - 11];
+                    let size = sizes[self.roll(7) as usize].min(LONGEST - 12);
+                    for _ in 0..=self.roll(if size > MAX_MESSAGE { 6 } else { 80 }) {
                         if !self.send(from, to, flow, size) {
                             break;
                         }
@@ -157,6 +175,10 @@ impl World {
                 5..=6 => (0..self.roll(120)).for_each(|_| {
                     self.take(from, flow);
                 }),
+                7 if self.roll(2) == 0 => {
+                    let exponent = 13 + self.roll(9) as u8;
+                    self.widen(from, to, exponent);
+                }
                 7 => {
                     let said = if self.roll(2) == 0 { "0" } else { "1" };
                     assert!(self.processes[from].ends.hints().hint("in_kernel", said).is_applied());
@@ -200,11 +222,17 @@ pub(super) fn rules() -> impl Strategy<Value = Rules> {
             Plan { drop, duplicate, reorder, cut, ..Plan::default() }
         }),
     ];
-    (any::<u64>(), 2u32..5, policy, faults).prop_map(|(seed, processes, policy, plan)| Rules {
+    let limits =
+        (0usize..4, 15u32..27, 1u32..40, 1u64..2000).prop_map(|(pools, bytes, buffers, age)| {
+            Limits { pools, bytes: 1 << bytes, buffers, age: age * 1_000_000 }
+        });
+    let all = (any::<u64>(), 2u32..5, policy, faults, limits);
+    all.prop_map(|(seed, processes, policy, plan, limits)| Rules {
         seed,
         processes,
         policy,
         plan,
+        limits,
     })
 }
 
@@ -219,7 +247,7 @@ proptest! {
 
 pub(super) fn plain(when: When, after: u32, plan: Plan) -> Rules {
     let policy = Settings { when, limit: 8, after, ..Settings::default() };
-    Rules { seed: 1, processes: 2, policy, plan }
+    Rules { seed: 1, processes: 2, policy, plan, limits: Limits::default() }
 }
 
 #[test]
@@ -325,4 +353,158 @@ fn a_receiver_that_takes_nothing_stops_its_sender_on_one_flow_only() {
     assert!(count < 1_000, "{count} messages wait");
     world.stream((0, 1), 1, 100, 500);
     world.finish();
+}
+
+/// Sends messages of so many bytes and has the threshold widened to a class, until it is.
+fn widened(world: &mut World, exponent: u8, size: usize) -> NetworkCounters {
+    let mut tries = 0;
+    while world.eager(0, 1) < size + 12 {
+        world.widen(0, 1, exponent);
+        world.stream((0, 1), 0, size.min(MAX_MESSAGE - 12), 1);
+        world.sleep(0, 100_000);
+        world.sleep(1, 100_000);
+        while world.take(1, 0) {}
+        tries += 1;
+        assert!(tries < 1_000, "the threshold is {}", world.eager(0, 1));
+    }
+    world.stream((0, 1), 0, size, 100);
+    world.finish();
+    counters(world, 0)
+}
+
+fn counters(world: &World, rank: usize) -> NetworkCounters {
+    let pairs = world.processes[rank].ends.outlet.pairs();
+    pairs.counts.with(0, 0, pairs.stock_bytes())
+}
+
+#[test]
+fn thresholds_rise_with_messages_under_way_and_their_pools_go_with_the_queue_pairs() {
+    let mut world = World::new(&plain(When::Traffic, 1, Plan::default()));
+    for (step, exponent) in [14u8, 16, 18, 20].into_iter().enumerate() {
+        let size = (1usize << exponent) - 12;
+        let counts = widened(&mut world, exponent, size);
+        let class = Class::new(exponent).unwrap();
+        assert_eq!(counts.eager_threshold, class.threshold());
+        // The first one may have been the first queue pair at all.
+        assert!(counts.thresholds as usize >= step, "{counts:?}");
+        let received = counters(&world, 1);
+        assert!(received.pool_bytes >= class.threshold(), "{received:?}");
+    }
+    for _ in 0..2_000 {
+        world.sleep(0, 20_000_000);
+        world.sleep(1, 20_000_000);
+    }
+    let open = |rank: usize| world.processes[rank].ends.outlet.pairs().count_open();
+    assert_eq!((open(0), open(1)), (0, 0));
+    assert_eq!((counters(&world, 0).pool_bytes, counters(&world, 1).pool_bytes), (0, 0));
+    assert_eq!(world.eager(0, 1), MAX_MESSAGE);
+}
+
+#[test]
+fn a_threshold_that_is_refused_leaves_the_queue_pair_which_can_still_go() {
+    let limits = Limits { pools: 0, ..Limits::default() };
+    let policy = Settings { when: When::Traffic, limit: 1, after: 1, age: 1 << 50 };
+    let plan = Plan::default();
+    let mut world = World::new(&Rules { seed: 1, processes: 3, policy, plan, limits });
+    world.stream((0, 1), 0, 8, 100);
+    world.finish();
+    for _ in 0..100 {
+        world.widen(0, 1, 16);
+        world.stream((0, 1), 0, 8, 1);
+        world.sleep(0, 100_000);
+        world.sleep(1, 100_000);
+    }
+    world.finish();
+    assert_eq!((counters(&world, 0).refusals, world.eager(0, 1)), (1, MAX_MESSAGE));
+    assert!(world.processes[0].ends.flows[0].is_hot(Rank(1)));
+    // Someone else is to have its place, which this side alone can give up.
+    for _ in 0..2 {
+        world.stream((0, 2), 0, 8, 2_000);
+        world.finish();
+    }
+    let hot = |peer| world.processes[0].ends.flows[0].is_hot(Rank(peer));
+    assert_eq!((hot(1), hot(2)), (false, true));
+}
+
+#[test]
+fn what_is_too_long_for_the_queue_pair_goes_by_datagrams_in_its_place() {
+    let mut world = World::new(&plain(When::Traffic, 1, Plan::default()));
+    world.stream((0, 1), 0, 8, 100);
+    world.finish();
+    assert!(world.processes[0].ends.flows[0].is_hot(Rank(1)));
+    for size in [MAX_MESSAGE - 11, 40_000, LONGEST - 12, 8] {
+        world.stream((0, 1), 0, size, 3);
+        world.stream((0, 1), 0, 8, 3);
+    }
+    world.finish();
+    assert!(world.processes[0].ends.flows[0].is_hot(Rank(1)));
+}
+
+#[test]
+fn who_takes_nothing_keeps_no_buffer_from_the_messages_of_others() {
+    let limits = Limits { buffers: 2, ..Limits::default() };
+    let mut world =
+        World::new(&Rules { processes: 3, limits, ..plain(When::Traffic, 1, Plan::default()) });
+    let size = 60_000;
+    for from in [0, 2] {
+        let mut tries = 0;
+        while world.eager(from, 1) < size + 12 && tries < 1_000 {
+            world.widen(from, 1, 16);
+            world.stream((from, 1), 0, 8, 1);
+            (0..3).for_each(|rank| world.sleep(rank, 100_000));
+            tries += 1;
+        }
+        world.finish();
+    }
+    let mut sent = [0; 3];
+    for _ in 0..2_000 {
+        for from in [0, 2] {
+            sent[from] += u32::from(world.send(from, 1, 0, size));
+        }
+        (0..3).for_each(|rank| world.sleep(rank, 1_000_000));
+    }
+    // As many as one queue pair may have there that nobody took.
+    assert!(sent[0] >= 60 && sent[2] >= 60, "{sent:?}");
+    for rank in 0..3 {
+        assert_eq!(counters(&world, rank).failures, 0, "of {rank}");
+    }
+    assert!(counters(&world, 1).pool_bytes_peak <= 2 * ((1 << 16) + 1024));
+    world.finish();
+}
+
+#[test]
+fn messages_that_lie_in_buffers_of_a_queue_that_is_no_more_spoil_none_of_the_next_one() {
+    let mut world = World::new(&plain(When::Traffic, 1, Plan::default()));
+    let size = 60_000;
+    widened(&mut world, 16, size);
+    for _ in 0..3 {
+        // They stay where they came, while the queue pair goes.
+        (0..2).for_each(|_| assert!(world.send(0, 1, 0, size)));
+        let mut rounds = 0;
+        while world.processes[0].ends.outlet.pairs().count_open()
+            + world.processes[1].ends.outlet.pairs().count_open()
+            > 0
+        {
+            world.sleep(0, 20_000_000);
+            world.sleep(1, 20_000_000);
+            rounds += 1;
+            assert!(rounds < 10_000, "it is never given up");
+        }
+        let mut tries = 0;
+        while world.eager(0, 1) < size + 12 {
+            world.widen(0, 1, 16);
+            world.sleep(0, 100_000);
+            world.sleep(1, 100_000);
+            tries += 1;
+            assert!(tries < 1_000, "it does not come again");
+        }
+        for _ in 0..20 {
+            // The old ones are taken among the new ones.
+            world.send(0, 1, 0, size);
+            world.sleep(0, 100_000);
+            world.sleep(1, 100_000);
+            world.take(1, 0);
+        }
+        world.finish();
+    }
 }

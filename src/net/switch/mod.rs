@@ -198,16 +198,22 @@ impl Switch {
     }
 
     /// Asks for another connection: a queue pair with this class, or datagrams. Whether it asks:
-    /// not if a change is under way, if one was ever refused, or to go from datagrams to datagrams.
+    /// not if a change is under way, if one to a queue pair was ever refused and it is about another
+    /// one, or to go from datagrams to datagrams.
     pub fn want(&mut self, class: Option<Class>, now: u64, out: &mut Vec<Action>) -> bool {
-        if !self.is_free() || (class.is_none() && self.sends_by() == Way::Datagrams) {
+        let may = match class {
+            Some(_) => self.is_free(),
+            // Who has refused a queue pair has not refused to have none.
+            None => self.handshake.is_idle() && self.sends_by() != Way::Datagrams,
+        };
+        if !may {
             return false;
         }
         self.datagrams = class.is_none();
         let mut actions = Vec::new();
-        let asks = self.handshake.want(class.unwrap_or(Class::SMALLEST), now, &mut actions);
+        self.handshake.ask(class.unwrap_or(Class::SMALLEST), now, &mut actions);
         self.carry_out(actions, out);
-        asks
+        true
     }
 
     /// A packet has come. `wish` and `can_join` as for [`Handshake::receive`].

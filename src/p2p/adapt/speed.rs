@@ -3,8 +3,9 @@
 /// Sizes by their logarithms; what is larger is reckoned from the last one.
 const SIZES: usize = 32;
 
-/// Before anything was seen: 8 GB/s.
-const BYTES_PER_NS: u64 = 8;
+/// Bytes in a nanosecond before anything was seen: 8 GB/s in a node's memory, 1 GB/s between nodes.
+const IN_MEMORY: u64 = 8;
+const BETWEEN_NODES: u64 = 1;
 
 /// An estimate of transfer times by size: a running average per power of two, since rates change
 /// with size (caches, chunks, pages) and times do not lie on a line.
@@ -12,6 +13,8 @@ const BYTES_PER_NS: u64 = 8;
 pub struct Speed {
     /// Picoseconds per byte, times 2^8; 0 where nothing was seen.
     rates: [u64; SIZES],
+    /// Bytes in a nanosecond, as long as nothing was seen.
+    guess: u64,
 }
 
 impl Default for Speed {
@@ -25,9 +28,14 @@ fn size(bytes: u64) -> usize {
 }
 
 impl Speed {
-    /// Nothing seen.
+    /// Nothing seen; of a node's memory.
     pub fn new() -> Speed {
-        Speed { rates: [0; SIZES] }
+        Speed { rates: [0; SIZES], guess: IN_MEMORY }
+    }
+
+    /// Nothing seen; of what goes to other nodes.
+    pub fn between_nodes() -> Speed {
+        Speed { guess: BETWEEN_NODES, ..Speed::new() }
     }
 
     /// The data of a message of `bytes` bytes moved in `ns` nanoseconds: the moving alone, without
@@ -48,7 +56,7 @@ impl Speed {
         let nearest = (0..SIZES).filter(|&i| self.rates[i] != 0).min_by_key(|i| i.abs_diff(at));
         match nearest {
             Some(i) => (u128::from(bytes) * u128::from(self.rates[i]) / 256_000) as u64,
-            None => bytes / BYTES_PER_NS,
+            None => bytes / self.guess,
         }
     }
 }

@@ -2,6 +2,7 @@
 //! somebody doubts them.
 
 use super::agent::Agent;
+use crate::base::adapt::Limits;
 use crate::base::{Error, Rank, Result, Slot};
 use crate::link::core::Core;
 use crate::link::far::edge::{Directory, Edge};
@@ -44,7 +45,12 @@ fn two(body: impl Fn(&Job) + Send + Sync) {
         let core = Core::of(node)?;
         let policy = Settings { when: When::Traffic, after: 1, ..Settings::default() };
         let patience = Duration::from_secs(2);
-        let pairs = PairSettings { policy, patience, hints: core.hints().clone() };
+        let pairs = PairSettings {
+            policy,
+            patience,
+            limits: Limits::default(),
+            hints: core.hints().clone(),
+        };
         let silence = Duration::from_secs(20);
         let edge = Edge::open(node, network.device(1), 1, silence, pairs, |address| {
             published.0.lock().unwrap().insert(node.rank_of(node.slot()), *address);

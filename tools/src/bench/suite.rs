@@ -6,7 +6,7 @@ use super::jobs::Options;
 use super::row::Row;
 use super::subject::{
     active, bfs, coll, collectives, idle, limits, link, memory, messages, metadata, net,
-    net_windows, overhead, oversub, rma, scale, start, stencil3d, talk, window,
+    net_switch, net_windows, overhead, oversub, rma, scale, start, stencil3d, talk, window,
 };
 use hither::{Error, Job, Result};
 
@@ -228,6 +228,12 @@ pub const ALL: &[Bench] = &[
         about: "",
         settings: net::WITH_LOSSES,
         kind: Kind::Cases(net::losses),
+    },
+    Bench {
+        name: net_switch::PART,
+        about: "",
+        settings: net::BY_PAIRS,
+        kind: Kind::Inside(net_switch::part),
     },
     Bench {
         name: net::WINDOWS,

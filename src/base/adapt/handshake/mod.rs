@@ -202,11 +202,24 @@ impl Handshake {
     pub fn want(&mut self, class: Class, now: u64, out: &mut Vec<Action>) -> bool {
         let asks = self.is_free();
         if asks {
-            self.since = now;
-            self.state = State::Asked { class };
-            out.push(Action::Send(Packet::HandshakeReq { class }));
+            self.ask(class, now, out);
         }
         asks
+    }
+
+    /// Whether no switch is under way.
+    #[inline]
+    pub fn is_idle(&self) -> bool {
+        self.state == State::Idle
+    }
+
+    /// As [`want`](Self::want), whatever was refused: for what cannot be, such as to go back. Only while
+    /// it [`is_idle`](Self::is_idle).
+    pub fn ask(&mut self, class: Class, now: u64, out: &mut Vec<Action>) {
+        debug_assert!(self.is_idle(), "{}", self.state_name());
+        self.since = now;
+        self.state = State::Asked { class };
+        out.push(Action::Send(Packet::HandshakeReq { class }));
     }
 
     /// A packet has come. `wish` is the class that this side wants for its own messages, if it

@@ -12,6 +12,7 @@ pub mod memory;
 pub mod messages;
 pub mod metadata;
 pub mod net;
+pub mod net_switch;
 pub mod net_windows;
 pub mod overhead;
 pub mod oversub;

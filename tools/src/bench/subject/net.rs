@@ -2,7 +2,7 @@
 //! beside programs that use the same sockets without a library; and windows (`net_windows`).
 //!
 //! Both are over the provider `sockets`: datagrams are UDP, queue pairs TCP. What a switch of eager
-//! thresholds takes (000, fig. 12) is not here: between nodes nothing switches them yet.
+//! thresholds takes is measured by `net_switch`.
 
 use crate::bench::crew::Crew;
 use crate::bench::duel::{Case, Pair, Side};
@@ -10,6 +10,7 @@ use crate::bench::floor::sockets::{Datagrams, Flood, Tcp, Udp};
 use crate::bench::jobs::{self, Options};
 use crate::bench::row::{Goal, Point, Row, Unit};
 use crate::bench::subject::echo::{BackAndForth, End as Ends};
+use crate::bench::subject::net_switch;
 use crate::bench::suite;
 use hither::{Job, Rank, Result};
 use std::sync::Arc;
@@ -24,7 +25,7 @@ pub const LOSSES: &str = "net-losses-part";
 /// The part about windows.
 pub const WINDOWS: &str = "net-windows-part";
 
-const BENCH: &str = "net";
+pub const BENCH: &str = "net";
 
 /// Settings of the parts.
 pub const BY_DATAGRAMS: &[(&str, &str)] = &[("HITHER_NET_PAIRS", "never")];
@@ -46,6 +47,7 @@ pub fn run(options: &Options) -> Result<Vec<Row>> {
     for part in [DATAGRAMS, PAIRS, LOSSES, WINDOWS] {
         rows.extend(jobs::measure_between(suite::find(part)?, 2, options)?);
     }
+    rows.extend(net_switch::run(options)?);
     Ok(rows)
 }
 
