@@ -20,7 +20,8 @@ pub struct NetworkCounters {
     pub returns: u64,
     /// Queue pairs that failed; what they may have lost was sent again.
     pub failures: u64,
-    /// Changes that this process had asked for and that are complete.
+    /// Changes that this process had asked for and that are complete: to a queue pair, of the threshold,
+    /// back to datagrams.
     pub switches: u64,
     /// How long these took in all, from asking to using, in nanoseconds. Nothing waits meanwhile.
     pub switch_nanoseconds: u64,
