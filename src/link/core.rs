@@ -219,15 +219,21 @@ impl<'a> Wire<'a> {
             None if self.node.is_local(peer) => {
                 self.connect(peer)?.lock().try_send(self, label, bytes)
             }
-            None => self.try_send_far(peer, label, bytes),
+            None => self.try_send_far(peer, label, bytes, super::MAX_MESSAGE),
         }
     }
 
     #[cold]
-    fn try_send_far(self, peer: Slot, label: Label, bytes: impl Payload) -> Result<Push> {
+    fn try_send_far(
+        self,
+        peer: Slot,
+        label: Label,
+        bytes: impl Payload,
+        most: usize,
+    ) -> Result<Push> {
         let far = self.core.far().ok_or_else(|| self.nobody(peer))?;
-        if bytes.size() > LONGEST {
-            let why = format!("{} bytes, and {LONGEST} are the most", bytes.size());
+        if bytes.size() > most {
+            let why = format!("{} bytes, and {most} are the most", bytes.size());
             return Err(Error::invalid("message", why));
         }
         with_pieces(bytes, |pieces| far.try_send(peer, Flow::Messages, label, pieces))
@@ -245,7 +251,8 @@ impl<'a> Wire<'a> {
         Error::invalid("send", why)
     }
 
-    /// Sends a message that both sides count, or says why not now. Never waits.
+    /// Sends a message that both sides count, or says why not now. Never waits. To other nodes it may
+    /// be as long as [`Far::eager`] says.
     ///
     /// Cost: that of [`Wire::try_send`].
     #[inline]
@@ -262,14 +269,14 @@ impl<'a> Wire<'a> {
                 self.connect(peer)?.lock().try_send_numbered(self, label, bytes, note)
             }
             // Nobody counts what goes to other nodes.
-            None => self.try_send_far(peer, label, bytes).map(Numbered::from),
+            None => self.try_send_far(peer, label, bytes, LONGEST).map(Numbered::from),
         }
     }
 
     /// As [`Wire::try_send_numbered`], by whoever has closed the numbers.
     pub fn push_numbered(self, peer: Slot, label: Label, bytes: impl Payload) -> Result<Numbered> {
         if !self.node.is_local(peer) {
-            return self.try_send_far(peer, label, bytes).map(Numbered::from);
+            return self.try_send_far(peer, label, bytes, LONGEST).map(Numbered::from);
         }
         self.vc(peer)?.lock().push_numbered(self, label, bytes)
     }

@@ -157,7 +157,8 @@ impl FlowState {
     ) -> Result<FlowState> {
         let mut config = Config::new(cookie, number(me, flow), ranks << 2, 1);
         config.datagram = outlet.datagram();
-        config.message = (LONGEST + HEAD) as u32;
+        let longest = if flow == Flow::Messages { LONGEST } else { MAX_MESSAGE };
+        config.message = (longest + HEAD) as u32;
         config.buffers = 1024;
         config.silence = silence.as_nanos().min(1 << 58) as u64;
         config.keepalive = config.keepalive.min(config.silence / 4).max(1);

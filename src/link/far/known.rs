@@ -6,7 +6,7 @@ use super::outlet::Outlet;
 use super::paired::{Host, Paired};
 use super::stock::Held;
 use crate::base::Rank;
-use crate::link::Push;
+use crate::link::{MAX_MESSAGE, Push};
 use crate::net::provider::Peer as Handle;
 use crate::net::ud::{Peer, Refused, Sent, Shared};
 use crate::shm::ring::Label;
@@ -110,7 +110,9 @@ impl Known {
         if let Some(paired) = &mut self.paired {
             // One that is too long for it, which it was not when it was decided how it goes, goes by
             // datagrams; its number keeps the order.
-            if bytes[0].len() + bytes[1].len() <= paired.eager() && paired.sends_by_pair() {
+            let length = bytes[0].len() + bytes[1].len();
+            let fits = length <= MAX_MESSAGE || length <= paired.eager();
+            if fits && paired.sends_by_pair() {
                 return match paired.send(host, self.next, word, bytes) {
                     Some(true) => {
                         self.next += 1;

@@ -300,7 +300,7 @@ impl Paired {
         let by_pair = self.sends_by_pair();
         let may = |class| {
             failures < FAILURES
-                && host.pairs.can_join(class)
+                && host.pairs.can_join(host.flow, class)
                 && (by_pair || host.pairs.policy().asked(key, now))
         };
         let received = self.switch.receive(&control, by, None, may, &mut actions);

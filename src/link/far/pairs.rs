@@ -232,9 +232,13 @@ impl Pairs {
         all.extract_if(.., |victim| super::deliver::from_number(*victim).1 == Some(flow)).collect()
     }
 
-    /// Whether a queue pair of a class could be made now.
-    pub fn can_join(&self, class: Class) -> bool {
-        class <= USUAL || lock(&self.state).stocks.can_join(class)
+    /// Whether a queue pair of a class could be made for a flow now: only messages have large ones.
+    pub fn can_join(&self, flow: Flow, class: Class) -> bool {
+        let longest = u64::from(self.device.capabilities().message);
+        class <= USUAL
+            || flow == Flow::Messages
+                && class.threshold() <= longest
+                && lock(&self.state).stocks.can_join(class)
     }
 
     /// Makes a queue pair of a class for a flow of a peer.
@@ -242,6 +246,9 @@ impl Pairs {
     /// # Errors
     /// The device's limits, and those of memory for messages; no memory.
     pub fn open(&self, rank: Rank, flow: Flow, class: Class) -> Result<Arc<dyn RcQueuePair>> {
+        if !self.can_join(flow, class) {
+            return Err(Error::boot("no queue pair for messages of that size is to be had"));
+        }
         let class = (class > USUAL).then_some(class);
         let mut state = lock(&self.state);
         let queue = match class {

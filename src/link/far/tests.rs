@@ -163,8 +163,9 @@ impl World {
             let flow = self.roll(6).saturating_sub(3) as usize;
             match self.roll(10) {
                 0..=4 => {
-                    let eager = if flow == 0 { self.eager(from, to) } else { MAX_MESSAGE };
-                    let sizes = [0, 8, 100, 3000, MAX_MESSAGE - 12, eager - 12, eager - 11];
+                    // Of messages some are too long for their queue pair.
+                    let most = if flow == 0 { self.eager(from, to) + 1 } else { MAX_MESSAGE };
+                    let sizes = [0, 8, 100, 3000, MAX_MESSAGE - 12, most - 13, most - 12];
                     let size = sizes[self.roll(7) as usize].min(LONGEST - 12);
                     for _ in 0..=self.roll(if size > MAX_MESSAGE { 6 } else { 80 }) {
                         if !self.send(from, to, flow, size) {

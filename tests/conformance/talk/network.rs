@@ -1,7 +1,7 @@
 //! What is counted of the connections to other nodes, and that they change as it says.
 
 use crate::Written;
-use hither::{Job, Rank, Result};
+use hither::{Error, Job, Rank, Result};
 use std::time::{Duration, Instant};
 
 pub const CASES: &[Written] = &[
@@ -86,6 +86,10 @@ fn thresholds(job: &Job) -> Result<()> {
             }
         }
     }
+    // Thresholds are those of tagged messages: the link's own are as long as they were.
+    let (slot, long) = (team.slot_of(partner)?, [0; hither::link::MAX_MESSAGE + 1]);
+    let refused = job.link().try_send(slot, 1, 0, &long);
+    assert!(matches!(refused, Err(Error::InvalidArgument { .. })), "{refused:?}");
     let now = job.link().network_counters().expect("there are other nodes");
     // From one queue pair to another; memory for it at the receiver.
     assert!(!sure || now.thresholds > 0 && now.pool_bytes_peak > 0, "{now:?}");
