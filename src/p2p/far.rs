@@ -9,19 +9,25 @@
 //!    half of it has come: CTS(256 KiB) ----------->  ...        as the connection has room
 //! ```
 //! Both sides take part in their calls. The sender's record is done when its last piece is sent.
+//!
+//! Up to the eager threshold the data go with the message. Which threshold is wanted is found out as in a
+//! node ([`adapt`](super::adapt)); the link agrees on it with the peer's.
 
+use super::adapt::Class;
 use super::counters::count;
 use super::engine::Stream;
 use super::messenger::Messenger;
 use super::record::Arrived;
+use super::switch::{State, lock};
 use super::wire::{self, Words};
 use crate::base::Slot;
 use crate::base::sync::{AtomicBool, AtomicU32, Ordering};
 use crate::link::core::Wire;
+use crate::link::far::WIDEST;
 use crate::link::{MAX_MESSAGE, Push};
 use crate::shm::ring::Label;
 use std::collections::{HashSet, VecDeque};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 
 /// Stands for the place of a buffer where pieces carry their data.
 pub(super) const NO_BUFFER: u64 = u64::MAX;
@@ -56,10 +62,6 @@ pub(super) struct Beyond {
     sends: AtomicU32,
     /// Those that this process has told so.
     told: Mutex<HashSet<Slot>>,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Messenger {
@@ -258,6 +260,30 @@ impl Messenger {
             self.tell_grant(wire, to, theirs, number, size);
         }
         Some(())
+    }
+
+    /// Has large messages go at once to a peer on another node, if that is wanted: the link agrees on it
+    /// with the peer's.
+    #[cold]
+    pub(super) fn widen(&self, wire: Wire<'_>, to: Slot, state: &mut State) {
+        let Some(far) = wire.core.far() else { return };
+        let current = Class::within(far.eager(to) as u64);
+        let Some(class) = self.switching.wish(state, current).map(|class| class.min(WIDEST)) else {
+            return;
+        };
+        if Some(class) > current {
+            state.estimator.settle();
+            // That nobody knows where it is, its messages find, too.
+            let _ = far.widen(to, class);
+        }
+    }
+
+    /// Whether a large message goes to a peer on another node with its data.
+    pub(super) fn goes_far(&self, wire: Wire<'_>, to: Slot, len: usize) -> bool {
+        let (switching, far) = (&self.switching, wire.core.far());
+        let (Some(peer), Some(far)) = (switching.known(to), far) else { return false };
+        let may = switching.allows(&lock(&peer.state), len);
+        may && len.saturating_add(size_of::<u64>()) <= far.eager(to)
     }
 
     /// Forgets what a peer that is gone had said.

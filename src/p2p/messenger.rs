@@ -14,6 +14,7 @@
 
 use super::advert::Adverts;
 use super::awaited::Awaited;
+use super::budget::Budget;
 use super::claim::Claims;
 use super::counters::{Counting, count};
 use super::engine::Engine;
@@ -25,7 +26,7 @@ use super::reach::Reaches;
 use super::record::Record;
 use super::shown::Shown;
 use super::stream::Buffers;
-use super::switch::{Budget, Switching};
+use super::switch::Switching;
 use super::transfer::Due;
 use super::wire::{self};
 use crate::base::sync::{AtomicU32, AtomicU64, Ordering};

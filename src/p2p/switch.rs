@@ -22,6 +22,7 @@
 
 use super::adapt::Ways;
 use super::adapt::{Action, Class, Counters, Estimator, Handshake, Limits, Packet, Pools, Speed};
+use super::budget::Budget;
 use super::counters::{MessageCounters, count};
 use super::messenger::Messenger;
 use super::outgoing::Waiting;
@@ -31,7 +32,6 @@ use super::wire::{self, Words};
 use crate::base::sync::{AtomicU32, AtomicU64, Ordering};
 use crate::base::{Error, Result, Slot, settings};
 use crate::link::core::Wire;
-use crate::link::far::WIDEST;
 use crate::shm::heap::Id;
 use crate::shm::node::Node;
 use crate::shm::ring::Label;
@@ -70,33 +70,9 @@ pub(super) struct Switching {
     polls: AtomicU32,
 }
 
-/// Bytes that the pools of all endpoints of a process may still take together.
-#[derive(Debug)]
-pub(super) struct Budget(AtomicU64);
-
 /// Share of that which the pools of an endpoint that is not the process's may have, whose places in
 /// the node's memory are as large.
 const SHARE: u64 = 8;
-
-impl Budget {
-    /// What the settings say.
-    pub fn open() -> Result<Budget> {
-        settings::EAGER_BYTES.bytes().map(|bytes| Budget(AtomicU64::new(bytes)))
-    }
-
-    /// Takes room for up to `count` buffers of `each` bytes: for how many.
-    fn take(&self, count: u32, each: u64) -> u32 {
-        let fit = |left: u64| u64::from(count).min(left / each.max(1));
-        let less = |left: u64| Some(left - fit(left) * each);
-        match self.0.fetch_update(Ordering::AcqRel, Ordering::Acquire, less) {
-            Ok(left) | Err(left) => fit(left) as u32,
-        }
-    }
-
-    fn give_back(&self, count: u32, each: u64) {
-        self.0.fetch_add(u64::from(count) * each, Ordering::AcqRel);
-    }
-}
 
 /// Pools in which this process receives.
 pub(super) struct Mine {
@@ -114,7 +90,7 @@ pub(super) struct Peer {
 }
 
 pub(super) struct State {
-    estimator: Estimator,
+    pub estimator: Estimator,
     handshake: Handshake,
     /// The pool that messages to it go into.
     pub lease: Option<Arc<PoolBlock>>,
@@ -265,7 +241,7 @@ impl Switching {
     }
 
     /// The class that should be asked for, where there is `current`.
-    fn wish(&self, state: &State, current: Option<Class>) -> Option<Class> {
+    pub fn wish(&self, state: &State, current: Option<Class>) -> Option<Class> {
         match self.rule {
             Rule::Adaptive { .. } => {
                 state.estimator.wants(current, Class::within(self.limits.bytes)?)
@@ -397,30 +373,6 @@ impl Messenger {
         self.carry_out_actions(wire, to, &mut state, out);
         drop(state);
         self.outgoing.flush(self, wire);
-    }
-
-    /// Has large messages go at once to a peer on another node, if that is wanted: the link agrees on it
-    /// with the peer's.
-    #[cold]
-    fn widen(&self, wire: Wire<'_>, to: Slot, state: &mut State) {
-        let Some(far) = wire.core.far() else { return };
-        let current = Class::within(far.eager(to) as u64);
-        let Some(class) = self.switching.wish(state, current).map(|class| class.min(WIDEST)) else {
-            return;
-        };
-        if Some(class) > current {
-            state.estimator.settle();
-            // That nobody knows where it is, its messages find, too.
-            let _ = far.widen(to, class);
-        }
-    }
-
-    /// Whether a large message goes to a peer on another node with its data.
-    pub(super) fn goes_far(&self, wire: Wire<'_>, to: Slot, len: usize) -> bool {
-        let (switching, far) = (&self.switching, wire.core.far());
-        let (Some(peer), Some(far)) = (switching.known(to), far) else { return false };
-        let may = switching.allows(&lock(&peer.state), len);
-        may && len.saturating_add(size_of::<u64>()) <= far.eager(to)
     }
 
     /// Does what a handshake asks for.

@@ -2,8 +2,9 @@
 
 use super::due::Due;
 use super::head::{Head, Kind};
-use super::known::{Arrived, Body, HEAD, Known, PACKETS};
-use super::order::{Order, Place};
+use super::intake::{INBOX, Intake, label, put};
+use super::known::{Arrived, Body, HEAD, Known};
+use super::order::Place;
 use super::outlet::Outlet;
 use super::paired::Host;
 use super::pairs::Came;
@@ -12,20 +13,16 @@ use super::transfer::Copying;
 use super::{Flow, LONGEST};
 use crate::base::adapt::Class;
 use crate::base::{Error, Rank, Result};
-use crate::link::control::FIRST_RESERVED;
 use crate::link::{MAX_MESSAGE, Push};
 use crate::net::promotion::Advice;
 use crate::net::provider::Address;
 use crate::net::switch::Way;
-use crate::net::ud::{Config, Event, Peer, Shared, Upper, Verdict};
+use crate::net::ud::{Config, Peer, Shared};
 use crate::net::wire::Header;
 use crate::shm::beyond::Standing;
 use crate::shm::ring::Label;
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
-
-/// Messages that wait in an inbox at most.
-const INBOX: usize = 256;
 
 /// Nanoseconds between two looks for queue pairs that nobody uses.
 const UNUSED: u64 = 1_000_000_000;
@@ -67,82 +64,6 @@ pub(super) struct FlowState {
     room: bool,
     held: bool,
     leaving: bool,
-}
-
-/// Takes what a peer's reliable delivery hands on.
-struct Intake<'a> {
-    inbox: &'a mut VecDeque<Arrived>,
-    ends: &'a mut Vec<End>,
-    packets: &'a mut Vec<(Rank, Vec<u8>)>,
-    order: &'a mut Order<Arrived>,
-    held: &'a mut bool,
-    silence: Duration,
-}
-
-/// The label in a word of a peer's. Kinds that the link has for itself mean something in this node's
-/// memory only: what has one makes no sense here, and nobody could do anything with it.
-fn label(word: u64) -> Option<Label> {
-    let kind = u8::try_from(word & 0xff).ok().filter(|kind| *kind < FIRST_RESERVED)?;
-    Label::new(kind, word >> 8).ok()
-}
-
-impl Upper for Intake<'_> {
-    fn message(&mut self, peer: u32, channel: u8, bytes: &[u8]) -> Verdict {
-        let from = from_number(peer).0;
-        if channel == PACKETS {
-            self.packets.push((from, bytes.to_vec()));
-            return Verdict::Taken;
-        }
-        let Some((head, rest)) = bytes.split_first_chunk::<HEAD>() else { return Verdict::Taken };
-        let long = |at: usize| {
-            let mut long = [0; 8];
-            long.copy_from_slice(&head[at..at + 8]);
-            u64::from_le_bytes(long)
-        };
-        let (number, label) = (long(0), label(long(8)));
-        let place = self.order.place(number);
-        if place == Place::TooEarly || place == Place::Next && self.inbox.len() >= INBOX {
-            *self.held = true;
-            return Verdict::Later;
-        }
-        if place != Place::Again {
-            put(
-                self.order,
-                self.inbox,
-                place,
-                number,
-                Arrived { from, label, bytes: Body::Own(rest.into()), by: 0 },
-            );
-        }
-        Verdict::Taken
-    }
-
-    fn event(&mut self, peer: u32, event: Event) {
-        let (standing, why) = match event {
-            Event::Opened => return,
-            Event::Left(_) => (Standing::Left, "it had left the job".into()),
-            Event::Silent(_) => {
-                (Standing::Dead, format!("it did not answer for {:?}", self.silence))
-            }
-            Event::Restarted(_) => (Standing::Dead, "its connection was begun anew".into()),
-            Event::Broken(_) => (Standing::Dead, "it sent what makes no sense".into()),
-        };
-        self.ends.push((from_number(peer).0, standing, why));
-    }
-}
-
-/// Puts a message where it belongs.
-fn put(
-    order: &mut Order<Arrived>,
-    inbox: &mut VecDeque<Arrived>,
-    place: Place,
-    number: u64,
-    message: Arrived,
-) {
-    match place {
-        Place::Next => order.take(message, |message| inbox.push_back(message)),
-        _ => order.keep(number, message),
-    }
 }
 
 impl FlowState {

@@ -19,6 +19,7 @@ pub(crate) mod edge;
 mod head;
 #[cfg(test)]
 pub(crate) mod hub;
+mod intake;
 mod known;
 mod order;
 mod outlet;
