@@ -1,6 +1,6 @@
 //! What is counted of the connections to other nodes, and that they change as it says.
 
-use crate::Written;
+use crate::{Written, brief};
 use hither::{Error, Job, Rank, Result};
 use std::time::{Duration, Instant};
 
@@ -28,7 +28,7 @@ fn promotions(job: &Job) -> Result<()> {
         return job.team().barrier();
     };
     let Some(partner) = partner(job)? else { return job.team().barrier() };
-    let end = Instant::now() + Duration::from_secs(60);
+    let end = Instant::now() + brief(60_000);
     let sure = sure();
     for round in 0u32.. {
         let now = job.link().network_counters().expect("there are other nodes");
@@ -56,7 +56,7 @@ fn thresholds(job: &Job) -> Result<()> {
     }
     let Some(partner) = partner(job)? else { return job.team().barrier() };
     let (team, me, sure) = (job.team(), job.rank().0, sure());
-    let end = Instant::now() + Duration::from_secs(60);
+    let end = Instant::now() + brief(60_000);
     let words = |size: usize, round: u32, from: u32| {
         (0..size as u32 / 4).map(move |i| i ^ round << 8 ^ from << 24)
     };

@@ -46,8 +46,9 @@ const TURNS: usize = 13;
 /// Has all of them run.
 const ALL: &str = "HITHER_LAB_ALL";
 
-/// That queue pairs come, and how messages change over to them, is tried every day.
-const ALWAYS: &str = "talk_promotions_are_counted";
+/// That queue pairs come, and how messages change over to them and to those with larger eager
+/// thresholds, is tried every day.
+const ALWAYS: [&str; 2] = ["talk_promotions_are_counted", "talk_thresholds_rise_between_nodes"];
 
 /// Cases of the conformance suite for two nodes: those that are run today, and the turn of it.
 fn todays(suite: &Path) -> (Vec<String>, String) {
@@ -57,9 +58,11 @@ fn todays(suite: &Path) -> (Vec<String>, String) {
     let output = Command::new(suite).args(["--list", "--turn", &turn]).output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
     let all: Vec<&str> = text.lines().filter_map(|line| line.strip_suffix(" (nodes-2)")).collect();
-    assert!(all.contains(&ALWAYS) && all.len() > 10 * TURNS, "{all:?}");
+    let there = ALWAYS.iter().all(|name| all.contains(name));
+    assert!(there && all.len() > 10 * TURNS, "{all:?}");
     let chosen = |(number, name): &(usize, &&str)| {
-        std::env::var_os(ALL).is_some() || number % TURNS == today % TURNS || **name == ALWAYS
+        let turn = number % TURNS == today % TURNS;
+        std::env::var_os(ALL).is_some() || turn || ALWAYS.contains(*name)
     };
     let words: Vec<&str> = all.iter().enumerate().filter(chosen).map(|(_, name)| *name).collect();
     // A name may be a part of others.
