@@ -18,7 +18,7 @@ use super::counters::count;
 use super::engine::Stream;
 use super::messenger::Messenger;
 use super::record::Arrived;
-use super::switch::{State, lock};
+use super::switch::{HEADER, State, lock};
 use super::wire::{self, Words};
 use crate::base::Slot;
 use crate::base::sync::{AtomicBool, AtomicU32, Ordering};
@@ -267,7 +267,7 @@ impl Messenger {
     #[cold]
     pub(super) fn widen(&self, wire: Wire<'_>, to: Slot, state: &mut State) {
         let Some(far) = wire.core.far() else { return };
-        let current = Class::within(far.eager(to) as u64);
+        let current = Class::within(far.eager(to) as u64 + HEADER);
         let Some(class) = self.switching.wish(state, current).map(|class| class.min(WIDEST)) else {
             return;
         };
