@@ -44,7 +44,7 @@ pub enum Output {
     #[default]
     Forward,
     /// Ranks write to the launcher's standard output and standard error themselves, so they see
-    /// a terminal where there is one.
+    /// a terminal where there is one. On other hosts as [`Output::Forward`].
     Inherit,
     /// Into the [`Outcome`].
     Capture,
