@@ -95,7 +95,7 @@ mod models {
                 })
             };
             let others: Vec<_> = others.iter().map(|lane| looks(*lane)).collect();
-            let all = messages.iter().sum();
+            let all: u32 = messages.iter().sum();
             // Whoever stays awake because of one who is inside looks again, which is not the model's.
             let awake = Cell::new(false);
             let poll = || {

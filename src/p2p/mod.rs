@@ -38,6 +38,7 @@ mod advert;
 mod arrive;
 #[cfg(not(loom))]
 mod awaited;
+#[cfg(not(loom))]
 mod budget;
 #[cfg(not(loom))]
 mod claim;
