@@ -152,16 +152,8 @@ impl Switching {
     /// # Errors
     /// Settings that are none.
     pub fn open(eager_limit: usize, budget: Arc<Budget>, shares: bool) -> Result<Switching> {
-        let number = |setting: settings::Setting| {
-            setting.number().map(|n| u32::try_from(n).unwrap_or(u32::MAX))
-        };
-        let age = settings::EAGER_AGE.seconds()?.unwrap_or_default();
-        let limits = Limits {
-            pools: number(settings::EAGER_POOLS)? as usize,
-            bytes: settings::EAGER_BYTES.bytes()? / if shares { SHARE } else { 1 },
-            buffers: number(settings::EAGER_BUFFERS)?,
-            age: u64::try_from(age.as_nanos()).unwrap_or(u64::MAX),
-        };
+        let mut limits = Limits::from_settings()?;
+        limits.bytes /= if shares { SHARE } else { 1 };
         let large = eager_limit > wire::MOST_EAGER;
         let rule = match settings::EAGER.text().as_str() {
             "adaptive" => Rule::Adaptive { everywhere: false },
@@ -169,7 +161,7 @@ impl Switching {
             "fixed" => Rule::Fixed {
                 most: eager_limit,
                 class: if large { Class::covering(eager_limit as u64 + HEADER) } else { None },
-                buffers: number(settings::EAGER_FIXED_BUFFERS)?,
+                buffers: u32::try_from(settings::EAGER_FIXED_BUFFERS.number()?).unwrap_or(u32::MAX),
             },
             other => {
                 let why = format!("\"{other}\" is none of adaptive, always and fixed");

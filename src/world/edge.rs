@@ -91,26 +91,13 @@ pub(super) fn over(
         policy: policy()?,
         // Sooner than the peer counts as dead: what it may have missed goes by datagrams then.
         patience: (silence / 4).min(Duration::from_secs(2)),
-        limits: limits()?,
+        limits: Limits::from_settings()?,
         hints: core.hints().clone(),
     };
     let edge = Edge::open(node, device, cookie, silence, pairs, publish)?;
     node.look_beyond(edge.clone());
     core.reach_far(edge);
     Ok(())
-}
-
-/// What large messages may be received into that go at once: as much as in a node's memory.
-fn limits() -> Result<Limits> {
-    let number =
-        |setting: settings::Setting| setting.number().map(|n| u32::try_from(n).unwrap_or(u32::MAX));
-    let age = settings::EAGER_AGE.seconds()?.unwrap_or(Duration::MAX);
-    Ok(Limits {
-        pools: number(settings::EAGER_POOLS)? as usize,
-        bytes: settings::EAGER_BYTES.bytes()?,
-        buffers: number(settings::EAGER_BUFFERS)?,
-        age: u64::try_from(age.as_nanos()).unwrap_or(u64::MAX),
-    })
 }
 
 /// Who gets a queue pair.

@@ -17,6 +17,27 @@ fn demo(arguments: &[&str]) -> (i32, String, String) {
     (output.status.code().unwrap_or(-1), text(output.stdout), text(output.stderr))
 }
 
+/// As the README says: `cargo run --release -- demo`, from the root.
+#[test]
+fn cargo_run_at_the_root_finds_one_program_and_it_is_hither() {
+    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
+    let asked = ["metadata", "--no-deps", "--offline", "--format-version", "1"];
+    let output = Command::new(env!("CARGO")).args(asked).current_dir(root).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{text}");
+    let all: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let taken = all["workspace_default_members"].as_array().unwrap();
+    let packages = all["packages"].as_array().unwrap().iter();
+    let targets = packages
+        .filter(|package| taken.contains(&package["id"]))
+        .flat_map(|package| package["targets"].as_array().unwrap());
+    let programs: Vec<&Value> = targets
+        .filter(|target| target["kind"].as_array().unwrap().contains(&"bin".into()))
+        .map(|target| &target["name"])
+        .collect();
+    assert_eq!(programs, ["hither"]);
+}
+
 fn rows(lines: &str) -> Vec<Value> {
     lines.lines().map(|line| serde_json::from_str(line).expect("one object a line")).collect()
 }

@@ -18,6 +18,7 @@
 
 use super::age::Age;
 use super::class::Class;
+use crate::base::{Result, settings};
 
 /// What all pools of a process may have.
 #[derive(Clone, Copy, Debug)]
@@ -35,6 +36,25 @@ pub struct Limits {
 impl Default for Limits {
     fn default() -> Limits {
         Limits { pools: 20, bytes: 64 << 20, buffers: 256, age: 1_000_000_000 }
+    }
+}
+
+impl Limits {
+    /// What the settings say, for pools in a node's memory and for those of queue pairs alike.
+    ///
+    /// # Errors
+    /// Settings that are none.
+    pub fn from_settings() -> Result<Limits> {
+        let number = |setting: settings::Setting| {
+            setting.number().map(|n| u32::try_from(n).unwrap_or(u32::MAX))
+        };
+        let age = settings::EAGER_AGE.seconds()?.unwrap_or_default();
+        Ok(Limits {
+            pools: number(settings::EAGER_POOLS)? as usize,
+            bytes: settings::EAGER_BYTES.bytes()?,
+            buffers: number(settings::EAGER_BUFFERS)?,
+            age: u64::try_from(age.as_nanos()).unwrap_or(u64::MAX),
+        })
     }
 }
 

@@ -234,7 +234,7 @@ impl Outlet {
             let count = self.queue.poll(completions);
             let taken = &completions[..count];
             let of_pairs = |done: &&Completion| done.queue_pair != self.number;
-            let used = taken.iter().filter(of_pairs).filter(|done| done.opcode.is_receive());
+            let used = taken.iter().filter(of_pairs).filter(|done| Pairs::is_usual_receive(done));
             self.pairs.need_receives(used.count() as u32);
             for done in taken {
                 if done.queue_pair == self.number {

@@ -461,6 +461,11 @@ impl Pairs {
         lock(&self.state).give_place(Spot::from_id(done.id));
     }
 
+    /// Whether a message has come that is of the usual queue: others make their own buffers.
+    pub fn is_usual_receive(done: &Completion) -> bool {
+        done.opcode.is_receive() && Spot::from_id(done.id).exponent == 0
+    }
+
     /// So many receives were found used at a time: makes more if they are getting few.
     pub fn need_receives(&self, used: u32) {
         if used < CHUNK / 2 {

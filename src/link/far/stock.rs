@@ -20,23 +20,22 @@ use crate::net::pools::{Fate, Queues, Settings};
 use crate::net::provider::{Access, Device, Region, SharedReceiveQueue};
 use std::sync::{Arc, Mutex, PoisonError};
 
+/// The class with this exponent, which there is.
+const fn class(exponent: u8) -> Class {
+    match Class::new(exponent) {
+        Some(class) => class,
+        None => panic!("there is no such class"),
+    }
+}
+
 /// The class of queue pairs that carry messages of the usual size, and of no stock.
-pub(super) const USUAL: Class = match Class::new(13) {
-    Some(class) => class,
-    None => Class::SMALLEST,
-};
+pub(super) const USUAL: Class = class(13);
 
 /// The smallest one of a stock.
-pub(super) const SMALLEST: Class = match Class::new(14) {
-    Some(class) => class,
-    None => Class::SMALLEST,
-};
+pub(super) const SMALLEST: Class = class(14);
 
 /// The largest class between nodes: longer messages go piece by piece, or are read.
-pub(super) const LARGEST: Class = match Class::new(20) {
-    Some(class) => class,
-    None => Class::SMALLEST,
-};
+pub(super) const LARGEST: Class = class(20);
 
 const _: () = assert!(MAX_MESSAGE + HEAD <= USUAL.threshold() as usize);
 
@@ -76,8 +75,9 @@ impl Held {
 
     /// What is behind its head.
     pub fn bytes(&self) -> &[u8] {
-        // SAFETY: the buffer is in no queue before this is dropped, so no device writes to it; and
-        // nobody else has its memory.
+        // SAFETY: it is registered for nobody's remote access, so a device writes into it only while it
+        // is posted; its message's completion has come, and it is posted again only when this was
+        // dropped. Nothing else writes to places of receives. Made of zeros, it is initialised.
         let bytes = unsafe { self.region.memory().slice(HEAD as u64, self.length) };
         bytes.unwrap_or_default()
     }
@@ -256,12 +256,18 @@ impl Stocks {
         let Some(class) = Class::new(spot.exponent) else { return };
         let fate = self.queues.done(class, now);
         let Some(stock) = self.find(spot.exponent) else { return };
-        let same = stock.generation == generation;
-        if same && (fate == Fate::Free || stock.receives.post(&*stock.queue, spot.place).is_err()) {
+        // One of a queue that is no more is nobody's here, and has its like made in its place.
+        let own = stock.generation == generation;
+        let posted = fate == Fate::Post
+            && match own {
+                true => stock.receives.post(&*stock.queue, spot.place).is_ok(),
+                false => stock.post_more(device, 1) == 1,
+            };
+        if own && !posted {
             stock.receives.free(spot.place);
-        } else if !same && fate == Fate::Post {
-            // It was of a queue that is no more, where another one of its class is now.
-            stock.post_more(device, 1);
+        }
+        if fate == Fate::Post && !posted {
+            self.queues.lost(class, now);
         }
     }
 

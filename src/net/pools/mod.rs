@@ -205,6 +205,15 @@ impl Queues {
         Fate::Post
     }
 
+    /// A buffer that was to be posted again could not be, and is freed.
+    pub fn lost(&mut self, class: Class, now: u64) {
+        if let Some(kept) = self.find(class) {
+            kept.posted = kept.posted.saturating_sub(1);
+            self.pools.freed(class, 1, now);
+            self.tidy(class);
+        }
+    }
+
     /// A queue pair that was joined to the queue of `class` is gone. Whether it was the last one:
     /// then the queue is to be destroyed and what is posted to it freed, and it is gone here.
     /// Messages that are still in its buffers are freed as they are done with.

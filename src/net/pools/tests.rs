@@ -154,3 +154,22 @@ fn messages_outlive_their_queue() {
     assert_eq!(Queues::class_for(4096 + 1024), Some(class(12)));
     assert_eq!(Queues::class_for(4096 + 1025), Some(class(13)));
 }
+
+#[test]
+fn a_buffer_that_is_lost_is_made_anew() {
+    let class = Class::SMALLEST;
+    let mut queues =
+        Queues::new(Settings { limits: Limits { age: 1_000, ..Limits::default() }, low_water: 1 });
+    let made = queues.join(class, 0).unwrap();
+    queues.made(class, made);
+    let before = (queues.get(class).unwrap(), queues.bytes());
+    assert_eq!(before.0.posted, made);
+    queues.came(class, 1);
+    assert_eq!(queues.done(class, 2), Fate::Post);
+    queues.lost(class, 3);
+    let after = queues.get(class).unwrap();
+    assert_eq!((after.posted, after.busy), (made - 1, 0));
+    assert_eq!(queues.bytes(), before.1 - class.threshold());
+    // The next message finds that few are left.
+    assert!(queues.came(class, 4) > 0);
+}
