@@ -12,6 +12,8 @@ pub struct NetworkCounters {
     pub datagrams_resent: u64,
     /// Messages sent by queue pairs.
     pub by_pairs: u64,
+    /// Sends of queue pairs that carried them: small ones share one where many are under way.
+    pub sends_by_pairs: u64,
     /// Parts of large transfers that the devices have carried out, or been asked to.
     pub parts: u64,
     /// Changes to a queue pair.
@@ -42,6 +44,7 @@ pub struct NetworkCounters {
 #[derive(Debug, Default)]
 pub(super) struct PairCounts {
     pub by_pairs: Count,
+    pub sends: Count,
     pub parts: Count,
     pub promotions: Count,
     pub returns: Count,
@@ -87,6 +90,7 @@ impl PairCounts {
             datagrams,
             datagrams_resent,
             by_pairs: self.by_pairs.get(),
+            sends_by_pairs: self.sends.get(),
             parts: self.parts.get(),
             promotions: self.promotions.get(),
             returns: self.returns.get(),

@@ -2,9 +2,8 @@
 
 use super::due::Due;
 use super::head::{Head, Kind};
-use super::intake::{INBOX, Intake, label, put};
+use super::intake::{INBOX, Intake, label};
 use super::known::{Arrived, Body, HEAD, Known};
-use super::order::Place;
 use super::outlet::Outlet;
 use super::paired::Host;
 use super::pairs::Came;
@@ -62,6 +61,8 @@ pub(super) struct FlowState {
     /// A message was refused for lack of room, and nobody has been told of any since.
     refused: bool,
     room: bool,
+    /// A message has begun to wait for company.
+    opened: bool,
     held: bool,
     leaving: bool,
 }
@@ -98,6 +99,7 @@ impl FlowState {
             unused: 0,
             refused: false,
             room: false,
+            opened: false,
             held: false,
             leaving: false,
         })
@@ -110,6 +112,11 @@ impl FlowState {
 
     pub fn inbox_len(&self) -> usize {
         self.inbox.len()
+    }
+
+    /// Whether a message has begun to wait for company since this was last asked.
+    pub fn take_opened(&mut self) -> bool {
+        std::mem::take(&mut self.opened)
     }
 
     /// What has become of peers, and whether there is room again where there was none.
@@ -219,6 +226,7 @@ impl FlowState {
             }
         }
         known.transmit_most(shared, outlet, now);
+        self.opened |= known.await_batch(now);
         self.due.note(rank, known, self.shared.config());
         sent
     }
@@ -347,17 +355,15 @@ impl FlowState {
                 if let Some(paired) = &mut known.paired {
                     paired.came(pair, &head, rest, host);
                 }
+                let inbox = &mut self.inbox;
                 if head.kind == Kind::Message {
                     let (from, label) = (rank, label(head.label));
                     let bytes = held.map_or_else(|| Body::Own(rest.into()), Body::Held);
                     let message = Arrived { from, label, bytes, by: pair };
-                    // Its sender has not sent more than there is room for.
-                    match known.order.place(head.number) {
-                        Place::Again | Place::TooEarly => known.taken(pair, host),
-                        place => {
-                            put(&mut known.order, &mut self.inbox, place, head.number, message);
-                        }
-                    }
+                    known.came_by_pair(head.number, message, inbox, host);
+                } else if head.kind == Kind::Several {
+                    let rest = held.as_ref().map_or(rest, |held| held.bytes());
+                    known.several_came(rank, pair, head.number, rest, inbox, host);
                 }
                 self.room = true;
             }
@@ -382,6 +388,7 @@ impl FlowState {
         let host = self.host(outlet, rank, now);
         if let Some(known) = self.peers.get_mut(&rank) {
             known.go_on(&mut self.shared, host);
+            known.send_batch(true, host);
             known.transmit(&mut self.shared, outlet, now);
             self.due.note(rank, known, self.shared.config());
         }
@@ -457,6 +464,7 @@ impl FlowState {
             self.held |= known.held;
         }
         known.go_on(&mut self.shared, host);
+        known.send_batch(false, host);
         known.transmit(&mut self.shared, outlet, now);
         if known.paired.as_ref().is_some_and(|paired| paired.has_more()) {
             next = next.min(now + 1_000_000);

@@ -193,6 +193,13 @@ impl Inner {
         next
     }
 
+    /// Takes what has come, and sends nothing that waits for company unless fewer sends are under way
+    /// than seemed to be.
+    fn glance(&self) {
+        self.take(false);
+        Flow::ALL.into_iter().for_each(|flow| self.settle(flow, self.flow(flow)));
+    }
+
     /// Takes what has come. Then nothing more comes of those whose end was known before, and it can
     /// be told.
     fn take(&self, thorough: bool) {
@@ -308,9 +315,12 @@ impl Far for Edge {
         let mut state = inner.met(flow, rank)?;
         match state.send(&inner.outlet, rank, label, bytes) {
             Some(push) => {
-                let next = state.next();
+                let (next, opened) = (state.next(), state.take_opened());
                 drop(state);
                 inner.due(next);
+                if opened {
+                    inner.glance();
+                }
                 Ok(push)
             }
             None => {

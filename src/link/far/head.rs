@@ -27,6 +27,8 @@ pub(super) enum Kind {
     Control = 1,
     /// Only its head matters.
     Room = 2,
+    /// Several of the flow ([`batch`](super::batch)); the head has the number of the first one.
+    Several = 3,
 }
 
 impl Head {
@@ -48,6 +50,7 @@ impl Head {
             0 => Kind::Message,
             1 => Kind::Control,
             2 => Kind::Room,
+            3 => Kind::Several,
             _ => return None,
         };
         Some((Head { number: long(0)?, label: long(8)?, room: short(16)?, kind }, rest))
@@ -60,14 +63,14 @@ mod tests {
 
     #[test]
     fn heads_survive_the_wire_and_senseless_ones_are_nothing() {
-        for kind in [Kind::Message, Kind::Control, Kind::Room] {
+        for kind in [Kind::Message, Kind::Control, Kind::Room, Kind::Several] {
             let head = Head { number: u64::MAX - 1, label: 7, room: 9, kind };
             let bytes = [&head.encode()[..], b"rest"].concat();
             assert_eq!(Head::decode(&bytes), Some((head, &b"rest"[..])));
         }
         let mut bytes = Head { number: 0, label: 0, room: 0, kind: Kind::Room }.encode();
         assert_eq!(Head::decode(&bytes[..HEAD - 1]), None);
-        bytes[20] = 3;
+        bytes[20] = 4;
         assert_eq!(Head::decode(&bytes), None);
     }
 }

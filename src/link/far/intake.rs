@@ -3,7 +3,7 @@
 
 use super::deliver::{End, from_number};
 use super::known::{Arrived, Body, HEAD, PACKETS};
-use super::order::{Order, Place};
+use super::order::{KEPT, Order, Place};
 use crate::base::Rank;
 use crate::link::control::FIRST_RESERVED;
 use crate::net::ud::{Event, Upper, Verdict};
@@ -46,7 +46,7 @@ impl Upper for Intake<'_> {
             u64::from_le_bytes(long)
         };
         let (number, label) = (long(0), label(long(8)));
-        let place = self.order.place(number);
+        let place = self.order.place(number, KEPT);
         if place == Place::TooEarly || place == Place::Next && self.inbox.len() >= INBOX {
             *self.held = true;
             return Verdict::Later;

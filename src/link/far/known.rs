@@ -1,7 +1,9 @@
 //! One peer on one flow: what goes to it, by which way, and what has come out of turn.
 
+use super::batch::Entries;
 use super::due::Mark;
-use super::order::Order;
+use super::intake::{label, put};
+use super::order::{KEPT_OF_PAIRS, Order, Place};
 use super::outlet::Outlet;
 use super::paired::{Host, Paired};
 use super::stock::Held;
@@ -10,6 +12,7 @@ use crate::link::{MAX_MESSAGE, Push};
 use crate::net::provider::Peer as Handle;
 use crate::net::ud::{Peer, Refused, Sent, Shared};
 use crate::shm::ring::Label;
+use std::collections::VecDeque;
 
 /// Bytes before a message's own in datagrams: its number and its label.
 pub(super) const HEAD: usize = 16;
@@ -24,7 +27,7 @@ pub(super) struct Arrived {
     /// Nothing if the peer made it up.
     pub label: Option<Label>,
     pub bytes: Body,
-    /// The number of the queue pair that it came by, or 0.
+    /// The number of the queue pair that it came by, if nothing else of that send comes after it; or 0.
     pub by: u32,
 }
 
@@ -166,9 +169,63 @@ impl Known {
         }
     }
 
-    /// A message that came by a queue pair was taken.
+    /// A message has come by a queue pair. Its sender has not sent more than there is room for.
+    pub fn came_by_pair(
+        &mut self,
+        number: u64,
+        message: Arrived,
+        inbox: &mut VecDeque<Arrived>,
+        host: Host<'_>,
+    ) {
+        match self.order.place(number, KEPT_OF_PAIRS) {
+            Place::Again | Place::TooEarly => self.taken(message.by, host),
+            place => put(&mut self.order, inbox, place, number, message),
+        }
+    }
+
+    /// Several messages have come in one send of a queue pair. It counts as taken when the last one is.
+    pub fn several_came(
+        &mut self,
+        from: Rank,
+        pair: u32,
+        first: u64,
+        bytes: &[u8],
+        inbox: &mut VecDeque<Arrived>,
+        host: Host<'_>,
+    ) {
+        let mut entries = Entries::new(bytes).peekable();
+        if !Entries::new(bytes).are_sound() {
+            return self.taken(pair, host);
+        }
+        let mut number = first;
+        while let Some((word, bytes)) = entries.next() {
+            let by = if entries.peek().is_none() { pair } else { 0 };
+            let message = Arrived { from, label: label(word), bytes: Body::Own(bytes.into()), by };
+            self.came_by_pair(number, message, inbox, host);
+            number = number.wrapping_add(1);
+        }
+    }
+
+    /// Sends messages that wait for company by a queue pair: if few sends are under way, or in any
+    /// case.
+    pub fn send_batch(&mut self, if_few: bool, host: Host<'_>) {
+        self.paired.iter_mut().for_each(|paired| paired.send_batch(if_few, host));
+    }
+
+    /// Has messages that wait for company go in time, if there are some. Whether there is just one.
+    pub fn await_batch(&mut self, now: u64) -> bool {
+        let batched = self.paired.as_ref().map_or(0, |paired| paired.batched());
+        if batched > 0 {
+            self.again = self.again.min(now + ROOM);
+        }
+        batched == 1
+    }
+
+    /// What came by a queue pair was taken.
     pub fn taken(&mut self, pair: u32, host: Host<'_>) {
-        self.paired.iter_mut().for_each(|paired| paired.taken(pair, host));
+        if pair != 0 {
+            self.paired.iter_mut().for_each(|paired| paired.taken(pair, host));
+        }
     }
 
     /// Goes on with a message of which some was taken, then with what waits for it.

@@ -12,6 +12,7 @@
 
 mod alarm;
 pub(crate) mod bare;
+mod batch;
 mod counters;
 mod deliver;
 mod due;

@@ -8,12 +8,18 @@
 //! delivered when it failed is sent again by datagrams. By their numbers messages come once, and in
 //! order, all the same, and nobody waits while the way changes.
 
+use super::batch::MOST;
+use super::pairs::ROOM;
 use std::collections::BTreeMap;
 
-/// Messages that are kept because one before them is missing, at most. Senders keep to fewer: what
-/// they send by datagrams while a queue pair has messages under way ([`AHEAD`]), and what they may
-/// have under way by that.
+/// Messages that are kept because one before them is missing, at most, of those that come by datagrams.
+/// Senders keep to fewer: what they send by datagrams while a queue pair has messages under way
+/// ([`AHEAD`]).
 pub(super) const KEPT: usize = 1024;
+
+/// The same of those that come by queue pairs: what may be under way by one besides. Senders cannot
+/// send more.
+pub(super) const KEPT_OF_PAIRS: usize = KEPT + (ROOM * MOST) as usize;
 
 /// Messages that a sender lets overtake those that a queue pair has under way.
 pub(super) const AHEAD: u32 = 256;
@@ -44,14 +50,14 @@ impl<M> Order<M> {
         Order { next: 0, early: BTreeMap::new() }
     }
 
-    /// Where the message with this number belongs.
+    /// Where the message with this number belongs, if so many may be [`KEPT`].
     #[inline]
-    pub fn place(&self, number: u64) -> Place {
+    pub fn place(&self, number: u64, kept: usize) -> Place {
         if number == self.next {
             Place::Next
         } else if number < self.next || self.early.contains_key(&number) {
             Place::Again
-        } else if self.early.len() < KEPT {
+        } else if self.early.len() < kept {
             Place::Early
         } else {
             Place::TooEarly
@@ -108,7 +114,7 @@ mod tests {
             }
             let (mut order, mut came) = (Order::new(), Vec::new());
             for number in numbers {
-                match order.place(number) {
+                match order.place(number, KEPT) {
                     Place::Next => order.take(number, |number| came.push(number)),
                     Place::Early => order.keep(number, number),
                     Place::Again => {}
@@ -124,12 +130,13 @@ mod tests {
     fn a_sender_that_keeps_no_measure_finds_no_room_but_the_missing_one_does() {
         let mut order = Order::new();
         (1..=KEPT as u64).for_each(|number| {
-            assert_eq!(order.place(number), Place::Early);
+            assert_eq!(order.place(number, KEPT), Place::Early);
             order.keep(number, number);
         });
-        assert_eq!(order.place(KEPT as u64 + 1), Place::TooEarly);
-        assert_eq!(order.place(3), Place::Again);
-        assert_eq!(order.place(0), Place::Next);
+        assert_eq!(order.place(KEPT as u64 + 1, KEPT), Place::TooEarly);
+        assert_eq!(order.place(KEPT as u64 + 1, KEPT_OF_PAIRS), Place::Early);
+        assert_eq!(order.place(3, KEPT), Place::Again);
+        assert_eq!(order.place(0, KEPT), Place::Next);
         let mut count = 0;
         order.take(0, |_| count += 1);
         assert_eq!((count, order.waits()), (KEPT + 1, false));
@@ -141,6 +148,6 @@ mod tests {
         order.keep(5, 5);
         order.give_up();
         assert!(!order.waits());
-        assert_eq!(order.place(5), Place::Early);
+        assert_eq!(order.place(5, KEPT), Place::Early);
     }
 }

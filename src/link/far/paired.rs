@@ -9,12 +9,15 @@
 //! The queue pair has a class, which says how large messages may be that go by it; one of a larger
 //! class takes its place in the same way (paper 000 §4.2).
 //!
-//! A queue pair carries as many messages as its receiver has promised room for ([`room`]); each
-//! message back, or one of its own, tells of more. One that fails ends a *life*: both sides begin
+//! A queue pair carries as many sends with messages as its receiver has promised room for ([`room`]);
+//! each message back, or one of its own, tells of more. Small messages share them (`together`). One that fails ends a *life*: both sides begin
 //! anew with datagrams, and packets of earlier lives are nobody's. Messages are numbered (`order`),
 //! so that what is sent again in vain does no harm.
 
+mod together;
+
 use super::Flow;
+use super::batch::{Batch, Entries};
 use super::head::{Head, Kind};
 use super::order::AHEAD;
 use super::pairs::{Pairs, Posted};
@@ -54,11 +57,11 @@ struct Pair {
     connection: u32,
     class: Class,
     queue: Arc<dyn RcQueuePair>,
-    /// Messages sent by it, and how many may have been.
+    /// Sends with messages by it, and how many there may have been.
     sent: u32,
     may: u32,
-    /// Messages that came by it, those of them that were taken, and how many of these the peer knows
-    /// of.
+    /// Those that came by it, those whose messages were all taken, and how many of these the peer
+    /// knows of.
     come: u32,
     taken: u32,
     told: u32,
@@ -68,6 +71,17 @@ impl Pair {
     /// What a message by it is to say.
     fn room(&self) -> u32 {
         self.taken.wrapping_add(room(self.class))
+    }
+
+    /// Whether the peer has room for another one.
+    fn may_send(&self) -> bool {
+        (self.sent.wrapping_sub(self.may) as i32) < 0
+    }
+
+    /// One is under way.
+    fn has_sent(&mut self) {
+        self.sent = self.sent.wrapping_add(1);
+        self.has_told();
     }
 
     /// One that says so is under way.
@@ -92,10 +106,18 @@ struct Flying {
 enum Load {
     /// A message of the flow, with so many bytes behind its head.
     Message(usize),
+    /// Several messages, with so many bytes behind their head.
+    Several(usize),
     /// Something about the queue pair itself.
     Own,
     /// A part of a transfer: which one's.
     Part(u64),
+}
+
+impl Load {
+    fn has_messages(self) -> bool {
+        matches!(self, Load::Message(_) | Load::Several(_))
+    }
 }
 
 /// Sends bytes by datagrams, as the message with this number and label or as a packet; says whether
@@ -110,6 +132,8 @@ pub(super) struct Paired {
     failures: u32,
     pairs: Vec<Pair>,
     flying: VecDeque<Flying>,
+    /// Small messages that wait for company.
+    batch: Batch,
     copyings: Copyings,
     /// Packets to be sent, oldest first.
     packets: VecDeque<(Way, Vec<u8>)>,
@@ -133,6 +157,7 @@ impl Paired {
             failures: 0,
             pairs: Vec::new(),
             flying: VecDeque::new(),
+            batch: Batch::default(),
             copyings: Copyings::default(),
             packets: VecDeque::new(),
             again: VecDeque::new(),
@@ -176,10 +201,11 @@ impl Paired {
 
     /// Whether a message may go by datagrams now.
     pub fn may_send_datagrams(&mut self) -> bool {
+        self.part_company();
         if !self.again.is_empty() {
             return false;
         }
-        if self.flying.iter().all(|flying| !matches!(flying.load, Load::Message(_))) {
+        if !self.flying.iter().any(|flying| flying.load.has_messages()) {
             self.ahead = 0;
             return true;
         }
@@ -200,18 +226,21 @@ impl Paired {
         label: u64,
         bytes: [&[u8]; 2],
     ) -> Option<bool> {
+        if let Some(joined) = self.join(host, number, label, bytes) {
+            return joined;
+        }
         let Way::Pair(connection) = self.switch.sends_by() else { return Some(false) };
         let pair = self.pairs.iter_mut().find(|pair| pair.connection == connection)?;
-        if pair.sent.wrapping_sub(pair.may) as i32 >= 0 {
+        if !pair.may_send() {
             return Some(false);
         }
         let head = Head { number, label, room: pair.room(), kind: Kind::Message };
         let length = bytes[0].len() + bytes[1].len();
         match host.pairs.post(&*pair.queue, pair.class, &head, bytes) {
             Posted::Sent(place) => {
-                pair.sent = pair.sent.wrapping_add(1);
+                pair.has_sent();
                 host.pairs.counts.by_pairs.add(1);
-                pair.has_told();
+                host.pairs.counts.sends.add(1);
                 let pair = pair.queue.number();
                 self.flying.push_back(Flying { pair, place, load: Load::Message(length) });
                 self.switch.sent(Way::Pair(connection));
@@ -233,7 +262,7 @@ impl Paired {
         std::mem::take(&mut self.starved)
     }
 
-    /// A message of the flow that came by a queue pair was taken (or had come before).
+    /// All messages of a send that came by a queue pair were taken (or had come before).
     pub fn taken(&mut self, queue: u32, host: Host<'_>) {
         let pair = self.pairs.iter_mut().find(|pair| pair.queue.number() == queue);
         let Some(pair) = pair else { return };
@@ -269,7 +298,7 @@ impl Paired {
             pair.may = head.room;
         }
         let by = Way::Pair(pair.connection);
-        if head.kind == Kind::Message {
+        if matches!(head.kind, Kind::Message | Kind::Several) {
             pair.come = pair.come.wrapping_add(1);
             // Whoever sends more than it has room for is not believed.
             self.broken |= pair.come.wrapping_sub(pair.taken) > room(pair.class);
@@ -394,11 +423,18 @@ impl Paired {
     /// Gives up all queue pairs; what is under way by them is to go again.
     fn end(&mut self, host: Host<'_>) {
         for flying in std::mem::take(&mut self.flying) {
-            let Load::Message(length) = flying.load else { continue };
-            if let Some((head, bytes)) = host.pairs.read_back(flying.place, length) {
-                self.again.push_back((head.number, head.label, bytes));
+            let (Load::Message(length) | Load::Several(length)) = flying.load else { continue };
+            match host.pairs.read_back(flying.place, length) {
+                Some((head, bytes)) if head.kind == Kind::Several => {
+                    let numbered = (head.number..).zip(Entries::new(&bytes));
+                    let each = numbered.map(|(number, (label, one))| (number, label, one.to_vec()));
+                    self.again.extend(each);
+                }
+                Some((head, bytes)) => self.again.push_back((head.number, head.label, bytes)),
+                None => {}
             }
         }
+        self.part_company();
         // Of two queue pairs that followed each other both may have had some under way.
         self.again.make_contiguous().sort_by_key(|(number, ..)| *number);
         for pair in self.pairs.drain(..) {
@@ -470,14 +506,15 @@ impl Paired {
         self.broken
             || !self.again.is_empty()
             || !self.packets.is_empty()
+            || !self.batch.is_empty()
             || self.copyings.have_more()
             || self.pairs.iter().any(Pair::must_tell)
     }
 
     /// Whether the peer has all messages.
     pub fn is_drained(&self) -> bool {
-        let under_way = self.flying.iter().any(|flying| matches!(flying.load, Load::Message(_)));
-        !under_way && self.again.is_empty() && !self.broken
+        let under_way = self.flying.iter().any(|flying| flying.load.has_messages());
+        !under_way && self.batch.is_empty() && self.again.is_empty() && !self.broken
     }
 
     fn carry_out(&mut self, mut actions: Vec<Action>, host: Host<'_>) {

@@ -277,12 +277,41 @@ fn a_sender_learns_of_room_though_nothing_comes_back() {
     let mut world = World::new(&plain(When::Traffic, 1, Plan::default()));
     assert!(world.send(0, 1, 0, 8));
     world.finish();
-    let waits = world.stream((0, 1), 0, 8, 1_000);
+    let waits = world.stream((0, 1), 0, 8, 10_000);
     world.finish();
     // Without word of room it would wait until the queue pair is given up for lack of use.
     assert!(waits > 0 && waits < 200 && world.processes[0].pairs == 1, "{waits} waits");
     // Nobody was found to send more than there is room for: the queue pair is the one of the start.
     assert!(world.processes[0].ends.flows[0].is_hot(Rank(1)));
+}
+
+#[test]
+fn small_messages_share_sends_where_many_are_under_way_and_no_others() {
+    let mut world = World::new(&plain(When::Traffic, 1, Plan::default()));
+    assert!(world.send(0, 1, 0, 8));
+    world.finish();
+    let counts = |world: &World| {
+        let counters = world.processes[0].ends.outlet.pairs().counts.with(0, 0, (0, 0));
+        (counters.by_pairs, counters.sends_by_pairs)
+    };
+    // One at a time goes by itself.
+    let before = counts(&world);
+    for _ in 0..100 {
+        assert!(world.send(0, 1, 0, 8));
+        world.finish();
+    }
+    let alone = counts(&world);
+    assert_eq!((alone.0 - before.0, alone.1 - before.1), (100, 100));
+    world.stream((0, 1), 0, 8, 2_000);
+    world.finish();
+    let (messages, sends) = (counts(&world).0 - alone.0, counts(&world).1 - alone.1);
+    assert_eq!(messages, 2_000);
+    assert!(sends <= messages / 8, "{sends} sends");
+    // Long ones among them keep their place.
+    (0..400).for_each(|i| {
+        world.stream((0, 1), 0, if i % 5 == 0 { 3_000 } else { 9 }, 1);
+    });
+    world.finish();
 }
 
 #[test]
