@@ -134,9 +134,19 @@ impl SocketRc {
                 break;
             }
             match open.read(scratch) {
-                Got::Bytes(count) if line.core.state == State::Error => _ = count,
-                Got::Bytes(count) if requests => line.core.feed_answers(&scratch[..count], now()),
-                Got::Bytes(count) => line.core.feed_requests(&scratch[..count], now()),
+                Got::Bytes(count) => {
+                    if line.core.state != State::Error {
+                        match requests {
+                            true => line.core.feed_answers(&scratch[..count], now()),
+                            false => line.core.feed_requests(&scratch[..count], now()),
+                        }
+                    }
+                    // There was no more: asking again would be a system call for nothing. (If the
+                    // connection has ended, it is still to be told so.)
+                    if count < scratch.len() && !failed {
+                        break;
+                    }
+                }
                 Got::Nothing => break,
                 Got::Broken => broken = true,
             }
