@@ -24,7 +24,8 @@ impl Paired {
         bytes: [&[u8]; 2],
     ) -> Option<Option<bool>> {
         let length = bytes[0].len() + bytes[1].len();
-        if !self.batch.is_empty() && !(length <= SMALL && self.batch.fits(length)) {
+        let joins = length <= SMALL && self.batch.fits(length);
+        if !self.batch.is_empty() && !joins {
             let posted = self.post_batch(host);
             if posted != Some(true) {
                 return Some(posted);
