@@ -50,7 +50,7 @@ impl Class {
 
     /// The logarithm of its power of two.
     #[inline]
-    pub fn exponent(self) -> u8 {
+    pub const fn exponent(self) -> u8 {
         self.0
     }
 

@@ -10,6 +10,7 @@
 
 use super::batch::MOST;
 use super::pairs::ROOM;
+use super::stock::{LARGEST, SMALLEST};
 use std::collections::BTreeMap;
 
 /// Messages that are kept because one before them is missing, at most, of those that come by datagrams.
@@ -17,9 +18,12 @@ use std::collections::BTreeMap;
 /// ([`AHEAD`]).
 pub(super) const KEPT: usize = 1024;
 
-/// The same of those that come by queue pairs: what may be under way by one besides. Senders cannot
-/// send more.
-pub(super) const KEPT_OF_PAIRS: usize = KEPT + (ROOM * MOST) as usize;
+/// The same of those that come by queue pairs: what may be under way by one of each class besides, as
+/// one may follow the other while a datagram is missing. Senders cannot send more.
+pub(super) const KEPT_OF_PAIRS: usize = KEPT + CLASSES * (ROOM * MOST) as usize;
+
+/// Classes of queue pairs: the usual one, and those of `stock`.
+const CLASSES: usize = 1 + (LARGEST.exponent() - SMALLEST.exponent() + 1) as usize;
 
 /// Messages that a sender lets overtake those that a queue pair has under way.
 pub(super) const AHEAD: u32 = 256;
