@@ -231,8 +231,9 @@ fn a_remote_shell_between_guests_is_like_others() {
 #[test]
 fn the_demo_runs_across_two_guests() {
     let _alone = alone();
-    let Some(lab) = boot(&Options { limit: Duration::from_secs(600), ..guests(2) }) else { return };
+    // Before the guests' time runs.
     let hither = hither();
+    let Some(lab) = boot(&Options { limit: Duration::from_secs(600), ..guests(2) }) else { return };
     let graph = "1 2\n2 3\n3 4\n4 1\n2 5\n5 6\n";
     said(&lab, 0, &format!("printf '{graph}' > /run/graph"));
     said(&lab, 1, &format!("printf '{graph}' > /run/graph"));
