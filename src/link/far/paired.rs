@@ -10,9 +10,9 @@
 //! class takes its place in the same way (paper 000 §4.2).
 //!
 //! A queue pair carries as many sends with messages as its receiver has promised room for ([`room`]);
-//! each message back, or one of its own, tells of more. Small messages share them (`together`). One that fails ends a *life*: both sides begin
-//! anew with datagrams, and packets of earlier lives are nobody's. Messages are numbered (`order`),
-//! so that what is sent again in vain does no harm.
+//! each message back, or one of its own, tells of more. Small messages share them (`together`). One
+//! that fails ends a *life*: both sides begin anew with datagrams, and packets of earlier lives are
+//! nobody's. Messages are numbered (`order`), so that what is sent again in vain does no harm.
 
 mod together;
 
@@ -229,32 +229,8 @@ impl Paired {
         if let Some(joined) = self.join(host, number, label, bytes) {
             return joined;
         }
-        let Way::Pair(connection) = self.switch.sends_by() else { return Some(false) };
-        let pair = self.pairs.iter_mut().find(|pair| pair.connection == connection)?;
-        if !pair.may_send() {
-            return Some(false);
-        }
-        let head = Head { number, label, room: pair.room(), kind: Kind::Message };
-        let length = bytes[0].len() + bytes[1].len();
-        match host.pairs.post(&*pair.queue, pair.class, &head, bytes) {
-            Posted::Sent(place) => {
-                pair.has_sent();
-                host.pairs.counts.by_pairs.add(1);
-                host.pairs.counts.sends.add(1);
-                let pair = pair.queue.number();
-                self.flying.push_back(Flying { pair, place, load: Load::Message(length) });
-                self.switch.sent(Way::Pair(connection));
-                Some(true)
-            }
-            Posted::Full => {
-                self.starved = true;
-                Some(false)
-            }
-            Posted::Failed => {
-                self.broken = true;
-                None
-            }
-        }
+        let load = Load::Message(bytes[0].len() + bytes[1].len());
+        self.post(host, (number, label), load, 1, bytes)
     }
 
     /// Whether something has begun to wait for completions of what was sent, since it was last asked.

@@ -1,4 +1,4 @@
-//! Small messages that share a send of the queue pair.
+//! Messages in sends of the queue pair, which small ones share.
 //!
 //! While [`FEW`] sends are under way, what is sent waits for company: until it is as much as one send
 //! carries, fewer are under way, or a call looks (which then waits for something that this may bring).
@@ -58,23 +58,39 @@ impl Paired {
 
     /// As [`Paired::send`], of all that wait.
     fn post_batch(&mut self, host: Host<'_>) -> Option<bool> {
+        let batch = std::mem::take(&mut self.batch);
+        let (load, bytes) = (Load::Several(batch.bytes().len()), [batch.bytes(), &[]]);
+        let posted = self.post(host, (batch.first(), 0), load, batch.count(), bytes);
+        self.batch = batch;
+        if posted == Some(true) {
+            self.batch.clear();
+        }
+        posted
+    }
+
+    /// Posts a send with so many messages, the first of which has this number, as [`Paired::send`] does.
+    pub(super) fn post(
+        &mut self,
+        host: Host<'_>,
+        (number, label): (u64, u64),
+        load: Load,
+        messages: u32,
+        bytes: [&[u8]; 2],
+    ) -> Option<bool> {
         let Way::Pair(connection) = self.switch.sends_by() else { return Some(false) };
         let pair = self.pairs.iter_mut().find(|pair| pair.connection == connection)?;
         if !pair.may_send() {
             return Some(false);
         }
-        let (number, count) = (self.batch.first(), u64::from(self.batch.count()));
-        let head = Head { number, label: 0, room: pair.room(), kind: Kind::Several };
-        let bytes = self.batch.bytes();
-        match host.pairs.post(&*pair.queue, pair.class, &head, [bytes, &[]]) {
+        let kind = if matches!(load, Load::Several(_)) { Kind::Several } else { Kind::Message };
+        let head = Head { number, label, room: pair.room(), kind };
+        match host.pairs.post(&*pair.queue, pair.class, &head, bytes) {
             Posted::Sent(place) => {
                 pair.has_sent();
-                host.pairs.counts.by_pairs.add(count);
+                host.pairs.counts.by_pairs.add(messages.into());
                 host.pairs.counts.sends.add(1);
-                let (pair, load) = (pair.queue.number(), Load::Several(bytes.len()));
-                self.flying.push_back(Flying { pair, place, load });
+                self.flying.push_back(Flying { pair: pair.queue.number(), place, load });
                 self.switch.sent(Way::Pair(connection));
-                self.batch.clear();
                 Some(true)
             }
             Posted::Full => {
