@@ -168,6 +168,9 @@ settings! {
     NET_PUT_FROM = "HITHER_NET_PUT_FROM", "16K", "bytes";
     /// Between nodes: the same for gets, which are read.
     NET_GET_FROM = "HITHER_NET_GET_FROM", "4K", "bytes";
+    /// Between nodes: memory allocated by Memory::shared that stays registered with the device after a
+    /// message or operation on it, at most, and as much for what peers may read; 0 keeps none.
+    NET_KEPT = "HITHER_NET_KEPT", "1G", "bytes";
     /// Between nodes, to try programs out: what is to happen to datagrams, of 1000 that a process
     /// sends, and how many of 1000 posts to a queue pair find it cut, as
     /// drop=20,duplicate=5,delay=10,delay-for=3,reorder=20,cut=1,seed=7 (delays in milliseconds).

@@ -266,6 +266,6 @@ impl Messenger {
             0 => Ok(Arrived::default()),
             _ => Err(given_up(wire.node, from, "sending a message")),
         };
-        sending.withdraw().finish(outcome);
+        sending.conclude().finish(outcome);
     }
 }

@@ -118,6 +118,12 @@ impl Sending {
         Sending { record, to, claim: None, exposed: None, granted: 0, pushed: 0, busy: 0 }
     }
 
+    /// The record, to be ended: its receiver has the data, or wants no more of them.
+    pub fn conclude(self) -> RecordRef {
+        self.exposed.into_iter().for_each(Exposed::give_back);
+        self.record
+    }
+
     /// The record, to be ended: nobody reads the data any more.
     pub fn withdraw(self) -> RecordRef {
         drop(self.exposed);

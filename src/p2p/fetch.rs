@@ -41,6 +41,11 @@ impl Exposed {
     pub fn remote(&self) -> Remote {
         self.registered.remote()
     }
+
+    /// Nobody reads them any more: the registration may be kept.
+    pub fn give_back(self) {
+        self.registered.give_back();
+    }
 }
 
 /// A message that is being read.

@@ -11,12 +11,15 @@
 //! address in every process of the node, is near its owner, and may be as large as a window. Other
 //! processes use it through windows only; their uses are counted where the allocation is recorded
 //! (`shm::alloc`), so it goes when the last handle and the last window are gone, and when its owner
-//! dies, with the last window.
+//! dies, with the last window. What a device of the network was once told of it, for a large message
+//! or operation, it keeps until then (`HITHER_NET_KEPT`).
 
 use crate::base::{Error, Offset, Rank, Result};
 use crate::coll::Team;
 use crate::coll::message::{ReceiveBuffer, SendBuffer};
 use crate::layout::Datum;
+use crate::link::core::Core;
+use crate::link::far::Far;
 use crate::shm::copy::{copy_in, copy_out};
 use crate::shm::map::{PAGE, round_up};
 use crate::shm::node::Node;
@@ -52,7 +55,7 @@ unsafe impl Sync for Region {}
 /// What keeps the bytes.
 enum Store {
     /// A range of the owner's stride, claimed in the symmetric heap.
-    Shared { node: Arc<Node>, at: u64 },
+    Shared { node: Arc<Node>, at: u64, first: NonNull<u8>, bytes: usize },
     /// What was a `Vec`.
     Private(Parts),
     /// Somebody else's.
@@ -88,9 +91,11 @@ impl Drop for Parts {
 
 impl Drop for Store {
     fn drop(&mut self) {
-        if let Store::Shared { node, at } = self {
+        if let Store::Shared { node, at, first, bytes } = self {
             // Failure leaves the memory allocated as long as this process lives.
-            let _ = node.disown(*at);
+            if devices(node).is_none_or(|far| far.disown(*first, *bytes)) {
+                let _ = node.disown(*at);
+            }
         }
     }
 }
@@ -141,12 +146,18 @@ impl<T: Datum> Memory<T> {
             return Err(super::kind::too_large("shared memory for windows", bytes, stride));
         }
         let at = node.alloc_own(bytes)?;
-        let store = Arc::new(Store::Shared { node: node.clone(), at });
         let offset = Offset(node.areas().heap(node.slot()).0 + at);
         let length = round_up(bytes, PAGE);
         let first = locate(node.mapping(), offset, length, PAGE)?;
+        let whole = length as usize;
+        let store = Arc::new(Store::Shared { node: node.clone(), at, first, bytes: whole });
         node.reserve(offset, length, "shared memory for windows")?;
         node.warm(offset, length);
+        if let Some(far) = devices(node) {
+            // SAFETY: the store takes them back before the memory is anything else; the node stays
+            // mapped as long as the store has it. They are accessed by copies and atomics alone.
+            unsafe { far.own(first, whole) };
+        }
         Ok(Memory::of(store, first, bytes as usize))
     }
 
@@ -308,6 +319,11 @@ impl Region {
         }
         Ok(Some((self.first.addr().get() - node.mapping().base().addr().get()) as u64))
     }
+}
+
+/// What has memory registered for other nodes, where there are any.
+fn devices(node: &Node) -> Option<Arc<dyn Far>> {
+    (node.placement().nodes() > 1).then(|| Core::of(node).ok()?.far().cloned()).flatten()
 }
 
 /// Where in a stride of symmetric memory an offset in the segment is.

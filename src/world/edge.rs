@@ -93,6 +93,7 @@ pub(super) fn over(
         patience: (silence / 4).min(Duration::from_secs(2)),
         limits: Limits::from_settings()?,
         hints: core.hints().clone(),
+        kept: settings::NET_KEPT.bytes()?,
     };
     let edge = Edge::open(node, device, cookie, silence, pairs, publish)?;
     node.look_beyond(edge.clone());

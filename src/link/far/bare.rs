@@ -63,7 +63,7 @@ impl Bare {
         [silence, patience]: [Duration; 2],
     ) -> Result<Bare> {
         let hints = Arc::new(Hints::new());
-        let pairs = PairSettings { policy, patience, limits, hints: hints.clone() };
+        let pairs = PairSettings { policy, patience, limits, hints: hints.clone(), kept: 1 << 20 };
         let outlet = Outlet::open(device, COOKIE, pairs)?;
         let flow = |flow| FlowState::new(flow, rank, ranks, COOKIE, silence, &outlet);
         let [a, b, c] = Flow::ALL.map(flow);

@@ -38,6 +38,8 @@ pub struct NetworkCounters {
     pub pool_bytes: u64,
     /// The most that there were.
     pub pool_bytes_peak: u64,
+    /// Transfers that found their memory registered, by one before.
+    pub registrations_used_again: u64,
 }
 
 /// The part of it that queue pairs count: by whoever has their flow, so nobody waits for it.
@@ -102,6 +104,7 @@ impl PairCounts {
             eager_threshold: self.eager_threshold.get(),
             pool_bytes,
             pool_bytes_peak,
+            registrations_used_again: 0,
         }
     }
 }

@@ -16,10 +16,11 @@
 
 use super::alarm::Alarm;
 use super::deliver::{End, FlowState};
+use super::kept::Registered;
 use super::known::Arrived;
 use super::outlet::{News, Outlet, PairSettings};
 use super::shift::Shift;
-use super::transfer::{Copying, Direction, Registered, Transfer};
+use super::transfer::{Copying, Direction, Transfer};
 use super::{Each, Far, Flow, NetworkCounters};
 use crate::base::adapt::Class;
 use crate::base::sync::{AtomicBool, AtomicU32, Ordering};
@@ -34,6 +35,7 @@ use crate::shm::ring::Label;
 use crate::shm::segment::RankSlot;
 use crate::topo::Placement;
 use std::collections::HashMap;
+use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -398,6 +400,15 @@ impl Far for Edge {
         rank.is_some_and(|rank| self.inner.flow(flow).is_hot(rank))
     }
 
+    unsafe fn own(&self, first: NonNull<u8>, bytes: usize) {
+        // SAFETY: the caller's.
+        unsafe { self.inner.outlet.pairs().kept().own(first, bytes) };
+    }
+
+    fn disown(&self, first: NonNull<u8>, bytes: usize) -> bool {
+        self.inner.outlet.pairs().kept().disown(first, bytes)
+    }
+
     fn expose(&self, memory: &Memory, access: Access) -> Option<Registered> {
         self.inner.outlet.pairs().register(memory, access).ok()
     }
@@ -445,7 +456,10 @@ impl Far for Edge {
             (sent, resent) = (sent + first, resent + again);
         }
         let pairs = self.inner.outlet.pairs();
-        pairs.counts.with(sent, resent, pairs.stock_bytes())
+        NetworkCounters {
+            registrations_used_again: pairs.kept().again(),
+            ..pairs.counts.with(sent, resent, pairs.stock_bytes())
+        }
     }
 
     fn has_drained(&self, peer: Slot) -> bool {

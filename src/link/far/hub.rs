@@ -12,6 +12,7 @@ use crate::shm::beyond::{Beyond, Standing};
 use crate::shm::node::Node;
 use crate::shm::ring::Label;
 use std::collections::VecDeque;
+use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 
 /// Messages that wait on one flow to one process at most.
@@ -147,6 +148,12 @@ impl Far for Joined {
 
     fn is_hot(&self, _to: Slot, _flow: Flow) -> bool {
         false
+    }
+
+    unsafe fn own(&self, _first: NonNull<u8>, _bytes: usize) {}
+
+    fn disown(&self, _first: NonNull<u8>, _bytes: usize) -> bool {
+        true
     }
 
     fn expose(&self, _memory: &Memory, _access: Access) -> Option<Registered> {

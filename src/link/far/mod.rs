@@ -21,6 +21,7 @@ mod head;
 #[cfg(test)]
 pub(crate) mod hub;
 mod intake;
+mod kept;
 mod known;
 mod order;
 mod outlet;
@@ -36,8 +37,9 @@ mod transfer;
 mod transfer_tests;
 
 pub use counters::NetworkCounters;
+pub(crate) use kept::Registered;
 pub(crate) use outlet::PairSettings;
-pub(crate) use transfer::{Direction, Outcome, Registered, Transfer};
+pub(crate) use transfer::{Direction, Outcome, Transfer};
 
 use super::Push;
 use crate::base::adapt::Class;
@@ -46,6 +48,7 @@ use crate::net::memory::Memory;
 use crate::net::provider::{Access, Remote};
 use crate::shm::ring::{FIRST_BYTES, Label, Payload};
 use std::ops::ControlFlow;
+use std::ptr::NonNull;
 use std::sync::Arc;
 
 /// Flows between two processes. What has come on one never waits for another's being taken, so
@@ -113,6 +116,17 @@ pub(crate) trait Far: Send + Sync + std::fmt::Debug {
 
     /// Whether messages to a peer on a flow go by a connection of its own.
     fn is_hot(&self, to: Slot, flow: Flow) -> bool;
+
+    /// Has registrations in these bytes kept from one transfer to the next, until [`Far::disown`].
+    ///
+    /// # Safety
+    /// They stay mapped, readable and writable, until they are disowned, and no reference to them
+    /// exists while a device may access them.
+    unsafe fn own(&self, first: NonNull<u8>, bytes: usize);
+
+    /// The bytes are going to be something else. False if a transfer still uses them: then they have
+    /// to stay as they are.
+    fn disown(&self, first: NonNull<u8>, bytes: usize) -> bool;
 
     /// Lets peers access memory of this process by their queue pairs, as long as the result lives;
     /// nothing if the device cannot.

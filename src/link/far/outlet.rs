@@ -88,6 +88,8 @@ pub(crate) struct PairSettings {
     pub limits: Limits,
     /// What the program says of itself.
     pub hints: Arc<Hints>,
+    /// Bytes of registrations that are kept.
+    pub kept: u64,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -117,9 +119,8 @@ impl Outlet {
         let ud = device.ud(&queues)?;
         let memory = Memory::zeroed((2 * u64::from(DEPTH) * stride) as usize)?;
         let region = device.register(&memory, Access::LOCAL_WRITE)?;
-        let PairSettings { policy, patience, limits, hints } = pairs;
         let outlet = Outlet {
-            pairs: Pairs::new(device.clone(), queue.clone(), policy, patience, limits, hints)?,
+            pairs: Pairs::new(device.clone(), queue.clone(), pairs)?,
             channel,
             queue,
             sent,

@@ -16,16 +16,18 @@
 use super::Flow;
 use super::counters::PairCounts;
 use super::head::{HEAD, Head};
+use super::kept::{Kept, Registered};
+use super::outlet::PairSettings;
 use super::places::{Places, Spot};
 use super::stock::{self, Held, Stocks, USUAL};
-use super::transfer::{ABREAST, Direction, Part, Registered};
-use crate::base::adapt::{Class, Limits};
+use super::transfer::{ABREAST, Direction, Part};
+use crate::base::adapt::Class;
 use crate::base::hints::Hints;
 use crate::base::sync::{AtomicBool, AtomicU32, Ordering};
 use crate::base::{Error, Rank, Result};
 use crate::link::MAX_MESSAGE;
 use crate::net::memory::Memory;
-use crate::net::promotion::{Promotion, Settings};
+use crate::net::promotion::Promotion;
 use crate::net::provider::{
     Access, Arm, Completion, CompletionQueue, Data, Device, Event, Operation, PostError, Queues,
     RcOptions, RcQueuePair, Region, SharedReceiveQueue, Status, Work,
@@ -164,6 +166,7 @@ pub(super) struct Pairs {
     /// Parts of transfers that are under way, for all of which somebody waits.
     parts: AtomicU32,
     hints: Arc<Hints>,
+    kept: Arc<Kept>,
     /// What its queue pairs have done.
     pub counts: PairCounts,
 }
@@ -173,15 +176,13 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Pairs {
-    /// None yet. They complete in `queue`; what does not answer for `patience` has failed.
+    /// None yet. They complete in `queue`.
     pub fn new(
         device: Arc<dyn Device>,
         queue: Arc<dyn CompletionQueue>,
-        settings: Settings,
-        patience: Duration,
-        limits: Limits,
-        hints: Arc<Hints>,
+        settings: PairSettings,
     ) -> Result<Pairs> {
+        let PairSettings { policy, patience, limits, hints, kept } = settings;
         let places = |access| Places::new(0, (MAX_MESSAGE + HEAD) as u64, CHUNK, access);
         let state = State {
             queue: None,
@@ -196,12 +197,13 @@ impl Pairs {
             queue,
             patience,
             state: Mutex::new(state),
-            policy: Mutex::new(Promotion::new(settings)),
+            policy: Mutex::new(Promotion::new(policy)),
             victims: Mutex::default(),
             any: AtomicBool::new(false),
             awaited: AtomicBool::new(false),
             parts: AtomicU32::new(0),
             hints,
+            kept: Kept::new(device.clone(), kept),
             counts: PairCounts::default(),
             device,
         })
@@ -377,7 +379,12 @@ impl Pairs {
     /// # Errors
     /// The device's limits; memory of a kind that it does not take.
     pub fn register(&self, memory: &Memory, access: Access) -> Result<Registered> {
-        Registered::new(&*self.device, memory, access)
+        self.kept.register(memory, access)
+    }
+
+    /// Registrations that stay.
+    pub fn kept(&self) -> &Kept {
+        &self.kept
     }
 
     /// Bytes of one part of a transfer at most.

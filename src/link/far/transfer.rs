@@ -6,18 +6,17 @@
 //!   copying B   |  |  |  |               after it, in the order in which they were begun
 //! ```
 //! A copying is over when all of it is where it was to go; or it was stopped between two parts; or it
-//! has failed, with its queue pair. In any case its memory is registered no more when that is told, and
-//! nothing is done to it any more: whoever asked may have the data moved another way. Of a *write* that
+//! has failed, with its queue pair. In any case nothing is done to its memory any more when that is
+//! told: whoever asked may have the data moved another way. Of a *write* that
 //! has failed the peer's device may yet carry parts out, until its end of the queue pair has failed as
 //! well or the memory is registered there no more.
 //!
-//! Memory is registered for one transfer. (Where the library controls its life, registrations could
-//! stay: [`crate::net::regcache`].)
+//! Of memory whose life the library controls the registration may stay after a transfer that has not
+//! failed ([`kept`](super::kept)).
 
-use crate::base::Result;
+use super::kept::Registered;
 use crate::base::sync::{AtomicBool, AtomicU32, Ordering};
-use crate::net::memory::Memory;
-use crate::net::provider::{Access, Device, Local, Region, Remote, RemoteRegion};
+use crate::net::provider::{Access, Local, Remote};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -43,36 +42,6 @@ impl Direction {
             Direction::Read => Access::LOCAL_WRITE,
             Direction::Write => Access::LOCAL_READ,
         }
-    }
-}
-
-/// Memory that a device knows, until this is dropped.
-#[derive(Debug)]
-pub(crate) struct Registered {
-    region: Region,
-}
-
-impl Registered {
-    pub(super) fn new(device: &dyn Device, memory: &Memory, access: Access) -> Result<Registered> {
-        Ok(Registered { region: device.register(memory, access)? })
-    }
-
-    /// Where peers find it, if they may access it.
-    pub fn remote(&self) -> Remote {
-        self.region.remote().at(0)
-    }
-
-    /// The same, and how much there is.
-    pub fn whole(&self) -> RemoteRegion {
-        self.region.remote()
-    }
-
-    fn length(&self) -> u64 {
-        self.region.memory().length()
-    }
-
-    fn local(&self, offset: u64, length: u32) -> Option<Local> {
-        self.region.local(offset, length).ok()
     }
 }
 
@@ -170,10 +139,14 @@ impl Copying {
         self.asked < self.memory.length() && !self.transfer.stopped.load(Ordering::Acquire)
     }
 
-    /// Ends it: the device forgets its memory before that is told.
+    /// Ends it: the device forgets its memory before that is told, unless nothing of it is under way
+    /// and the registration may stay.
     fn end(self, outcome: Outcome) {
         let Copying { transfer, memory, .. } = self;
-        drop(memory);
+        match outcome {
+            Outcome::Failed => drop(memory),
+            Outcome::Done | Outcome::Stopped => memory.give_back(),
+        }
         transfer.end(outcome);
     }
 }

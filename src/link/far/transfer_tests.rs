@@ -3,8 +3,9 @@
 
 use super::Flow;
 use super::bare::Bare;
+use super::kept::{Kept, Registered};
 use super::tests::{World, plain, rules};
-use super::transfer::{ABREAST, Copying, Copyings, Direction, Outcome, Registered, Transfer};
+use super::transfer::{ABREAST, Copying, Copyings, Direction, Outcome, Transfer};
 use crate::base::Rank;
 use crate::base::sync::{AtomicU32, Ordering};
 use crate::net::fault::Plan;
@@ -260,11 +261,11 @@ fn a_queue_pair_that_is_broken_off_ends_its_transfers_at_once() {
 
 #[test]
 fn no_more_is_under_way_than_may_be() {
-    let device = Network::new(Parameters::default()).device(Bare::COOKIE);
+    let kept = Kept::new(Network::new(Parameters::default()).device(Bare::COOKIE), 0);
     let memory = Memory::zeroed(100).unwrap();
     let large = Memory::zeroed(10 << 20).unwrap();
     let copying = |memory: &Memory| {
-        let registered = Registered::new(&*device, memory, READ.access()).unwrap();
+        let registered = kept.register(memory, READ.access()).unwrap();
         let there = Remote { address: 0, key: 1 };
         Copying::new(Arc::new(Transfer::new(|| {})), READ, registered, there)
     };

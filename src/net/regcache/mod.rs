@@ -124,7 +124,7 @@ pub struct RegistrationCache<R> {
     counters: Counters,
 }
 
-impl<R: Copy> RegistrationCache<R> {
+impl<R> RegistrationCache<R> {
     /// Nothing owned, nothing registered.
     pub fn new(limits: Limits) -> RegistrationCache<R> {
         RegistrationCache {
@@ -177,6 +177,11 @@ impl<R: Copy> RegistrationCache<R> {
         (*end >= range.end).then_some(*start..*end)
     }
 
+    /// Whether all of it was declared at once.
+    pub fn is_owned(&self, range: &Range<u64>) -> bool {
+        !range.is_empty() && self.owner(range).is_some()
+    }
+
     /// This memory, all or a part of what was declared at once, is going to be unmapped or changed:
     /// its registrations are given up by `deregister`. Fails, and changes nothing, while any is in
     /// use; then the transfers have to end first.
@@ -216,7 +221,7 @@ impl<R: Copy> RegistrationCache<R> {
             .collect()
     }
 
-    /// Gives an entry without users up.
+    /// Gives an entry up.
     fn forget(&mut self, id: u64, deregister: &mut impl FnMut(R)) {
         let Some(entry) = self.entries.remove(&id) else { return };
         if entry.found {
@@ -330,10 +335,10 @@ impl<R: Copy> RegistrationCache<R> {
         self.next
     }
 
-    /// The registration, and what it covers. Nothing only for leases of another cache.
+    /// The registration, and what it covers. Nothing for leases of another cache, and if it was revoked.
     #[inline]
-    pub fn registration(&self, lease: &Lease) -> Option<(R, Range<u64>)> {
-        self.entries.get(&lease.id).map(|entry| (entry.registration, entry.range.clone()))
+    pub fn registration(&self, lease: &Lease) -> Option<(&R, Range<u64>)> {
+        self.entries.get(&lease.id).map(|entry| (&entry.registration, entry.range.clone()))
     }
 
     /// The transfer is over. A cached registration stays for the next one; others go.
@@ -349,6 +354,12 @@ impl<R: Copy> RegistrationCache<R> {
             (0, false) => self.forget(lease.id, &mut deregister),
             _ => {}
         }
+    }
+
+    /// The registration goes now, for all who use it: nobody may access its memory by it any more.
+    /// Transfers of others that go on by it fail.
+    pub fn revoke(&mut self, lease: Lease, mut deregister: impl FnMut(R)) {
+        self.forget(lease.id, &mut deregister);
     }
 
     /// Gives up everything that is not in use.

@@ -36,6 +36,7 @@ enum Step {
     Disown(Range<u64>),
     Acquire(Range<u64>, bool),
     Release(prop::sample::Index),
+    Revoke(prop::sample::Index),
     /// Memory that is not owned is mapped anew.
     Remap(u64),
 }
@@ -55,6 +56,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => pages().prop_map(Step::Disown),
         8 => (range(), prop::bool::weighted(0.9)).prop_map(|(r, works)| Step::Acquire(r, works)),
         7 => any::<prop::sample::Index>().prop_map(Step::Release),
+        1 => any::<prop::sample::Index>().prop_map(Step::Revoke),
         2 => (0..PAGES).prop_map(Step::Remap),
     ]
 }
@@ -124,7 +126,7 @@ proptest! {
                     match lease {
                         Ok(lease) => {
                             let (registration, of) = cache.registration(&lease).unwrap();
-                            let (registered, mappings) = &device.registered[&registration];
+                            let (registered, mappings) = &device.registered[registration];
                             prop_assert_eq!(&of, registered);
                             prop_assert!(of.start <= range.start && range.end <= of.end);
                             prop_assert_eq!(&device.mappings(registered), mappings, "stale");
@@ -147,7 +149,21 @@ proptest! {
                         prop_assert!(device.registered.remove(&registration).is_some());
                     }
                 }
-                Step::Release(_) => {}
+                Step::Revoke(index) if !leases.is_empty() => {
+                    let (lease, _) = leases.swap_remove(index.index(leases.len()));
+                    let revoked = lease.id;
+                    let mut gone = Vec::new();
+                    cache.revoke(lease, |registration| gone.push(registration));
+                    prop_assert_eq!(gone.len(), 1);
+                    prop_assert!(device.registered.remove(&gone[0]).is_some());
+                    // Those who shared it have nothing any more; giving it back changes nothing.
+                    let shared = leases.extract_if(.., |(lease, _)| lease.id == revoked);
+                    for (lease, _) in shared.collect::<Vec<_>>() {
+                        prop_assert_eq!(cache.registration(&lease), None);
+                        cache.release(lease, |_| panic!("it is gone"));
+                    }
+                }
+                Step::Release(_) | Step::Revoke(_) => {}
                 Step::Remap(page) => {
                     let in_use = |(lease, _): &(Lease, Range<u64>)| {
                         let (_, of) = cache.registration(lease).unwrap();
@@ -165,7 +181,7 @@ proptest! {
             prop_assert!(total <= bytes && cache.len() <= entries);
             for (lease, range) in &leases {
                 let (registration, of) = cache.registration(lease).unwrap();
-                prop_assert!(device.registered.contains_key(&registration));
+                prop_assert!(device.registered.contains_key(registration));
                 prop_assert!(of.start <= range.start && range.end <= of.end);
             }
         }
@@ -211,7 +227,7 @@ fn memory_of_others_is_registered_for_one_transfer() {
     for range in [10 * PAGE..11 * PAGE, 9 * PAGE..11 * PAGE] {
         let lease = acquire(&mut cache, range.clone(), &mut gone);
         assert!(!lease.is_cached());
-        assert_eq!(cache.registration(&lease), Some((range.start, range.clone())));
+        assert_eq!(cache.registration(&lease), Some((&range.start, range.clone())));
         cache.release(lease, |r| gone.push(r));
         assert_eq!((gone.pop(), cache.len()), (Some(range.start), 0));
     }
@@ -227,10 +243,10 @@ fn registrations_that_overlap_become_one() {
     cache.release(first, |_| panic!("lazily"));
     let used = acquire(&mut cache, 3 * PAGE..5 * PAGE, &mut gone);
     let both = acquire(&mut cache, PAGE + 5..4 * PAGE, &mut gone);
-    assert_eq!(cache.registration(&both), Some((0, 0..5 * PAGE)));
+    assert_eq!(cache.registration(&both), Some((&0, 0..5 * PAGE)));
     assert_eq!(gone, [0]);
     // The one in use is as good as before, and goes with its user.
-    assert_eq!(cache.registration(&used), Some((3 * PAGE, 3 * PAGE..5 * PAGE)));
+    assert_eq!(cache.registration(&used), Some((&(3 * PAGE), 3 * PAGE..5 * PAGE)));
     assert_eq!(cache.disown(0..PAGE, |_| panic!("in use")), Err(Ownership::InUse(1)));
     assert_eq!(cache.disown(4 * PAGE..5 * PAGE, |_| panic!("in use")), Err(Ownership::InUse(2)));
     cache.release(used, |r| gone.push(r));

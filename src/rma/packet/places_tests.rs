@@ -50,6 +50,7 @@ fn two(body: impl Fn(&Job) + Send + Sync) {
             patience,
             limits: Limits::default(),
             hints: core.hints().clone(),
+            kept: 1 << 20,
         };
         let silence = Duration::from_secs(20);
         let edge = Edge::open(node, network.device(1), 1, silence, pairs, |address| {
