@@ -168,6 +168,12 @@ settings! {
     NET_PUT_FROM = "HITHER_NET_PUT_FROM", "16K", "bytes";
     /// Between nodes: the same for gets, which are read.
     NET_GET_FROM = "HITHER_NET_GET_FROM", "4K", "bytes";
+    /// Between nodes: who carries out fetch_and_op and compare_and_swap of single elements of 8 bytes
+    /// that are updated often, where a queue pair leads to the target: its device, if that keeps them
+    /// atomic with the processor's own and takes none of the processor (auto), or even if it does take
+    /// the processor (always); or its library, as everything else (never). Where a device has them and
+    /// its queue pair fails, nobody can tell what has become of one: the call fails.
+    NET_ATOMICS = "HITHER_NET_ATOMICS", "auto", "auto, always or never";
     /// Between nodes, to try programs out: what is to happen to datagrams, of 1000 that a process
     /// sends, and how many of 1000 posts to a queue pair find it cut, as
     /// drop=20,duplicate=5,delay=10,delay-for=3,reorder=20,cut=1,seed=7 (delays in milliseconds).

@@ -370,9 +370,17 @@ impl Paired {
         self.broken |= !self.pairs.is_empty();
     }
 
-    /// A queue pair has failed.
-    pub fn failed(&mut self, queue: u32) {
+    /// A queue pair has failed; whether because the peer refuses the first of what is under way by it,
+    /// and so all of it.
+    pub fn failed(&mut self, queue: u32, refused: bool) {
         self.broken |= self.pairs.iter().any(|pair| pair.queue.number() == queue);
+        if refused {
+            for flying in self.flying.iter().filter(|flying| flying.pair == queue) {
+                if let Load::Part(copying) = flying.load {
+                    self.copyings.refused(copying);
+                }
+            }
+        }
     }
 
     /// After a failure: begins anew, and tells the peer.
