@@ -28,8 +28,8 @@ use crate::link::MAX_MESSAGE;
 use crate::net::memory::Memory;
 use crate::net::promotion::{Promotion, Settings};
 use crate::net::provider::{
-    Access, Arm, Capabilities, Completion, CompletionQueue, Data, Device, Event, Operation, PostError, Queues,
-    RcOptions, RcQueuePair, Region, SharedReceiveQueue, Status, Work,
+    Access, Arm, Capabilities, Completion, CompletionQueue, Data, Device, Event, Operation,
+    PostError, Queues, RcOptions, RcQueuePair, Region, SharedReceiveQueue, Status, Work,
 };
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

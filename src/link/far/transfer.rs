@@ -205,7 +205,7 @@ pub(super) struct Copying {
     /// Bytes that were asked for, and parts that are not done of them.
     asked: u64,
     under_way: u32,
-    /// The peer has refused what is under way of it.
+    /// It is an update, and the peer has refused it.
     refused: bool,
     number: u64,
 }
@@ -320,20 +320,21 @@ impl Copyings {
         self.sweep();
     }
 
-    /// The peer has refused a part of this one, or one that was posted before it by the same queue
-    /// pair: it carries it out neither now nor later.
-    pub fn refused(&mut self, copying: u64) {
-        let copying = self.all.iter_mut().find(|it| it.number == copying);
-        copying.into_iter().for_each(|copying| copying.refused = true);
+    /// The peer has refused this one, or an update that was posted before it by the same queue pair; if it
+    /// is an update, it is carried out neither now nor later. Whether it is one.
+    pub fn refused(&mut self, copying: u64) -> bool {
+        let Some(copying) = self.all.iter_mut().find(|it| it.number == copying) else {
+            return false;
+        };
+        copying.refused = matches!(copying.motion, Motion::Update(_));
+        copying.refused
     }
 
     /// Ends all: their queue pair has failed.
     pub fn fail(&mut self) {
         self.under_way = 0;
         for copying in self.all.drain(..) {
-            // Of several parts others may have been carried out.
-            let refused = copying.refused && matches!(copying.motion, Motion::Update(_));
-            let none = copying.under_way == 0 || refused;
+            let none = copying.under_way == 0 || copying.refused;
             copying.end(if none { Outcome::Stopped } else { Outcome::Failed });
         }
     }

@@ -25,9 +25,6 @@
 //! factor at most against the better of the two ways (the argument of the ski rental: before each
 //! change, at least as much was lost with the way given up).
 //!
-//! *Devices* that update elements of this node for origins on others are in no section and take no
-//! lock. From when the first one is let in ([`Domain::admit_devices`]) the way is never Locked.
-//!
 //! *Pairs* of 16 bytes have no native way: they are always updated under the lock, and stored by
 //! one instruction. Nobody who dies leaves a torn element, so the next holder of the lock goes on.
 //!
@@ -546,14 +543,6 @@ impl Domain {
         }
     }
 
-    /// Lets devices of this node update elements natively for others, who are in no section and take no
-    /// lock: the way is never Locked from now on (see [`Bias::pin`](crate::shm::bias::Bias::pin)), for
-    /// all members of this node. False if somebody has not finished what is under way by the old way;
-    /// it may be tried again.
-    pub fn admit_devices(&self) -> bool {
-        self.near.bias().pin(|| self.outwait())
-    }
-
     #[cfg(test)]
     pub fn way(&self) -> Way {
         self.near.bias().way()
@@ -565,7 +554,7 @@ impl Domain {
     }
 
     /// Waits for the sections of all members.
-    fn outwait(&self) -> bool {
+    pub(super) fn outwait(&self) -> bool {
         let node = &**self.team().node();
         if self.team().ranks().any(|rank| self.team().slot_of(rank).is_err()) {
             return false;
