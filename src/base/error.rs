@@ -67,6 +67,16 @@ pub enum Error {
         /// The call.
         during: &'static str,
     },
+    /// What a device was doing at another rank, and must not be done twice, when the connection failed.
+    #[error(
+        "{what}: the connection to rank {rank} failed while its device carried this out; whether it has is not known, and what was there is lost. It is not carried out later: look at the element, or have the library do it (HITHER_NET_ATOMICS=never)"
+    )]
+    Uncertain {
+        /// The call.
+        what: &'static str,
+        /// The target, numbered as in the whole job.
+        rank: Rank,
+    },
     /// An access outside a window or a buffer.
     #[error("{what}: elements {start}..{end} lie outside the {len} elements of rank {rank}'s part")]
     OutOfBounds {

@@ -168,6 +168,12 @@ settings! {
     NET_PUT_FROM = "HITHER_NET_PUT_FROM", "16K", "bytes";
     /// Between nodes: the same for gets, which are read.
     NET_GET_FROM = "HITHER_NET_GET_FROM", "4K", "bytes";
+    /// Between nodes: who carries out fetch_and_op and compare_and_swap of single elements of 8 bytes
+    /// that are updated often, where a queue pair leads to the target: its device, if that keeps them
+    /// atomic with the processor's own and takes none of the processor (auto), or even if it does take
+    /// the processor (always); or its library, as everything else (never). Where a device has them and
+    /// its queue pair fails, nobody can tell what has become of one: the call fails.
+    NET_ATOMICS = "HITHER_NET_ATOMICS", "auto", "auto, always or never";
     /// Between nodes: memory allocated by Memory::shared that stays registered with the device after a
     /// message or operation on it, at most, and as much for what peers may read; 0 keeps none.
     NET_KEPT = "HITHER_NET_KEPT", "1G", "bytes";

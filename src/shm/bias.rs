@@ -24,6 +24,21 @@
 //! all sections begun before. The count `n` in the word changes with every step, so the last CAS
 //! succeeds only if the word said Both all the while. A process that dies half-way leaves Both,
 //! which is slow, and right.
+//!
+//! Whoever updates elements natively without sections and locks (a device, for peers on other nodes)
+//! must never meet plain loads and stores. So the word can be *pinned*, once and for ever: pinned, it
+//! does not become Locked any more.
+//!
+//! ```text
+//!            CAS                       outwait, CAS
+//!   Native --------------------------------------------> Native, pinned
+//!   Both   --------> Both, pinned     -----------------> Native, pinned
+//!   Locked --------> Both, pinned     -----------------> Native, pinned
+//! ```
+//! Those who found Locked before the first CAS may still be at plain loads and stores; they are in
+//! sections, and nobody finds it again. Until their sections are outwaited nothing is granted that
+//! relies on the pin: whoever finds Both and pinned has no telling whether that was done (its process
+//! may have died, or given up), and does it again.
 
 use super::crash;
 use crate::base::sync::{AtomicU64, Ordering};
@@ -43,10 +58,10 @@ pub enum Way {
 /// The word. All zeros is [`Way::Native`].
 ///
 /// ```text
-///  63          2 1   0
-/// +-------------+-----+
-/// |    count    | way |
-/// +-------------+-----+
+///  63          3    2     1   0
+/// +-------------+--------+-----+
+/// |    count    | pinned | way |
+/// +-------------+--------+-----+
 /// ```
 #[derive(Debug)]
 #[repr(C, align(8))]
@@ -76,8 +91,13 @@ fn way_of(word: u64) -> Way {
     }
 }
 
+/// Never Locked any more.
+const PINNED: u64 = 4;
+/// One more step.
+const STEP: u64 = 8;
+
 fn next(word: u64, way: Way) -> u64 {
-    ((word >> 2).wrapping_add(1) << 2) | way as u64
+    (word & !3).wrapping_add(STEP) | way as u64
 }
 
 impl Bias {
@@ -96,7 +116,8 @@ impl Bias {
 
     /// Changes the way to `to` (Native or Locked); `outwait` waits for the sections of all that
     /// use the word, and is false if it gave up. False then, and when somebody else changes the
-    /// way at the same time: it may be tried again whenever somebody cares.
+    /// way at the same time: it may be tried again whenever somebody cares. False, too, if it is
+    /// pinned and `to` is Locked.
     ///
     /// The caller is not inside a section.
     #[cold]
@@ -106,6 +127,9 @@ impl Bias {
             let way = way_of(word);
             if way == to {
                 return true;
+            }
+            if to == Way::Locked && word & PINNED != 0 {
+                return false;
             }
             crash::point();
             if way != Way::Both {
@@ -117,6 +141,37 @@ impl Bias {
             }
             crash::point();
             return self.cas(word, next(word, to));
+        }
+    }
+
+    /// Sees to it that from now on the way is never [`Way::Locked`], and that nobody is still at what
+    /// that allows; `outwait` as for [`Bias::turn`]. False if it gave up: it may be tried again.
+    ///
+    /// The caller is not inside a section.
+    #[cold]
+    pub fn pin(&self, mut outwait: impl FnMut() -> bool) -> bool {
+        loop {
+            let word = self.word.load(Ordering::Acquire);
+            crash::point();
+            match (way_of(word), word & PINNED != 0) {
+                (Way::Native, true) => return true,
+                (Way::Native, false) => {
+                    // Nobody has been at plain loads and stores since it became Native.
+                    self.cas(word, next(word, Way::Native) | PINNED);
+                }
+                (Way::Both, true) => {
+                    if !outwait() {
+                        return false;
+                    }
+                    crash::point();
+                    // Whoever else has done as much since leaves it no less safe.
+                    self.cas(word, next(word, Way::Native));
+                    return true;
+                }
+                (Way::Both | Way::Locked, _) => {
+                    self.cas(word, next(word, Way::Both) | PINNED);
+                }
+            }
         }
     }
 
@@ -199,10 +254,22 @@ mod models {
             drop(guard);
         }
 
-        fn turn(&self, to: Way) -> bool {
+        fn outwait(&self) -> bool {
             let words = self.words.iter().enumerate().map(|(i, word)| (Slot(i as u16), word));
-            let gone = |slot: Slot| self.dead[slot.index()].load(Ordering::Acquire);
-            self.bias.turn(to, || outwait(words.clone(), gone))
+            outwait(words, |slot| self.dead[slot.index()].load(Ordering::Acquire))
+        }
+
+        fn turn(&self, to: Way) -> bool {
+            self.bias.turn(to, || self.outwait())
+        }
+
+        /// What a device does once it is let in: no section, no lock.
+        fn by_device(&self) -> bool {
+            let let_in = self.bias.pin(|| self.outwait());
+            if let_in {
+                self.native();
+            }
+            let_in
         }
     }
 
@@ -278,6 +345,57 @@ mod models {
         });
     }
 
+    #[test]
+    fn loom_no_update_is_lost_when_a_device_is_let_in() {
+        for way in [Way::Native, Way::Locked] {
+            model(2, move || {
+                let place = Place::new(3, way);
+                let (near, back) = (place.clone(), place.clone());
+                let many = thread::spawn(move || {
+                    near.turn(Way::Locked);
+                    near.many(1);
+                });
+                let single = thread::spawn(move || back.single(2));
+                let by_device = u64::from(place.by_device());
+                many.join().unwrap();
+                single.join().unwrap();
+                assert_eq!(place.element.load(Ordering::Relaxed), 2 + by_device);
+                // Undisturbed, it is let in whatever the others left, and stays.
+                assert!(place.by_device() && !place.turn(Way::Locked));
+                assert!(place.bias.way() != Way::Locked);
+            });
+        }
+    }
+
+    /// Who lets a device in is killed at every point: the next one who does it waits for what the
+    /// dead one had not waited for.
+    #[test]
+    fn loom_the_dead_let_no_device_in_too_early() {
+        for n in 1.. {
+            let lived = Arc::new(std::sync::Mutex::new(true));
+            let all = lived.clone();
+            model(2, move || {
+                let place = Place::new(3, Way::Locked);
+                let (mortal, near) = (place.clone(), place.clone());
+                let all = all.clone();
+                let many = thread::spawn(move || near.many(1));
+                let mortal = thread::spawn(move || {
+                    if kill_at(n, || mortal.bias.pin(|| mortal.outwait())).is_none() {
+                        *all.lock().unwrap() = false;
+                    }
+                    mortal.dead[0].store(true, Ordering::Release);
+                });
+                let by_device = u64::from(place.by_device());
+                many.join().unwrap();
+                mortal.join().unwrap();
+                assert_eq!(place.element.load(Ordering::Relaxed), 1 + by_device);
+            });
+            if *lived.lock().unwrap() {
+                break;
+            }
+        }
+    }
+
     /// A process is killed at every point of an update or of a change in turn. The others lose no
     /// update, and finish the change.
     #[test]
@@ -318,5 +436,53 @@ mod models {
                 break;
             }
         }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    fn turned(way: Way) -> Bias {
+        let bias = Bias::default();
+        assert!(bias.turn(way, || true));
+        bias
+    }
+
+    #[test]
+    fn pinned_it_is_never_locked_again() {
+        for way in [Way::Native, Way::Locked] {
+            let bias = turned(way);
+            let mut outwaited = 0;
+            assert!(bias.pin(|| {
+                outwaited += 1;
+                true
+            }));
+            assert_eq!(outwaited, u32::from(way == Way::Locked), "from {way:?}");
+            assert!(bias.is_native());
+            assert!(!bias.turn(Way::Locked, || panic!("there is nothing to wait for")));
+            assert!(bias.turn(Way::Native, || true) && bias.is_native());
+            assert!(bias.pin(|| panic!("it is")));
+        }
+    }
+
+    /// Whoever gives up, or dies, between the two steps leaves the second one to the next.
+    #[test]
+    fn a_pin_without_the_wait_is_waited_for_by_the_next() {
+        let bias = turned(Way::Locked);
+        assert!(!bias.pin(|| false));
+        assert_eq!(bias.way(), Way::Both);
+        assert!(!bias.turn(Way::Locked, || true));
+        assert!(!bias.pin(|| false), "nobody has waited yet");
+        assert!(bias.pin(|| true) && bias.is_native());
+    }
+
+    /// A change to Locked that waits is overtaken by a pin, and comes to nothing.
+    #[test]
+    fn a_change_under_way_does_not_get_past_a_pin() {
+        let bias = turned(Way::Native);
+        assert!(!bias.turn(Way::Locked, || bias.pin(|| true)));
+        assert!(bias.is_native());
+        assert!(!bias.turn(Way::Locked, || true));
     }
 }

@@ -371,8 +371,8 @@ impl FlowState {
                 known.paired.iter_mut().for_each(|paired| paired.completed(pair, host));
                 self.room = true;
             }
-            Came::Failed => {
-                known.paired.iter_mut().for_each(|paired| paired.failed(pair));
+            Came::Failed { refused } => {
+                known.paired.iter_mut().for_each(|paired| paired.failed(pair, refused));
                 self.room = true;
             }
         }

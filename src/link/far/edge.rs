@@ -20,14 +20,14 @@ use super::kept::Registered;
 use super::known::Arrived;
 use super::outlet::{News, Outlet, PairSettings};
 use super::shift::Shift;
-use super::transfer::{Copying, Direction, Transfer};
+use super::transfer::{Copying, Direction, Transfer, Update};
 use super::{Each, Far, Flow, NetworkCounters};
 use crate::base::adapt::Class;
 use crate::base::sync::{AtomicBool, AtomicU32, Ordering};
 use crate::base::{Error, Rank, Result, Slot};
 use crate::link::{MAX_MESSAGE, Push};
 use crate::net::memory::Memory;
-use crate::net::provider::{Access, Address, Device, Remote};
+use crate::net::provider::{Access, Address, Capabilities, Device, Remote};
 use crate::shm::beyond::{Beyond, Standing};
 use crate::shm::node::Node;
 use crate::shm::region::SharedRef;
@@ -136,6 +136,24 @@ impl Edge {
 impl Inner {
     fn flow(&self, flow: Flow) -> MutexGuard<'_, FlowState> {
         self.flows[flow as usize].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A transfer whose end rings where a flow is waited for.
+    fn transfer(self: &Arc<Inner>, flow: Flow) -> Arc<Transfer> {
+        let for_end = Arc::downgrade(self);
+        Arc::new(Transfer::new(move || {
+            for_end.upgrade().into_iter().for_each(|inner| inner.ring(flow));
+        }))
+    }
+
+    /// Begins a transfer; false, and nothing comes of it, if no queue pair leads there now.
+    fn begin(&self, rank: Rank, flow: Flow, copying: Copying) -> bool {
+        let mut state = self.flow(flow);
+        let refused = state.copy(&self.outlet, rank, copying);
+        let next = state.next();
+        drop(state);
+        self.due(next);
+        refused.is_none()
     }
 
     /// A flow on which a peer has been met.
@@ -426,17 +444,27 @@ impl Far for Edge {
             return None;
         }
         let registered = inner.outlet.pairs().register(here, direction.access()).ok()?;
-        let for_end = Arc::downgrade(inner);
-        let transfer = Arc::new(Transfer::new(move || {
-            for_end.upgrade().into_iter().for_each(|inner| inner.ring(flow));
-        }));
+        let transfer = inner.transfer(flow);
         let copying = Copying::new(transfer.clone(), direction, registered, there);
-        let mut state = inner.flow(flow);
-        let refused = state.copy(&inner.outlet, rank, copying);
-        let next = state.next();
-        drop(state);
-        inner.due(next);
-        refused.is_none().then_some(transfer)
+        inner.begin(rank, flow, copying).then_some(transfer)
+    }
+
+    fn update(
+        &self,
+        peer: Slot,
+        flow: Flow,
+        update: Update,
+        there: Remote,
+    ) -> Option<Arc<Transfer>> {
+        let (inner, rank) = (&self.inner, self.inner.rank_of(peer)?);
+        let word = inner.outlet.pairs().word()?;
+        let transfer = inner.transfer(flow);
+        let copying = Copying::update(transfer.clone(), update, word, there);
+        inner.begin(rank, flow, copying).then_some(transfer)
+    }
+
+    fn capabilities(&self) -> Option<Capabilities> {
+        Some(self.inner.outlet.pairs().capabilities())
     }
 
     fn break_off(&self, peer: Slot, flow: Flow) {

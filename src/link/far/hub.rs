@@ -2,12 +2,12 @@
 //! this. It has the rules of [`Far`] and no speed; queues are short, so that senders often find no
 //! room.
 
-use super::{Direction, Each, Far, Flow, NetworkCounters, Registered, Transfer};
+use super::{Direction, Each, Far, Flow, NetworkCounters, Registered, Transfer, Update};
 use crate::base::adapt::Class;
 use crate::base::{Rank, Result, Slot};
 use crate::link::Push;
 use crate::net::memory::Memory;
-use crate::net::provider::{Access, Remote};
+use crate::net::provider::{Access, Capabilities, Remote};
 use crate::shm::beyond::{Beyond, Standing};
 use crate::shm::node::Node;
 use crate::shm::ring::Label;
@@ -168,6 +168,20 @@ impl Far for Joined {
         _there: Remote,
         _here: &Memory,
     ) -> Option<Arc<Transfer>> {
+        None
+    }
+
+    fn update(
+        &self,
+        _peer: Slot,
+        _flow: Flow,
+        _update: Update,
+        _there: Remote,
+    ) -> Option<Arc<Transfer>> {
+        None
+    }
+
+    fn capabilities(&self) -> Option<Capabilities> {
         None
     }
 

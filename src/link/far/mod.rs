@@ -35,17 +35,18 @@ mod tests;
 mod transfer;
 #[cfg(test)]
 mod transfer_tests;
+mod words;
 
 pub use counters::NetworkCounters;
 pub(crate) use kept::Registered;
 pub(crate) use outlet::PairSettings;
-pub(crate) use transfer::{Direction, Outcome, Transfer};
+pub(crate) use transfer::{Direction, Outcome, Transfer, Update};
 
 use super::Push;
 use crate::base::adapt::Class;
 use crate::base::{Result, Slot};
 use crate::net::memory::Memory;
-use crate::net::provider::{Access, Remote};
+use crate::net::provider::{Access, Capabilities, Remote};
 use crate::shm::ring::{FIRST_BYTES, Label, Payload};
 use std::ops::ControlFlow;
 use std::ptr::NonNull;
@@ -143,6 +144,20 @@ pub(crate) trait Far: Send + Sync + std::fmt::Debug {
         there: Remote,
         here: &Memory,
     ) -> Option<Arc<Transfer>>;
+
+    /// Begins to update a word of a peer's memory in one step, by the queue pair of a flow. Never waits;
+    /// nothing if no queue pair leads there now, or too many updates are under way. Its end is told as
+    /// that of a copy; [`Transfer::old`] has what was there.
+    fn update(
+        &self,
+        peer: Slot,
+        flow: Flow,
+        update: Update,
+        there: Remote,
+    ) -> Option<Arc<Transfer>>;
+
+    /// What the device can do, if there is one.
+    fn capabilities(&self) -> Option<Capabilities>;
 
     /// Has the queue pair of a flow to a peer fail: transfers by it are over when this returns. What
     /// is said on the flow goes another way.

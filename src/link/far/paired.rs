@@ -370,9 +370,24 @@ impl Paired {
         self.broken |= !self.pairs.is_empty();
     }
 
-    /// A queue pair has failed.
-    pub fn failed(&mut self, queue: u32) {
+    /// A queue pair has failed; whether because the peer refuses the first of what is under way by it.
+    pub fn failed(&mut self, queue: u32, refused: bool) {
         self.broken |= self.pairs.iter().any(|pair| pair.queue.number() == queue);
+        if !refused {
+            return;
+        }
+        let mut flying = self.flying.iter().filter(|flying| flying.pair == queue);
+        // A read is refused where it is answered, when later ones may have been carried out already; an
+        // update before anything behind it is looked at.
+        if let Some(Flying { load: Load::Part(first), .. }) = flying.next()
+            && self.copyings.refused(*first)
+        {
+            for flying in flying {
+                if let Load::Part(copying) = flying.load {
+                    self.copyings.refused(copying);
+                }
+            }
+        }
     }
 
     /// After a failure: begins anew, and tells the peer.

@@ -20,7 +20,8 @@ use super::kept::{Kept, Registered};
 use super::outlet::PairSettings;
 use super::places::{Places, Spot};
 use super::stock::{self, Held, Stocks, USUAL};
-use super::transfer::{ABREAST, Direction, Part};
+use super::transfer::{ABREAST, Direction, Motion, Part, Update};
+use super::words::{Word, Words};
 use crate::base::adapt::Class;
 use crate::base::hints::Hints;
 use crate::base::sync::{AtomicBool, AtomicU32, Ordering};
@@ -29,8 +30,8 @@ use crate::link::MAX_MESSAGE;
 use crate::net::memory::Memory;
 use crate::net::promotion::Promotion;
 use crate::net::provider::{
-    Access, Arm, Completion, CompletionQueue, Data, Device, Event, Operation, PostError, Queues,
-    RcOptions, RcQueuePair, Region, SharedReceiveQueue, Status, Work,
+    Access, Arm, Capabilities, Completion, CompletionQueue, Data, Device, Event, Operation,
+    PostError, Queues, RcOptions, RcQueuePair, Region, SharedReceiveQueue, Status, Work,
 };
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -60,8 +61,8 @@ pub(super) enum Came<'a> {
     Message(&'a [u8], Option<Held>),
     /// The first of what was posted and is under way is with the peer.
     Sent,
-    /// It failed.
-    Failed,
+    /// It failed; whether because the peer refuses the first of what is under way.
+    Failed { refused: bool },
 }
 
 /// How posting went.
@@ -163,6 +164,8 @@ pub(super) struct Pairs {
     any: AtomicBool,
     /// Somebody waits until something that was sent has completed.
     awaited: AtomicBool,
+    /// Where the results of updates arrive, once there has been one.
+    words: Mutex<Option<Arc<Words>>>,
     /// Parts of transfers that are under way, for all of which somebody waits.
     parts: AtomicU32,
     hints: Arc<Hints>,
@@ -201,6 +204,7 @@ impl Pairs {
             victims: Mutex::default(),
             any: AtomicBool::new(false),
             awaited: AtomicBool::new(false),
+            words: Mutex::default(),
             parts: AtomicU32::new(0),
             hints,
             kept: Kept::new(device.clone(), kept),
@@ -346,10 +350,15 @@ impl Pairs {
     /// Posts a part of a transfer by a queue pair. Its place is none.
     pub fn post_part(&self, pair: &dyn RcQueuePair, part: &Part) -> Posted {
         let here = std::slice::from_ref(&part.here);
-        let operation = match part.direction {
-            Direction::Read => Operation::Read { into: here, from: part.there },
-            Direction::Write => {
-                Operation::Write { data: Data::Pieces(here), to: part.there, immediate: None }
+        let (into, at) = (part.here, part.there);
+        let operation = match part.motion {
+            Motion::Copy(Direction::Read) => Operation::Read { into: here, from: at },
+            Motion::Copy(Direction::Write) => {
+                Operation::Write { data: Data::Pieces(here), to: at, immediate: None }
+            }
+            Motion::Update(Update::Add(add)) => Operation::FetchAdd { into, at, add },
+            Motion::Update(Update::CompareSwap { compare, swap }) => {
+                Operation::CompareSwap { into, at, compare, swap }
             }
         };
         self.count(pair.number());
@@ -385,6 +394,20 @@ impl Pairs {
     /// Registrations that stay.
     pub fn kept(&self) -> &Kept {
         &self.kept
+    }
+
+    /// What the device can do.
+    pub fn capabilities(&self) -> Capabilities {
+        *self.device.capabilities()
+    }
+
+    /// A word for the result of an update; nothing if all are somebody's, or there can be none.
+    pub fn word(&self) -> Option<Word> {
+        let mut words = lock(&self.words);
+        if words.is_none() {
+            *words = Words::new(&*self.device).ok().map(Arc::new);
+        }
+        words.as_ref()?.take()
     }
 
     /// Bytes of one part of a transfer at most.
@@ -457,8 +480,9 @@ impl Pairs {
             return self.received(done, scratch, f);
         }
         if let Some((rank, flow)) = self.whose(done.queue_pair) {
+            let refused = matches!(done.status, Status::RemoteAccess | Status::RemoteInvalid);
             let well = done.status == Status::Success;
-            f(rank, flow, if well { Came::Sent } else { Came::Failed });
+            f(rank, flow, if well { Came::Sent } else { Came::Failed { refused } });
         }
         if done.id == PART {
             return self.part_ended(done.queue_pair);
@@ -509,7 +533,9 @@ impl Pairs {
         drop(state);
         let copied = held.is_none();
         match (whose, held, at) {
-            (Some((rank, flow)), ..) if !well => f(rank, flow, Came::Failed),
+            (Some((rank, flow)), ..) if !well => {
+                f(rank, flow, Came::Failed { refused: false });
+            }
             (Some((rank, flow)), Some(held), _) => {
                 let head = held.head();
                 f(rank, flow, Came::Message(&head, Some(held)));

@@ -11,11 +11,18 @@
 //! has failed the peer's device may yet carry parts out, until its end of the queue pair has failed as
 //! well or the memory is registered there no more.
 //!
+//! An *update* is a transfer of one word: the device at the peer adds to it or compares and swaps it, and
+//! what was there comes back, into one of a few words that stay registered ([`words`](super::words)). It
+//! cannot be done again another way once it may have been carried out. So of one that has failed it is
+//! told whether it may: one that was never posted, or that the peer's device has refused (the memory is
+//! not registered any more), counts as stopped, and has not been carried out.
+//!
 //! Of memory whose life the library controls the registration may stay after a transfer that has not
 //! failed ([`kept`](super::kept)).
 
 use super::kept::Registered;
-use crate::base::sync::{AtomicBool, AtomicU32, Ordering};
+use super::words::Word;
+use crate::base::sync::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use crate::net::provider::{Access, Local, Remote};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -45,6 +52,22 @@ impl Direction {
     }
 }
 
+/// What is done to eight aligned bytes of the peer's.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Update {
+    /// Added to, wrapping.
+    Add(u64),
+    /// Replaced by `swap` if they are `compare`.
+    CompareSwap { compare: u64, swap: u64 },
+}
+
+/// What a device does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Motion {
+    Copy(Direction),
+    Update(Update),
+}
+
 /// How a transfer has ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Outcome {
@@ -52,7 +75,8 @@ pub(crate) enum Outcome {
     Done,
     /// Some are, and no more will come: it was stopped, or its queue pair is not used any more.
     Stopped,
-    /// Its queue pair failed. Of a write more may yet come.
+    /// Its queue pair failed. Of a write more may yet come; an update may have been carried out, or
+    /// may yet be.
     Failed,
 }
 
@@ -65,6 +89,8 @@ const FAILED: u32 = 3;
 pub(crate) struct Transfer {
     state: AtomicU32,
     stopped: AtomicBool,
+    /// Of an update that is done: what was there.
+    old: AtomicU64,
     tell: Box<dyn Fn() + Send + Sync>,
 }
 
@@ -78,7 +104,7 @@ impl Transfer {
     /// `tell` is called when it is over.
     pub(super) fn new(tell: impl Fn() + Send + Sync + 'static) -> Transfer {
         let (state, stopped) = (AtomicU32::new(UNDER_WAY), AtomicBool::new(false));
-        Transfer { state, stopped, tell: Box::new(tell) }
+        Transfer { state, stopped, old: AtomicU64::new(0), tell: Box::new(tell) }
     }
 
     /// How it has ended, if it has. Then nobody has its memory. One load.
@@ -94,6 +120,11 @@ impl Transfer {
     /// Whether it has ended well.
     pub fn is_done(&self) -> bool {
         self.outcome() == Some(Outcome::Done)
+    }
+
+    /// What an update that is done has found.
+    pub fn old(&self) -> u64 {
+        self.old.load(Ordering::Acquire)
     }
 
     /// Asks for no more of it. It is over soon.
@@ -112,15 +143,39 @@ impl Transfer {
     }
 }
 
+/// This process's memory of a transfer.
+enum Here {
+    Memory(Registered),
+    Word(Word),
+}
+
+impl Here {
+    fn length(&self) -> u64 {
+        match self {
+            Here::Memory(memory) => memory.length(),
+            Here::Word(_) => Word::BYTES,
+        }
+    }
+
+    fn local(&self, offset: u64, length: u32) -> Option<Local> {
+        match self {
+            Here::Memory(memory) => memory.local(offset, length),
+            Here::Word(word) => word.local(),
+        }
+    }
+}
+
 /// A transfer as its queue pair sees it.
 pub(super) struct Copying {
     transfer: Arc<Transfer>,
-    direction: Direction,
-    memory: Registered,
+    motion: Motion,
+    here: Here,
     there: Remote,
     /// Bytes that were asked for, and parts that are not done of them.
     asked: u64,
     under_way: u32,
+    /// It is an update, and the peer has refused it.
+    refused: bool,
     number: u64,
 }
 
@@ -132,20 +187,33 @@ impl Copying {
         memory: Registered,
         there: Remote,
     ) -> Copying {
-        Copying { transfer, direction, memory, there, asked: 0, under_way: 0, number: 0 }
+        Copying::of(transfer, Motion::Copy(direction), Here::Memory(memory), there)
+    }
+
+    /// An update of the word at `there`; what was there arrives in `word`.
+    pub fn update(transfer: Arc<Transfer>, update: Update, word: Word, there: Remote) -> Copying {
+        Copying::of(transfer, Motion::Update(update), Here::Word(word), there)
+    }
+
+    fn of(transfer: Arc<Transfer>, motion: Motion, here: Here, there: Remote) -> Copying {
+        let (asked, under_way, refused, number) = (0, 0, false, 0);
+        Copying { transfer, motion, here, there, asked, under_way, refused, number }
     }
 
     fn wants_more(&self) -> bool {
-        self.asked < self.memory.length() && !self.transfer.stopped.load(Ordering::Acquire)
+        self.asked < self.here.length() && !self.transfer.stopped.load(Ordering::Acquire)
     }
 
     /// Ends it: the device forgets its memory before that is told, unless nothing of it is under way
     /// and the registration may stay.
     fn end(self, outcome: Outcome) {
-        let Copying { transfer, memory, .. } = self;
-        match outcome {
-            Outcome::Failed => drop(memory),
-            Outcome::Done | Outcome::Stopped => memory.give_back(),
+        let Copying { transfer, here, .. } = self;
+        match (here, outcome) {
+            (Here::Word(word), Outcome::Done) => {
+                transfer.old.store(word.value(), Ordering::Release);
+            }
+            (Here::Memory(memory), Outcome::Done | Outcome::Stopped) => memory.give_back(),
+            (here, _) => drop(here),
         }
         transfer.end(outcome);
     }
@@ -155,7 +223,7 @@ impl Copying {
 pub(super) struct Part {
     /// Whose it is.
     pub copying: u64,
-    pub direction: Direction,
+    pub motion: Motion,
     pub here: Local,
     pub there: Remote,
 }
@@ -180,7 +248,7 @@ impl Copyings {
         let over = |copying: &mut Copying| copying.under_way == 0 && !copying.wants_more();
         while let Some(at) = self.all.iter_mut().position(over) {
             if let Some(copying) = self.all.remove(at) {
-                let all = copying.asked == copying.memory.length();
+                let all = copying.asked == copying.here.length();
                 copying.end(if all { Outcome::Done } else { Outcome::Stopped });
             }
         }
@@ -193,11 +261,11 @@ impl Copyings {
             return None;
         }
         let copying = self.all.iter().find(|copying| copying.wants_more())?;
-        let length = (copying.memory.length() - copying.asked).min(PART).min(longest.max(1));
-        let here = copying.memory.local(copying.asked, length as u32)?;
+        let length = (copying.here.length() - copying.asked).min(PART).min(longest.max(1));
+        let here = copying.here.local(copying.asked, length as u32)?;
         let address = copying.there.address.wrapping_add(copying.asked);
         let there = Remote { address, ..copying.there };
-        Some(Part { copying: copying.number, direction: copying.direction, here, there })
+        Some(Part { copying: copying.number, motion: copying.motion, here, there })
     }
 
     /// The part that [`Copyings::next`] told is under way.
@@ -225,11 +293,21 @@ impl Copyings {
         self.sweep();
     }
 
+    /// The peer has refused this one, or an update that was posted before it by the same queue pair; if it
+    /// is an update, it is carried out neither now nor later. Whether it is one.
+    pub fn refused(&mut self, copying: u64) -> bool {
+        let Some(copying) = self.all.iter_mut().find(|it| it.number == copying) else {
+            return false;
+        };
+        copying.refused = matches!(copying.motion, Motion::Update(_));
+        copying.refused
+    }
+
     /// Ends all: their queue pair has failed.
     pub fn fail(&mut self) {
         self.under_way = 0;
         for copying in self.all.drain(..) {
-            let none = copying.under_way == 0;
+            let none = copying.under_way == 0 || copying.refused;
             copying.end(if none { Outcome::Stopped } else { Outcome::Failed });
         }
     }

@@ -5,7 +5,7 @@ use super::Flow;
 use super::bare::Bare;
 use super::kept::{Kept, Registered};
 use super::tests::{World, plain, rules};
-use super::transfer::{ABREAST, Copying, Copyings, Direction, Outcome, Transfer};
+use super::transfer::{ABREAST, Copying, Copyings, Direction, Outcome, Transfer, Update};
 use crate::base::Rank;
 use crate::base::sync::{AtomicU32, Ordering};
 use crate::net::fault::Plan;
@@ -165,6 +165,74 @@ proptest! {
     }
 }
 
+/// Has a process update a word of a peer; nothing if there is no way.
+fn update(
+    world: &mut World,
+    [from, to]: [usize; 2],
+    update: Update,
+    there: Remote,
+) -> Option<Arc<Transfer>> {
+    let Bare { outlet, flows, .. } = &mut world.processes[from].ends;
+    let (word, transfer) = (outlet.pairs().word()?, Arc::new(Transfer::new(|| {})));
+    let copying = Copying::update(transfer.clone(), update, word, there);
+    flows[MESSAGES].copy(outlet, Rank(to as u32), copying).is_none().then_some(transfer)
+}
+
+/// Lets time pass until all are over; how they have ended.
+fn outcomes(world: &mut World, all: &[Arc<Transfer>]) -> Vec<Outcome> {
+    for _ in 0..100_000 {
+        let over: Vec<_> = all.iter().filter_map(|transfer| transfer.outcome()).collect();
+        if over.len() == all.len() {
+            return over;
+        }
+        (0..world.processes.len()).for_each(|rank| world.sleep(rank, 1_000_000));
+    }
+    panic!("an update does not end");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    /// Of updates beside messages and reads, while queue pairs fail: those that are done have been
+    /// carried out once, those that count as stopped never, and the others once or never.
+    #[test]
+    fn updates_are_carried_out_once_or_never_or_have_failed(rules in rules()) {
+        let mut rules = rules;
+        rules.policy = plain(When::Traffic, 1, Plan::default()).policy;
+        let mut world = World::new(&rules);
+        let word = Memory::zeroed(8).unwrap();
+        let exposed = world.processes[1].ends.outlet.pairs().register(&word, Access::ALL).unwrap();
+        let (mut all, mut asked) = (Vec::new(), Vec::new());
+        for step in 0..200 {
+            match world.roll(10) {
+                0..=1 => drop(world.send(0, 1, MESSAGES, 100)),
+                2..=6 => all.extend(update(&mut world, [0, 1], Update::Add(1), exposed.remote())),
+                7 => asked.extend(Asked::begin(&mut world, [0, 1], READ, step, 300_000)),
+                8 if world.roll(3) == 0 => {
+                    let Bare { outlet, flows, .. } = &mut world.processes[0].ends;
+                    flows[MESSAGES].break_off(outlet, Rank(1));
+                }
+                _ => {
+                    let most = [1_000, 100_000, 20_000_000][world.roll(3) as usize];
+                    (0..2).for_each(|rank| world.sleep(rank, most));
+                }
+            }
+        }
+        let ends = outcomes(&mut world, &all);
+        all_over(&mut world, &mut asked);
+        world.finish();
+        let count = |outcome| ends.iter().filter(|end| **end == outcome).count() as u64;
+        let (done, failed) = (count(Outcome::Done), count(Outcome::Failed));
+        let now = word.load(0).unwrap();
+        prop_assert!((done..=done + failed).contains(&now), "{now}: {done} done, {failed} failed");
+        let mut seen: Vec<u64> =
+            all.iter().filter(|it| it.is_done()).map(|transfer| transfer.old()).collect();
+        seen.sort_unstable();
+        prop_assert!(seen.windows(2).all(|two| two[0] < two[1]), "one value was found twice");
+        prop_assert!(seen.last().is_none_or(|last| *last < now));
+    }
+}
+
 /// Two processes with a queue pair.
 fn paired() -> World {
     let mut world = World::new(&plain(When::Traffic, 1, Plan::default()));
@@ -223,6 +291,26 @@ fn a_wrong_key_or_place_fails_the_transfer_and_messages_go_on() {
         world.finish();
         assert_eq!(transfer.outcome(), Some(Outcome::Failed));
     }
+}
+
+#[test]
+fn an_update_that_the_peer_refuses_counts_as_never_begun_and_so_do_those_behind_it() {
+    let mut world = paired();
+    let word = Memory::zeroed(8).unwrap();
+    let pairs = world.processes[1].ends.outlet.pairs();
+    let exposed = pairs.register(&word, Access::ALL).unwrap();
+    let there = exposed.remote();
+    let wrong = Remote { key: there.key ^ 1 << 25, ..there };
+    let add = |add| Update::Add(add);
+    let swap = Update::CompareSwap { compare: 5, swap: 7 };
+    let asked = [(add(5), there), (swap, there), (add(1), wrong), (add(1), there)];
+    let all = asked.map(|(what, there)| update(&mut world, [0, 1], what, there).unwrap());
+    let (done, stopped) = (Outcome::Done, Outcome::Stopped);
+    assert_eq!(outcomes(&mut world, &all), [done, done, stopped, stopped]);
+    assert_eq!((all[0].old(), all[1].old(), word.load(0)), (0, 5, Some(7)));
+    world.stream((0, 1), MESSAGES, 100, 300);
+    world.finish();
+    assert_eq!(word.load(0), Some(7));
 }
 
 #[test]

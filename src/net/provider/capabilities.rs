@@ -49,6 +49,9 @@ pub struct Capabilities {
     pub reads: u32,
     /// Remote atomics.
     pub atomics: Atomics,
+    /// Whether what peers do to registered memory takes none of this process's processor. Where it
+    /// does (sockets), a peer saves nothing by it against a request that a thread here carries out.
+    pub offloads: bool,
     /// What can be registered.
     pub memory: MemoryKinds,
     /// Whether a connected queue pair of this process reports the peer's death without anything

@@ -40,6 +40,7 @@ impl SimDevice {
             shared_receive_depth: 32 << 10,
             reads: READS as u32,
             atomics: Atomics::Cpu,
+            offloads: false,
             memory: MemoryKinds { private: true, shared: true, locked: false },
             reports_idle_death: false,
         };

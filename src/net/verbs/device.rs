@@ -104,6 +104,7 @@ fn capabilities(device: &DeviceAttr, port: &PortAttr, config: &Config) -> Capabi
             number::ATOMIC_HCA => Atomics::Device,
             _ => Atomics::None,
         },
+        offloads: true,
         memory: MemoryKinds { private: true, shared: true, locked: true },
         reports_idle_death: false,
     }

@@ -554,7 +554,7 @@ impl Domain {
     }
 
     /// Waits for the sections of all members.
-    fn outwait(&self) -> bool {
+    pub(super) fn outwait(&self) -> bool {
         let node = &**self.team().node();
         if self.team().ranks().any(|rank| self.team().slot_of(rank).is_err()) {
             return false;

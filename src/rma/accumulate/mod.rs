@@ -1,6 +1,7 @@
 //! Updates of elements in windows: one atomic domain for all origins and the target itself.
 
 mod bounded;
+mod devices;
 pub(crate) mod domain;
 pub mod element;
 mod kernel;

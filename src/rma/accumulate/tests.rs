@@ -286,3 +286,54 @@ fn updates_across_parts_and_of_one_part_meet() {
     })
     .unwrap();
 }
+
+/// Who updates natively without sections and locks, once devices are let in, loses nothing and has
+/// nothing lost by those who were at plain instructions under locks, and would go on with these.
+#[test]
+fn what_devices_do_from_when_they_are_let_in_is_not_lost() {
+    use crate::rma::kind::Place;
+    const LEN: usize = 1 << 14;
+    const LARGE: u64 = 200;
+    Job::threads(3, |job| {
+        for _ in 0..10 {
+            let window = Window::<u64>::allocate(job.team(), LEN).unwrap();
+            let epoch = window.lock_all().unwrap();
+            let domain = window.domain();
+            domain.turn(Way::Locked);
+            job.team().barrier().unwrap();
+            if job.rank() == Rank(2) {
+                let Place::Here(at) = window.place("a test", Rank(0), 0, LEN).unwrap() else {
+                    panic!("it is mapped");
+                };
+                while !domain.admit_devices() {
+                    std::thread::yield_now();
+                }
+                for i in 0..50 * LARGE as usize {
+                    // SAFETY: an aligned element of the part, which `place` has found, accessed by
+                    // updates only.
+                    unsafe { u64::fetch_op(at.add(i * 61 % 512), Op::Sum, 1) };
+                }
+            } else {
+                let ones = vec![1; LEN];
+                for _ in 0..LARGE {
+                    epoch.accumulate(Rank(0), 0, Op::Sum, &ones).unwrap();
+                    domain.turn(Way::Locked);
+                }
+            }
+            job.team().barrier().unwrap();
+            assert!(domain.way() != Way::Locked && !domain.turn(Way::Locked));
+            if job.rank() == Rank(0) {
+                let mut sum = 0;
+                for i in 0..LEN {
+                    let more = window.local().get(i).unwrap() - 2 * LARGE;
+                    assert!(i < 512 || more == 0, "element {i}");
+                    sum += more;
+                }
+                assert_eq!(sum, 50 * LARGE);
+            }
+            epoch.unlock_all().unwrap();
+            window.free().unwrap();
+        }
+    })
+    .unwrap();
+}

@@ -261,6 +261,7 @@ impl Agent {
             ("result_bytes", gathered),
             ("puts_by_queue_pair", state.world.moved.written),
             ("gets_by_queue_pair", state.world.moved.read),
+            ("updates_by_queue_pair", state.world.moved.updated),
             ("queue_pair_failures", state.world.moved.failed),
         ]);
         for (_, foreign) in &state.world.foreigners {

@@ -17,11 +17,13 @@
 //! **What fails is done again by packets**, whole. Of a write whose queue pair failed some may yet land,
 //! late, on what somebody else has put there since. So the target is told first that the place which the
 //! write had is no place any more: it answers once that is so, and the epoch does not end before.
+//!
+//! Updates of single elements: see [`single`](super::single).
 
 use super::remote::Packets;
 use super::waiting::Limit;
 use crate::base::sync::Ordering;
-use crate::base::{Result, Slot, settings};
+use crate::base::{Rank, Result, Slot, settings};
 use crate::link::core::Core;
 use crate::link::far::{Direction, Far, Flow, Outcome, Transfer};
 use crate::net::memory::Lent;
@@ -71,18 +73,18 @@ impl Sizes {
 }
 
 /// Where `bytes` bytes at `at` of a part lie, if they lie in what is registered.
-fn inside(region: RemoteRegion, at: u64, bytes: usize) -> Option<Remote> {
+pub(super) fn inside(region: RemoteRegion, at: u64, bytes: usize) -> Option<Remote> {
     let end = at.checked_add(bytes as u64)?;
     (end <= region.length).then(|| region.at(at))
 }
 
 /// A transfer under way. Dropped, it is over, and the memory back.
-struct Carried<'f> {
-    far: &'f dyn Far,
-    slot: Slot,
-    transfer: Arc<Transfer>,
+pub(super) struct Carried<'f> {
+    pub far: &'f dyn Far,
+    pub slot: Slot,
+    pub transfer: Arc<Transfer>,
     // Dropped last: it waits for the device.
-    _lent: Lent,
+    pub _lent: Option<Lent>,
 }
 
 impl Drop for Carried<'_> {
@@ -95,9 +97,45 @@ impl Drop for Carried<'_> {
 
 impl Packets {
     /// What leads to other nodes.
-    fn far(&self) -> Option<&dyn Far> {
+    pub(super) fn far(&self) -> Option<&dyn Far> {
         let far = self.far.get_or_init(|| Core::of(&self.node).ok()?.far().cloned());
         far.as_deref()
+    }
+
+    /// Whether something is performed at a target besides operations. That comes by packets.
+    pub(super) fn performs(&self, target: Rank) -> bool {
+        self.foreign.get().is_some_and(|foreign| !foreign.awaited(Some(target)).is_empty())
+    }
+
+    /// Waits until the epoch gives access to a part, and what was sent for it by packets is done.
+    pub(super) fn clear_way(
+        &self,
+        what: &'static str,
+        target: Rank,
+        limit: &Limit<'_>,
+    ) -> Result<()> {
+        let cleared =
+            self.ask_within(what, limit, |e, around, id| match e.reach(around, id, target.0) {
+                Poll::Ready(Ok(())) => e.quiet(around, id, target.0),
+                other => other,
+            });
+        self.naming(Some(target), cleared)
+    }
+
+    /// Waits for the end of a transfer; how it has ended, and what has kept this from waiting on.
+    pub(super) fn finish(
+        &self,
+        what: &'static str,
+        limit: &Limit<'_>,
+        carried: Carried<'_>,
+    ) -> (Outcome, Result<()>) {
+        let transfer = carried.transfer.clone();
+        let waited = self.drive(what, limit, |_| match transfer.outcome() {
+            None => Poll::Pending,
+            Some(_) => Poll::Ready(Ok(())),
+        });
+        drop(carried);
+        (transfer.outcome().unwrap_or(Outcome::Failed), waited)
     }
 
     /// Has the devices carry an operation out, if that is for them, and waits for it. False if packets
@@ -120,17 +158,11 @@ impl Packets {
         let (Some(region), Some(there), Some(base)) = (place, there, NonNull::new(memory)) else {
             return Ok(false);
         };
-        // What is performed there besides comes by packets.
-        if self.foreign.get().is_some_and(|foreign| !foreign.awaited(Some(target)).is_empty()) {
+        if self.performs(target) {
             return Ok(false);
         }
         let limit = self.limit();
-        let reached =
-            self.ask_within(what, &limit, |e, around, id| match e.reach(around, id, target.0) {
-                Poll::Ready(Ok(())) => e.quiet(around, id, target.0),
-                other => other,
-            });
-        self.naming(Some(target), reached)?;
+        self.clear_way(what, target, &limit)?;
         // SAFETY: the memory of an operation stays what it is during its call, in which this is given
         // back; a get's is for writing, by its contract, a put's is only read.
         let (lent, here) = unsafe { Lent::new(base, operation.bytes) };
@@ -138,13 +170,8 @@ impl Packets {
             return Ok(false);
         };
         drop(here);
-        let carried = Carried { far, slot, transfer: transfer.clone(), _lent: lent };
-        let waited = self.drive(what, &limit, |_| match transfer.outcome() {
-            None => Poll::Pending,
-            Some(_) => Poll::Ready(Ok(())),
-        });
-        drop(carried);
-        let outcome = transfer.outcome().unwrap_or(Outcome::Failed);
+        let carried = Carried { far, slot, transfer, _lent: Some(lent) };
+        let (outcome, waited) = self.finish(what, &limit, carried);
         let mut state = self.agent.enter_regardless();
         let moved = &mut state.world.moved;
         match (outcome, direction) {
@@ -182,7 +209,6 @@ impl Packets {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::Rank;
     use crate::layout::{Layout, Op, Shape};
     use crate::rma::remote::Memory;
     use proptest::prelude::*;

@@ -36,6 +36,7 @@ mod outgoing;
 mod places;
 mod reached;
 mod remote;
+mod single;
 mod state;
 mod thread;
 mod waiting;

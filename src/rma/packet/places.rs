@@ -12,15 +12,24 @@
 //!      <------------------------------ PLACE  nothing that was sent under k lands any more
 //! ```
 //! Others whose transfers find that the key is gone ask again in the same way, and learn the new one.
+//!
+//! Whoever has often updated single elements there asks for more:
+//! ```text
+//!   origin                                  target
+//!      WHERE, for updates, too ------------>  has its node's atomic domain be one that a device can
+//!      <------------------------------ PLACE  be in, for as long as the window is there; then its
+//!                                             rights say so
+//! ```
+//! What the device permits is the same for all; what they were told is what origins keep to.
 
 use super::wire::Packet;
-use super::world::{NOBODY, World};
+use super::world::{NOBODY, Site, World};
 use crate::base::{Rank, Slot};
 use crate::link::Push;
 use crate::link::core::Core;
 use crate::link::far::Registered;
 use crate::net::memory::Lent;
-use crate::net::provider::{Access, RemoteRegion};
+use crate::net::provider::{Access, Atomics, RemoteRegion};
 use crate::rma::remote::OwnPart;
 use crate::rma::runtime::{Handled, Message, Sent, WindowId};
 use crate::shm::node::Node;
@@ -44,15 +53,28 @@ pub(super) struct Exposed {
     _lent: Lent,
 }
 
+/// What every place is for.
+fn copies() -> Access {
+    Access::REMOTE_READ | Access::REMOTE_WRITE
+}
+
+/// Updates of single elements of a part from which on it is asked whether devices may do them: a
+/// domain that they are in does without what makes long accumulates fast.
+const OFTEN: u32 = 64;
+
 impl Exposed {
-    fn new(node: &Node, own: &dyn OwnPart) -> Option<Exposed> {
+    /// `updates`: devices may update elements, if they can so that it does not matter to the
+    /// processor's own updates.
+    fn new(node: &Node, own: &dyn OwnPart, updates: bool) -> Option<Exposed> {
         let core = Core::of(node).ok()?;
+        let far = core.far()?;
         let (first, bytes) = own.whole()?;
+        let atomics = far.capabilities()?.atomics == Atomics::Cpu;
         // SAFETY: the part is mapped until its window is closed, before which this is dropped; what is
         // in it is accessed by copies and atomics alone.
         let (lent, memory) = unsafe { Lent::new(first, bytes) };
-        let access = Access::REMOTE_READ | Access::REMOTE_WRITE;
-        let registered = core.far()?.expose(&memory, access)?;
+        let access = if updates && atomics { copies() | Access::REMOTE_ATOMIC } else { copies() };
+        let registered = far.expose(&memory, access)?;
         Some(Exposed { registered, _lent: lent })
     }
 }
@@ -65,6 +87,12 @@ pub(super) struct Doubt {
     slot: Slot,
     key: u32,
     told: bool,
+}
+
+impl Site {
+    fn updates_often(&self, rank: Rank) -> bool {
+        self.singles.get(&rank.0).is_some_and(|count| *count >= OFTEN)
+    }
 }
 
 impl World {
@@ -82,11 +110,51 @@ impl World {
             Some(Known::Asked | Known::Nowhere) => return None,
             None => {}
         }
-        let (from, message) = (site.team.rank().0, Message::Where { stale: None });
-        if self.put(node, slot, Packet { window, from, message }) == Sent::Yes
-            && let Some(site) = self.sites.get_mut(&window)
+        self.ask_place(node, window, rank, slot);
+        None
+    }
+
+    /// Asks where a part is; whether there was room.
+    fn ask_place(&mut self, node: &Node, window: WindowId, rank: Rank, slot: Slot) -> bool {
+        let Some(site) = self.sites.get(&window) else { return false };
+        let message = Message::Where { stale: None, updates: site.updates_often(rank) };
+        let packet = Packet { window, from: site.team.rank().0, message };
+        let sent = self.put(node, slot, packet) == Sent::Yes;
+        if sent && let Some(site) = self.sites.get_mut(&window) {
+            // What is known stays so until the answer is there.
+            site.places.entry(rank.0).or_insert(Known::Asked);
+        }
+        sent
+    }
+
+    /// Where a part on another node is, if devices may update single elements there. Called for each
+    /// such update: asks once there were many, and then now and then, for it may have to do with what
+    /// else happens there.
+    pub fn place_of_words(
+        &mut self,
+        node: &Node,
+        window: WindowId,
+        rank: Rank,
+        slot: Slot,
+    ) -> Option<RemoteRegion> {
+        let site = self.sites.get_mut(&window)?;
+        let known = site.places.get(&rank.0);
+        match known {
+            Some(Known::There(region)) if region.access.allows(Access::REMOTE_ATOMIC) => {
+                return Some(*region);
+            }
+            Some(Known::Asked) => return None,
+            _ => {}
+        }
+        let unknown = known.is_none();
+        let count = site.singles.entry(rank.0).or_default();
+        *count = count.saturating_add(1);
+        let due = *count >= OFTEN && (unknown || count.is_power_of_two());
+        if due && !self.ask_place(node, window, rank, slot)
+            // The next one asks.
+            && let Some(count) = self.sites.get_mut(&window)?.singles.get_mut(&rank.0)
         {
-            site.places.insert(rank.0, Known::Asked);
+            *count -= 1;
         }
         None
     }
@@ -95,8 +163,7 @@ impl World {
     pub fn learn(&mut self, window: WindowId, rank: Rank, region: &[u8]) {
         let region = <&[u8; RemoteRegion::BYTES]>::try_from(region).ok();
         let region = region.and_then(|bytes| RemoteRegion::decode(bytes).ok());
-        let wanted = Access::REMOTE_READ | Access::REMOTE_WRITE;
-        let known = match region.filter(|region| region.access.allows(wanted)) {
+        let known = match region.filter(|region| region.access.allows(copies())) {
             Some(region) => Known::There(region),
             None => Known::Nowhere,
         };
@@ -129,8 +196,8 @@ impl World {
         self.doubts.retain(|doubt| doubt.window != window);
     }
 
-    /// A write to the part with this key has failed: of what was sent something may yet land there,
-    /// until its owner has been told.
+    /// A write to the part with this key has failed, or an update: of what was sent something may yet
+    /// land there, until its owner has been told.
     pub fn doubt(&mut self, node: &Node, window: WindowId, rank: Rank, slot: Slot, key: u32) {
         if let Some(site) = self.sites.get_mut(&window) {
             site.places.insert(rank.0, Known::Asked);
@@ -156,7 +223,9 @@ impl World {
             if !due {
                 return true;
             }
-            let message = Message::Where { stale: Some(doubt.key) };
+            let updates = self.sites.get(&doubt.window);
+            let updates = updates.is_some_and(|site| site.updates_often(doubt.rank));
+            let message = Message::Where { stale: Some(doubt.key), updates };
             let sent = self.send(node, doubt.slot, Packet { window: doubt.window, from, message });
             match sent {
                 Ok(push) => doubt.told = push == Push::Sent,
@@ -177,6 +246,7 @@ impl World {
         to: Slot,
         window: WindowId,
         stale: Option<u32>,
+        updates: bool,
     ) -> Handled {
         let mut from = NOBODY;
         let mut region = None;
@@ -188,9 +258,15 @@ impl World {
                 site.exposed = None;
             }
             if site.exposed.is_none() {
-                site.exposed = Exposed::new(node, &*site.own);
+                site.exposed = Exposed::new(node, &*site.own, site.admits);
             }
-            region = site.exposed.as_ref().map(|exposed| exposed.registered.whole().encode());
+            let exposed = site.exposed.as_ref().map(|exposed| exposed.registered.whole());
+            region = exposed.map(|region| {
+                let can = updates && region.access.allows(Access::REMOTE_ATOMIC);
+                let admitted = can && site.domain.admit_devices();
+                let access = if admitted { region.access } else { copies() };
+                RemoteRegion { access, ..region }.encode()
+            });
         }
         let region = region.as_ref().map_or(&[][..], |bytes| &bytes[..]);
         match self.put(node, to, Packet { window, from, message: Message::Place { region } }) {

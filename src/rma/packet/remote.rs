@@ -5,6 +5,7 @@ use super::cut::{Cutter, land};
 use super::device::Sizes;
 use super::distrust::Distrust;
 use super::reached::Reached;
+use super::single::Atomics;
 use super::waiting::both;
 use super::world::{Around, PATIENCE, Site, short};
 use super::{MOST_BODY, fault};
@@ -48,6 +49,8 @@ pub(super) struct Packets {
     reached: Reached,
     /// What is carried out by devices where it can be, and what leads to them.
     pub sizes: Sizes,
+    /// Who carries updates of single elements out.
+    pub atomics: Atomics,
     pub far: OnceLock<Option<Arc<dyn Far>>>,
     /// A write has failed, and may not be over: to be looked at before the epoch ends.
     pub doubtful: AtomicBool,
@@ -71,6 +74,10 @@ pub(crate) fn open(
     let node = team.node().clone();
     let agent = Agent::of(&node)?;
     let id = WindowId(block.identity());
+    let atomics = match info.medium {
+        Medium::Auto if team.spans_nodes() => Atomics::from_settings()?,
+        _ => Atomics::Never,
+    };
     let site = Site {
         team: team.clone(),
         block: block.clone(),
@@ -84,6 +91,8 @@ pub(crate) fn open(
         asked: 0,
         exposed: None,
         places: Default::default(),
+        singles: Default::default(),
+        admits: atomics != Atomics::Never,
     };
     agent.add(&node, id, site)?;
     let (block, foreign) = (block.clone(), OnceLock::new());
@@ -104,6 +113,7 @@ pub(crate) fn open(
         distrust,
         reached,
         sizes,
+        atomics,
         far: OnceLock::new(),
         doubtful: AtomicBool::new(false),
         foreign,
@@ -248,7 +258,7 @@ impl Drop for UnderWay<'_> {
 impl Remote for Packets {
     fn post(&self, operation: &Operation<'_>) -> Result<Option<Ticket>> {
         let mut cutter = Cutter::new(operation)?;
-        if self.carry(operation)? {
+        if self.carry(operation)? || self.update(operation)? {
             return Ok(None);
         }
         match operation.landing {

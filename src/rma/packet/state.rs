@@ -380,8 +380,9 @@ fn handle(
     };
     match packet.message {
         Message::Ask => return Ok(Handled::Done),
-        Message::Where { stale } => {
-            return Ok(around.world.tell_place(around.node, from, packet.window, stale));
+        Message::Where { stale, updates } => {
+            let world = around.world;
+            return Ok(world.tell_place(around.node, from, packet.window, stale, updates));
         }
         Message::Place { region } => {
             around.world.learn(packet.window, rank, region);

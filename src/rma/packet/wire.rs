@@ -18,7 +18,7 @@ use crate::rma::runtime::{Fault, LockKind, Message, RequestId, Riders, WindowId}
 /// Bytes before the tail.
 pub(super) const HEADER: usize = 32;
 /// Changes whenever the meaning of a byte changes.
-const VERSION: u8 = 4;
+const VERSION: u8 = 5;
 
 const OPERATION: u8 = 1;
 const CONTROL: u8 = 2;
@@ -47,6 +47,8 @@ const ACKED: u8 = 1 << 3;
 const FAULT: u8 = 1 << 4;
 /// `seq` means something where it need not; a lock query is one of a lock-all epoch.
 const SOME: u8 = 1 << 5;
+/// Updates by devices are asked for.
+const UPDATES: u8 = 1 << 6;
 
 /// A message and where it belongs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -139,8 +141,9 @@ impl Packet<'_> {
             Message::Note { body } => (NOTE, Head::default(), body),
             Message::Ask => (ASK, Head::default(), &[]),
             Message::Gone { fences } => (GONE, Head { seq: *fences, ..Head::default() }, &[]),
-            Message::Where { stale } => {
+            Message::Where { stale, updates } => {
                 let flags = if stale.is_some() { SOME } else { 0 };
+                let flags = flags | if *updates { UPDATES } else { 0 };
                 let seq = stale.unwrap_or(0).into();
                 (WHERE, Head { flags, seq, ..Head::default() }, &[])
             }
@@ -220,7 +223,7 @@ pub(super) fn decode(kind: u8, bytes: &[u8]) -> Result<Packet<'_>> {
         GAVE_UP => (0, true, true, false),
         ASK => (0, false, false, false),
         GONE => (0, false, true, false),
-        WHERE => (SOME, false, flags & SOME != 0, false),
+        WHERE => (SOME | UPDATES, false, flags & SOME != 0, false),
         PLACE => (0, false, false, true),
         _ => return Err(unexpected()),
     };
@@ -277,7 +280,8 @@ pub(super) fn decode(kind: u8, bytes: &[u8]) -> Result<Packet<'_>> {
         GONE => Message::Gone { fences: seq },
         WHERE => {
             let stale = (flags & SOME != 0).then(|| seq.try_into());
-            Message::Where { stale: stale.transpose().map_err(|_| unexpected())? }
+            let (stale, updates) = (stale.transpose(), flags & UPDATES != 0);
+            Message::Where { stale: stale.map_err(|_| unexpected())?, updates }
         }
         PLACE => match <&[u8; RemoteRegion::BYTES]>::try_from(tail) {
             Ok(region) if RemoteRegion::decode(region).is_ok() => Message::Place { region: tail },
@@ -342,9 +346,10 @@ mod tests {
             Message::Ask,
             Message::Gone { fences: 0 },
             Message::Gone { fences: u64::MAX },
-            Message::Where { stale: None },
-            Message::Where { stale: Some(0) },
-            Message::Where { stale: Some(u32::MAX) },
+            Message::Where { stale: None, updates: false },
+            Message::Where { stale: None, updates: true },
+            Message::Where { stale: Some(0), updates: true },
+            Message::Where { stale: Some(u32::MAX), updates: false },
             Message::Place { region: &[] },
             Message::Place { region: &REGION },
         ]

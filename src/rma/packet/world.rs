@@ -75,6 +75,10 @@ pub(super) struct Site {
     pub exposed: Option<Exposed>,
     /// Where parts on other nodes are that were asked for.
     pub places: HashMap<u32, Known>,
+    /// Updates of single elements, of a kind that devices carry out, of each of these parts.
+    pub singles: HashMap<u32, u32>,
+    /// Whether devices may update elements of this process's part.
+    pub admits: bool,
 }
 
 impl Site {
@@ -127,6 +131,7 @@ struct Gathering {
 pub(super) struct Moved {
     pub written: u64,
     pub read: u64,
+    pub updated: u64,
     pub failed: u64,
 }
 

@@ -189,6 +189,8 @@ pub enum Message<'a> {
     Where {
         /// The key of a place that is to be none any more.
         stale: Option<u32>,
+        /// Single elements are to be updated by devices there, too, if that can be.
+        updates: bool,
     },
     /// There.
     Place {

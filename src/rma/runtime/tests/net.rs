@@ -57,7 +57,7 @@ impl Packet {
             Message::Note { body } => (Message::Note { body: &[] }, body),
             Message::Ask => (Message::Ask, &[]),
             Message::Gone { fences } => (Message::Gone { fences }, &[]),
-            Message::Where { stale } => (Message::Where { stale }, &[]),
+            Message::Where { stale, updates } => (Message::Where { stale, updates }, &[]),
             Message::Place { region } => (Message::Place { region: &[] }, region),
         };
         Packet { window, message, bytes: bytes.to_vec() }
