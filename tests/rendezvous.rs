@@ -400,7 +400,43 @@ fn something_else_at_the_address_is_no_leader() {
     listener.accept().unwrap().0.write_all(b"SSH-2.0-OpenSSH_9.2\r\n").unwrap();
     let said = end(caller).unwrap_err();
     assert!(said.contains("something else than a rendezvous of hither listens there"), "{said}");
-    // One that says nothing, until time is up.
+    // One that hangs up, again and again, and one that says nothing, until time is up.
+    let again = listener.try_clone().unwrap();
+    let hangs_up = std::thread::spawn(move || (0..5).for_each(|_| drop(again.accept().unwrap())));
+    let caller = run("300");
+    hangs_up.join().unwrap();
+    let said = end(caller).unwrap_err();
+    assert!(said.contains("who listens there"), "{said}");
     let said = end(run("300")).unwrap_err();
     assert!(said.contains("who listens there does not answer"), "{said}");
+}
+
+/// A process in a network of its own, if this machine lets one be made.
+fn start_apart(directory: &Path, role: &str) -> Option<Child> {
+    let apart = ["-rn", "--"];
+    let can = Command::new("unshare").args(apart).arg("true").stderr(Stdio::null()).status();
+    if !can.is_ok_and(|status| status.success()) {
+        println!("no network namespace can be made on this machine: not checked");
+        return None;
+    }
+    let mut child = Command::new("unshare");
+    let child = child
+        .args(apart)
+        .arg(std::env::current_exe().unwrap())
+        .args(["--exact", "role", "--nocapture"])
+        .env(ROLE, role)
+        .env(DIRECTORY, directory)
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped());
+    Some(child.spawn().unwrap())
+}
+
+#[test]
+fn a_loopback_address_that_others_cannot_reach_is_refused_with_what_to_set() {
+    let dir = scratch();
+    let Some(apart) = start_apart(dir.path(), "gather 1 2") else { return };
+    for child in [apart, start(dir.path(), "gather 0 2")] {
+        let said = end(child).unwrap_err();
+        assert!(said.contains("set HITHER_NET_ADDRESS"), "{said}");
+    }
 }

@@ -192,7 +192,7 @@ impl Gathering<'_> {
                 .chain(callers.iter().map(|caller| caller.channel.fd()))
                 .chain((!crowded).then(|| door.fd()))
                 .collect();
-            let next = callers.first().and_then(|caller| caller.until.left());
+            let next = callers.iter().filter_map(|caller| caller.until.left()).min();
             let next = next.into_iter().chain(crowded.then_some(CROWDED)).min();
             let limit =
                 next.map_or(self.deadline, |next| Deadline::after(self.deadline.clamp(next)));
@@ -213,9 +213,9 @@ impl Gathering<'_> {
                 // Members have nothing to say now: this one has gone.
                 Some(at) if at < members.len() => drop(members.remove(at)),
                 Some(at) if at < members.len() + callers.len() => {
-                    let caller = callers.remove(at - members.len());
-                    match self.hear(caller)? {
-                        Heard::Stays(caller) => callers.push(caller),
+                    let at = at - members.len();
+                    match self.hear(callers.remove(at))? {
+                        Heard::Stays(caller) => callers.insert(at, caller),
                         Heard::Member(member) => members.push(member),
                         Heard::Stranger => strangers += 1,
                         Heard::Refused => {}

@@ -39,6 +39,8 @@ use std::time::Duration;
 
 /// Most bytes that a rank puts between two fences.
 const MOST: usize = 4 << 20;
+/// When to call again where the leader hung up.
+const AGAIN: Duration = Duration::from_millis(2);
 
 /// A process's part in a rendezvous.
 #[derive(Debug)]
@@ -132,6 +134,11 @@ impl Rendezvous {
                     if let Some(gathered) = gathering.attend(Channel::of_stream(link))? {
                         break gathered;
                     }
+                    // The leader went away; or it is something that lets nobody in, again and again.
+                    if deadline.passed() {
+                        return Err(gathering.too_few(1, ", and who listens there hangs up"));
+                    }
+                    std::thread::sleep(deadline.clamp(AGAIN));
                 }
                 port::Found::Late(why) => {
                     let more = format!(", and nobody can be reached there ({why})");
