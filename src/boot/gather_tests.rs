@@ -72,7 +72,7 @@ fn a_rank_that_never_fetches_is_named() {
         let gather = gather.clone();
         let mut boot = FromAllgather::new(rank, 3, move |b| Ok(gather(rank, b))).unwrap();
         if rank == 2 {
-            boot.all(&[]).unwrap();
+            boot.fence(soon()).unwrap();
             return None;
         }
         let limit = Deadline::after(Duration::from_millis(200));
@@ -95,7 +95,8 @@ fn a_node_is_who_can_share_memory_and_calls_it_the_same() {
         (placement.local_ranks().collect::<Vec<u32>>(), known.beyond)
     };
     assert_eq!(seen(&|_| (), 2), (vec![0, 1, 2, 3], false));
-    let apart: [(&dyn Fn(&mut Card), bool); 4] = [
+    type Change<'a> = &'a dyn Fn(&mut Card);
+    let apart: [(Change<'_>, bool); 4] = [
         (&|card| card.machine = "other".into(), true),
         (&|card| card.network.clear(), true),
         (&|card| card.user += 1, false),
