@@ -3,6 +3,10 @@
 
 use super::wire::{self, Message, Reader};
 use crate::base::{Error, Result};
+use std::collections::HashMap;
+
+/// Longest name of a node, and of what the kernel calls machines and namespaces.
+const MAX_NAME: usize = 256;
 
 /// What a rank tells the others about itself.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -14,6 +18,8 @@ pub(super) struct Card {
     pub job: u64,
     pub machine: String,
     pub network: String,
+    /// What its user calls its node, if that is not to be found out.
+    pub node: String,
 }
 
 impl Card {
@@ -29,7 +35,20 @@ impl Card {
             job: super::random()?,
             machine: machine.map_err(|e| Error::os("reading the machine's boot id", e))?,
             network: network.map(|n| n.to_string_lossy().into_owned()).unwrap_or_default(),
+            node: String::new(),
         })
+    }
+
+    /// The same on a node with a name: who is on a node with another name is no neighbour.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] if that is no name.
+    pub fn on_node(self, name: &str) -> Result<Card> {
+        if name.is_empty() || name.len() > MAX_NAME {
+            let why = format!("a name has 1 to {MAX_NAME} bytes, this one {}", name.len());
+            return Err(Error::invalid("node", why));
+        }
+        Ok(Card { node: name.to_owned(), ..self })
     }
 
     /// The bytes for [`Card::decode`].
@@ -38,7 +57,7 @@ impl Card {
             Message::Hello { version: wire::VERSION, pid: self.rank, size: self.size }.encode();
         out.extend_from_slice(&self.user.to_le_bytes());
         out.extend_from_slice(&self.job.to_le_bytes());
-        for text in [&self.machine, &self.network] {
+        for text in [&self.machine, &self.network, &self.node] {
             out.extend_from_slice(&(text.len() as u32).to_le_bytes());
             out.extend_from_slice(text.as_bytes());
         }
@@ -54,8 +73,9 @@ impl Card {
         };
         let mut left = Reader(tail);
         let (user, job) = (left.u32()?, left.u64()?);
-        let (machine, network) = (left.text(256)?, left.text(256)?);
-        left.0.is_empty().then_some(Card { rank, size, user, job, machine, network })
+        let mut name = || left.text(MAX_NAME);
+        let (machine, network, node) = (name()?, name()?, name()?);
+        left.0.is_empty().then_some(Card { rank, size, user, job, machine, network, node })
     }
 
     /// Whether this rank and another one can share memory.
@@ -66,8 +86,8 @@ impl Card {
         let pair = format!("ranks {} and {}", self.rank, other.rank);
         let why = if self.machine != other.machine {
             format!(
-                "{pair} are on different nodes, but the job is wired up as one of a single node; \
-                 start it by an MPI launcher, which says who is where"
+                "{pair} are on different machines, but the launcher says that they are on one node; \
+                 have it tell the machines apart"
             )
         } else if self.user != other.user {
             format!("{pair} belong to different users ({} and {})", self.user, other.user)
@@ -81,4 +101,21 @@ impl Card {
         };
         Err(Error::boot(why))
     }
+
+    /// Whether an address of this rank's that only its own machine knows is of no use to the other one.
+    pub fn is_beyond(&self, other: &Card) -> bool {
+        (&self.machine, &self.network) != (&other.machine, &other.network)
+    }
+}
+
+/// The node of each of these ranks: those are on one that can share memory, and call their node the
+/// same.
+pub(super) fn nodes(cards: &[Card]) -> Vec<u32> {
+    let mut known = HashMap::new();
+    let mut numbers = Vec::with_capacity(cards.len());
+    for Card { user, machine, network, node, .. } in cards {
+        let next = known.len() as u32;
+        numbers.push(*known.entry((user, machine, network, node)).or_insert(next));
+    }
+    numbers
 }

@@ -8,25 +8,30 @@
 //! Pmi             a rank that an MPI launcher has started (mpiexec of MPICH, Slurm)
 //! Pmix            the same by PMIx (mpirun of Open MPI, prterun, Slurm)
 //! FromAllgather   processes that already have an allgather (MPI programs, servers)
-//! Rendezvous      processes of one user that meet under a name
+//! Rendezvous      processes that meet under a name (of one user, on one machine) or at an address
 //! Single          one process alone
 //! ```
 //!
 //! `boot` moves bytes and descriptors. What a node's memory looks like inside is not its
 //! business: whoever needs one passes a function that makes it.
 
+pub(crate) mod admission;
 pub(crate) mod card;
+pub(crate) mod channel;
 pub(crate) mod gather;
 pub(crate) mod handout;
 pub(crate) mod launch;
 pub(crate) mod launched;
+pub(crate) mod lobby;
 pub(crate) mod meeting;
 pub(crate) mod neighbours;
 pub(crate) mod pairs;
 pub(crate) mod pmi;
 pub(crate) mod pmix;
+pub(crate) mod port;
 pub(crate) mod rendezvous;
 pub(crate) mod server;
+pub(crate) mod sha256;
 pub(crate) mod single;
 pub(crate) mod socket;
 pub(crate) mod wire;
@@ -64,6 +69,12 @@ pub trait Bootstrap: Send {
 
     /// Random identity of the job, the same in all its processes.
     fn job(&self) -> u64;
+
+    /// Whether this process knows of one of the job that its loopback address does not lead to: on
+    /// another machine, or in another network namespace.
+    fn reaches_beyond(&self) -> bool {
+        false
+    }
 
     /// The memory file of this rank's node. Collective unless a launcher has brought it along; `make` is
     /// called in one process, the others get a descriptor of what it returned. To be called at

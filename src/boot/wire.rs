@@ -4,7 +4,8 @@
 //! 0        4      5        8
 //! | magic  | kind | zeros  | fields, little-endian, in the order of the enum |
 //! ```
-//! One message is one packet of a `SOCK_SEQPACKET` socket, so there is no framing. Byte strings
+//! One message is one packet of a `SOCK_SEQPACKET` socket, so there is no framing (over TCP: see
+//! `channel`). Byte strings
 //! carry their length in front. Everything that comes in is checked in full by
 //! [`Message::decode`] before anyone acts on it; a packet that does not use up its bytes exactly
 //! is refused.
@@ -13,7 +14,7 @@ use crate::base::{Error, Rank, Result};
 use crate::topo::Block;
 
 /// Version of the wiring protocol.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 /// Largest packet.
 pub const MAX_PACKET: usize = 36 << 10;
 /// Longest key.
@@ -24,6 +25,8 @@ pub const MAX_VALUE: usize = 32 << 10;
 pub const MAX_SIZE: u32 = 1 << 16;
 /// Most blocks in which ranks are placed on nodes: as many as fit a packet.
 pub const MAX_BLOCKS: usize = 3000;
+/// Bytes of a number used once.
+pub const NONCE: usize = 16;
 /// Most ranks listed as missing.
 pub const MAX_MISSING: usize = 16;
 
@@ -113,6 +116,20 @@ pub enum Message {
         /// Who asks.
         rank: u32,
     },
+    /// Asks who comes to show that he knows the secret.
+    Challenge {
+        /// The sender's [`VERSION`].
+        version: u32,
+        /// A number that it has never used before.
+        nonce: [u8; NONCE],
+    },
+    /// Shows it.
+    Proof {
+        /// The caller's such number; from the leader, its own again.
+        nonce: [u8; NONCE],
+        /// What only who knows the secret can say of the two.
+        proof: [u8; 32],
+    },
 }
 
 impl Message {
@@ -168,6 +185,14 @@ impl Message {
                 out.extend_from_slice(&job.to_le_bytes());
                 u32s(&mut out, &[*rank]);
             }
+            Message::Challenge { version, nonce } => {
+                u32s(&mut out, &[*version]);
+                out.extend_from_slice(nonce);
+            }
+            Message::Proof { nonce, proof } => {
+                out.extend_from_slice(nonce);
+                out.extend_from_slice(proof);
+            }
             Message::Fence | Message::WhoIsMissing | Message::Memory => {}
         }
         out
@@ -189,6 +214,8 @@ impl Message {
             Message::Piece { .. } => 12,
             Message::Memory => 13,
             Message::Claim { .. } => 14,
+            Message::Challenge { .. } => 15,
+            Message::Proof { .. } => 16,
         }
     }
 
@@ -240,6 +267,8 @@ impl Message {
                 12 => Message::Piece { rank: left.u32()?, bytes: left.bytes(MAX_VALUE)? },
                 13 => Message::Memory,
                 14 => Message::Claim { job: left.u64()?, rank: left.u32()? },
+                15 => Message::Challenge { version: left.u32()?, nonce: left.array()? },
+                16 => Message::Proof { nonce: left.array()?, proof: left.array()? },
                 _ => return None,
             })
         })();
@@ -339,6 +368,10 @@ mod tests {
             (any::<u32>(), bytes()).prop_map(|(rank, bytes)| Message::Piece { rank, bytes }),
             Just(Message::Memory),
             (any::<u64>(), any::<u32>()).prop_map(|(job, rank)| Message::Claim { job, rank }),
+            (any::<u32>(), any::<[u8; NONCE]>())
+                .prop_map(|(version, nonce)| Message::Challenge { version, nonce }),
+            (any::<[u8; NONCE]>(), any::<[u8; 32]>())
+                .prop_map(|(nonce, proof)| Message::Proof { nonce, proof }),
         ]
     }
 

@@ -44,7 +44,8 @@ pub(super) fn say(
 }
 
 /// A message about the team with the context `team` that has come: the rank it was sent as, and its
-/// bytes. Nothing if its sender died while it was being sent.
+/// bytes. Nothing if its sender died while it was being sent. Longer ones than `most` bytes, which
+/// nobody has to say, are dropped: what a peer claims of their length reserves no memory.
 ///
 /// # Errors
 /// No memory for it; the deadline, if it is a large one.
@@ -52,12 +53,23 @@ pub(super) fn hear(
     endpoint: &Endpoint,
     about: About,
     team: u32,
+    most: usize,
     deadline: Deadline,
     during: &'static str,
 ) -> Result<Option<(u32, Vec<u8>)>> {
     let pattern = Pattern { context: about.context(), source: None, tag: Some(team) };
-    let Some(taken) = endpoint.taken(&pattern) else { return Ok(None) };
-    let arrived = taken.arrived();
+    let (taken, arrived) = loop {
+        let Some(taken) = endpoint.taken(&pattern) else { return Ok(None) };
+        let arrived = taken.arrived();
+        if arrived.bytes <= most {
+            break (taken, arrived);
+        }
+        let mut none = [0u8; 0];
+        // SAFETY: no bytes are touched by anybody.
+        let record = unsafe { super::message::bytes_record(none.as_mut_ptr(), 0) };
+        // Too long for that, which ends it.
+        let _ = endpoint.receive_taken(taken, &record, deadline, during);
+    };
     let mut bytes = super::blocks::zeros::<u8>(arrived.bytes, during)?;
     // SAFETY: the bytes stay until the call returns, which ends the record.
     let record = unsafe { super::message::bytes_record(bytes.as_mut_ptr(), bytes.len()) };

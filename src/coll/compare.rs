@@ -95,7 +95,9 @@ impl Call<'_> {
         let mut others = span.others.lock().unwrap_or_else(PoisonError::into_inner);
         let during = self.course.sign.what.during();
         let (team, patience) = (span.team_context(), self.course.patience());
-        while let Some((rank, bytes)) = hear(endpoint, About::Calls, team, patience, during)? {
+        let most = Other::BYTES;
+        while let Some((rank, bytes)) = hear(endpoint, About::Calls, team, most, patience, during)?
+        {
             if let Ok(bytes) = bytes.as_slice().try_into()
                 && rank < span.members.size()
             {

@@ -1,10 +1,11 @@
 //! Teams on several nodes, with ranks that are threads and a network of queues between them: every
 //! collective against what it should come to, in both forms, and messages of all sizes.
 
-use crate::base::Result;
+use crate::base::{Deadline, Result};
 use crate::coll::each;
 use crate::link::core::Core;
 use crate::link::far::hub::Hub;
+use crate::p2p::Endpoint;
 use crate::topo::{Map, Placement};
 use crate::{Job, Op, Rank, Source, Tag, Team};
 use std::sync::Arc;
@@ -245,4 +246,29 @@ fn calls_that_differ_between_nodes_are_an_error() {
     });
     let errors = ends.unwrap().into_iter().filter(Result::is_err).count();
     assert!(errors >= 1, "nobody noticed");
+}
+
+#[test]
+fn what_nobody_has_to_say_beside_the_calls_is_dropped() {
+    use super::aside::{About, hear, say};
+    let soon = || Deadline::after(std::time::Duration::from_secs(20));
+    on_nodes((2, 2, "block"), |job| {
+        let endpoint = Arc::new(Endpoint::of(job.node())?);
+        let (team, other) = (77, Rank(1 - job.rank().0));
+        let to = job.node().placement().slot_of(other).unwrap();
+        // Longer ones of all kinds, around those that may come.
+        for bytes in [21, 0, 3000, 7032, 20, 7033, 1 << 20, 1] {
+            say(&endpoint, to, About::Calls, (team, job.rank().0), vec![bytes as u8; bytes])?;
+        }
+        let mut heard = Vec::new();
+        while heard.len() < 3 {
+            endpoint.progress()?;
+            let came = hear(&endpoint, About::Calls, team, 20, soon(), "a test")?;
+            heard.extend(came);
+        }
+        for ((from, bytes), length) in heard.into_iter().zip([0, 20, 1]) {
+            assert_eq!((from, bytes), (other.0, vec![length as u8; length]));
+        }
+        job.team().barrier()
+    });
 }

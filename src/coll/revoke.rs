@@ -55,7 +55,7 @@ impl Core {
         let node = &self.block.node;
         let endpoint = span.endpoint(node).ok()?;
         let heard =
-            hear(endpoint, About::End, span.team_context(), Deadline::NEVER, "a collective");
+            hear(endpoint, About::End, span.team_context(), 0, Deadline::NEVER, "a collective");
         let (said, _) = heard.ok()??;
         let slot = node.placement().slot_of(Rank(said & !(STEP | HAS_LEFT)))?;
         let mark = u32::from(slot.0) + 1;

@@ -45,6 +45,11 @@ impl Decision {
     }
 
     /// From a message: none unless it names members, each once, all of the old team.
+    /// Most bytes of one about this team.
+    fn most(team: &Members) -> usize {
+        4 * (1 + team.size() as usize)
+    }
+
     fn decode(bytes: &[u8], team: &Members) -> Option<Decision> {
         let words: Vec<u32> = bytes
             .chunks_exact(4)
@@ -108,8 +113,9 @@ impl Coming<'_> {
     fn step(&mut self) -> Result<Option<Decision>> {
         let mut changed = false;
         let context = self.span.team_context();
+        let most = Decision::most(&self.span.members);
         while let Some((from, bytes)) =
-            hear(self.endpoint, About::Survivors, context, self.deadline, DURING)?
+            hear(self.endpoint, About::Survivors, context, most, self.deadline, DURING)?
         {
             if let Some(decision) = Decision::decode(&bytes, &self.span.members) {
                 return Ok(Some(decision));
@@ -262,14 +268,11 @@ impl Core {
         let Some(old) = span.heir else { return };
         let node = &self.block.node;
         let Ok(endpoint) = span.endpoint(node) else { return };
-        while let Ok(Some((from, bytes))) =
-            hear(endpoint, About::Survivors, old, Deadline::NEVER, DURING)
+        while let Ok(Some((from, _))) =
+            hear(endpoint, About::Survivors, old, 0, Deadline::NEVER, DURING)
         {
+            // One that decided, too, says the same, and is not heard: a question is empty.
             let Some(to) = node.placement().slot_of(Rank(from)) else { continue };
-            // One that decided, too, says the same.
-            if !bytes.is_empty() {
-                continue;
-            }
             let size = span.members.size();
             let members = (0..size).filter_map(|rank| span.members.job_rank(rank));
             let members = members.map(|rank| rank.0).collect();

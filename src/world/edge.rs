@@ -22,7 +22,14 @@ pub(super) fn connect(
 ) -> Result<()> {
     const KEY: &str = "net";
     let cookie = bootstrap.job();
-    let device = provide(&mut *bootstrap, cookie, deadline)?;
+    let device = match provide(&mut *bootstrap, cookie, deadline)? {
+        Ok(device) => device,
+        Err(error) => {
+            // Others may have one: they are to learn that this rank says nothing, not to wait for it.
+            let _ = bootstrap.fence(deadline);
+            return Err(error);
+        }
+    };
     over(node, device, cookie, |address| {
         bootstrap.put(KEY, address.as_bytes())?;
         bootstrap.fence(deadline)?;
@@ -32,26 +39,33 @@ pub(super) fn connect(
 
 /// Opens the device. With `auto` all processes say what RDMA network they have a device on; if it is
 /// one for all it is used, else sockets are. Rank 0 looks at what they say, so that nobody else has to.
+///
+/// # Errors
+/// The outer ones of the exchange; the inner ones are why this rank has no device.
 fn provide(
     bootstrap: &mut dyn Bootstrap,
     cookie: u64,
     deadline: Deadline,
-) -> Result<Arc<dyn Device>> {
+) -> Result<Result<Arc<dyn Device>>> {
     const HAVE: &str = "net-have";
     const USE: &str = "net-use";
+    let beyond = bootstrap.reaches_beyond();
     let sockets = || {
         // The edge has a thread that waits.
         let config = sockets::Config { thread: false, ..sockets::Config::from_settings(cookie)? };
+        if beyond && config.address.is_loopback() {
+            return Err(reached_by_nobody(&config.address.to_string()));
+        }
         sockets::open(&config)
     };
     let open = || verbs::open(&verbs::Config::from_settings(cookie)?);
     match settings::NET_PROVIDER.text().as_str() {
-        "sockets" => return sockets(),
-        "verbs" => return Ok(open()?.0),
+        "sockets" => return Ok(sockets()),
+        "verbs" => return Ok(open().map(|(device, _)| device)),
         "auto" => {}
         other => {
             let why = format!("\"{other}\" is none of auto, sockets and verbs");
-            return Err(Error::invalid(settings::NET_PROVIDER.name, why));
+            return Ok(Err(Error::invalid(settings::NET_PROVIDER.name, why)));
         }
     }
     let own = open().ok();
@@ -67,10 +81,20 @@ fn provide(
     }
     bootstrap.fence(deadline)?;
     let chosen = bootstrap.get(Rank(0), USE, deadline)?;
-    match own {
+    Ok(match own {
         Some((device, _)) if !network.is_empty() && chosen == Some(network) => Ok(device),
         _ => sockets(),
-    }
+    })
+}
+
+#[cold]
+fn reached_by_nobody(address: &str) -> Error {
+    let name = settings::NET_ADDRESS.name;
+    Error::boot(format!(
+        "ranks of the job are on other machines, or in other network namespaces (containers), which do \
+         not reach this one at {address}: set {name} there and here to an address of the machine, or \
+         container, that the others reach, or to the name of the interface that has it"
+    ))
 }
 
 /// Connects a process to those of other nodes over a device, with the faults that the settings want.

@@ -3,6 +3,7 @@
 
 #![allow(dead_code, reason = "every test uses a part of it")]
 
+pub mod everything;
 pub mod options;
 pub mod processes;
 pub mod random;

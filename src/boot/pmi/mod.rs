@@ -50,6 +50,8 @@ pub struct Pmi {
     /// Seen from its node.
     placement: Placement,
     job: u64,
+    /// Whether rank 0 is where this one's loopback address does not reach.
+    beyond: bool,
     /// Name of the launcher's store for this job.
     store: String,
     /// Most characters of a value.
@@ -123,6 +125,7 @@ impl Pmi {
             size,
             placement,
             job: 0,
+            beyond: false,
             store,
             // One for an end that some count.
             most: most - 1,
@@ -136,7 +139,8 @@ impl Pmi {
             pmi.placement = Placement::of(places, 0)?.seen_from(rank);
         }
         let placement = pmi.placement.clone();
-        pmi.job = neighbours::introduce(&mut pmi, &placement, deadline)?;
+        let known = neighbours::introduce(&mut pmi, &placement, deadline)?;
+        (pmi.job, pmi.beyond) = (known.job, known.beyond);
         Ok(pmi)
     }
 
@@ -203,6 +207,10 @@ impl Bootstrap for Pmi {
 
     fn job(&self) -> u64 {
         self.job
+    }
+
+    fn reaches_beyond(&self) -> bool {
+        self.beyond
     }
 
     fn node_memory(&mut self, make: MakeMemory<'_>, deadline: Deadline) -> Result<OwnedFd> {

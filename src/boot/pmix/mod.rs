@@ -45,6 +45,8 @@ pub struct Pmix {
     /// Seen from its node.
     placement: Placement,
     job: u64,
+    /// Whether rank 0 is where this one's loopback address does not reach.
+    beyond: bool,
     /// Fences so far.
     fences: u32,
     pairs: Pairs,
@@ -99,11 +101,13 @@ impl Pmix {
             size,
             placement: placement.clone(),
             job: 0,
+            beyond: false,
             fences: 0,
             pairs: Pairs::new(size),
             fetched: HashMap::new(),
         };
-        pmix.job = neighbours::introduce(&mut pmix, &placement, deadline)?;
+        let known = neighbours::introduce(&mut pmix, &placement, deadline)?;
+        (pmix.job, pmix.beyond) = (known.job, known.beyond);
         Ok(Some(pmix))
     }
 
@@ -155,6 +159,10 @@ impl Bootstrap for Pmix {
 
     fn job(&self) -> u64 {
         self.job
+    }
+
+    fn reaches_beyond(&self) -> bool {
+        self.beyond
     }
 
     fn node_memory(&mut self, make: MakeMemory<'_>, deadline: Deadline) -> Result<OwnedFd> {
