@@ -83,6 +83,9 @@ enum Other {
     /// A rank of a job that is compared
     #[command(hide = true)]
     Own(compare::own::Args),
+    /// Becomes a program that ends with the process that starts it
+    #[command(hide = true)]
+    Tied(hosts::tied::Args),
 }
 
 /// Runs `hither bench`.
@@ -91,6 +94,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         Some(Other::Compare(args)) => return compare::run(args),
         Some(Other::Peers(args)) => return compare::install::run(args),
         Some(Other::Own(args)) => return compare::own::run(args).map(|()| ExitCode::SUCCESS),
+        Some(Other::Tied(args)) => return hosts::tied::run(args),
         None => {}
     }
     if args.begun {

@@ -1,7 +1,7 @@
 //! Two virtual machines with Soft-RoCE around the comparison: `hither-lab` boots them, and in one of
 //! them this program measures on both and hands its rows out, a line each.
 
-use super::perftest::tie;
+use super::tied;
 use crate::bench::compare::on_path;
 use crate::bench::jobs::{Options, own_path};
 use crate::bench::row::Row;
@@ -41,7 +41,7 @@ fn program() -> Result<PathBuf> {
 
 /// What guests are to run, and how the laboratory is called for it.
 fn command(options: &Options) -> Result<Command> {
-    let mut command = Command::new(program()?);
+    let mut command = tied::command(program()?)?;
     command.args(["run", "-n", "2", "--on", "0", "--timeout", LIMIT]);
     for (name, value) in for_others() {
         let value = value.into_string();
@@ -64,7 +64,6 @@ fn command(options: &Options) -> Result<Command> {
 /// All of it in guests.
 pub fn run(options: &Options) -> Result<Vec<Row>> {
     let mut command = command(options)?;
-    tie(&mut command);
     // What goes on, and why not, is for people as it comes.
     command.stdin(Stdio::null()).stdout(Stdio::piped());
     let mut lab = command.spawn().map_err(|e| Error::os("starting hither-lab", e))?;

@@ -4,7 +4,7 @@
 //! ```text
 //! cases      what is compared, and with which program    perftest   running a program on both hosts
 //! rounds     both sides in turn, across machines         figures    what a program has printed
-//! lab        all of it in two virtual machines
+//! lab        all of it in two virtual machines            tied       programs that end with their rank
 //! ```
 //! Two jobs of a rank on each host: by datagrams (UD) and by queue pairs (RC). Rank 0 leads and hands
 //! the rows back. Ranks of two machines share no memory, so they are told by messages what is next;
@@ -15,6 +15,7 @@ mod figures;
 pub mod lab;
 mod perftest;
 mod rounds;
+pub mod tied;
 
 pub use cases::{BY_DATAGRAMS, BY_PAIRS, DATAGRAMS, PAIRS, by_datagrams, by_pairs};
 

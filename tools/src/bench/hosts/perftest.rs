@@ -12,15 +12,13 @@
 //! now and then. Programs end with their ranks, however those end.
 
 use super::VERBS;
-use super::figures;
+use super::{figures, tied};
 use crate::bench::compare::on_path;
 use hither::base::settings::{NET_ADDRESS, NET_PROVIDER};
 use hither::net::verbs::{self, Chosen};
 use hither::{Error, Job, Op, Rank, Result};
-use rustix::process::{Signal, getpid, getppid, set_parent_process_death_signal};
 use std::io::Read;
 use std::net::TcpListener;
-use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -177,7 +175,7 @@ impl Here {
     fn program(&self, test: &Test, size: usize, count: u64, port: u16) -> Result<Command, String> {
         let device = self.device.as_ref()?;
         let (program, options) = test.words();
-        let mut command = Command::new(program);
+        let mut command = tied::command(program).map_err(|e| e.to_string())?;
         command.args(options).arg("-F").args(["-d", &device.device]);
         command.args(["-i", &device.port.to_string(), "-p", &port.to_string()]);
         command.args(["-n", &count.to_string()]);
@@ -229,7 +227,6 @@ struct Program(Child);
 
 impl Program {
     fn start(mut command: Command) -> Result<Program, String> {
-        tie(&mut command);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command.spawn().map(Program).map_err(|e| format!("it does not start: {e}"))
     }
@@ -261,18 +258,6 @@ impl Drop for Program {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
-}
-
-/// Has the kernel end what `command` starts when the calling thread ends.
-pub fn tie(command: &mut Command) {
-    let parent = getpid();
-    let before_exec = move || {
-        set_parent_process_death_signal(Some(Signal::TERM))?;
-        // Who died before that call sends no signal any more.
-        if getppid() == Some(parent) { Ok(()) } else { Err(rustix::io::Errno::SRCH.into()) }
-    };
-    // SAFETY: only system calls between fork and exec; nothing is allocated, no lock is taken.
-    unsafe { command.pre_exec(before_exec) };
 }
 
 #[cfg(test)]
