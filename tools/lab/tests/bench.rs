@@ -34,8 +34,6 @@ fn every_row_has_a_figure_of_both() {
         assert!(value > 0.0 && floor > 0.0, "{row}");
         assert!((ratio - value / floor).abs() <= 1e-9 * ratio, "{row}");
         assert_eq!(row["holds"].is_boolean(), row["goal"] != "", "{row}");
-        // Emulated or not: no network is a thousand times as fast or as slow as another program on it.
-        assert!((1e-3..1e3).contains(&ratio), "a figure is in another unit: {row}");
     }
     let programs: BTreeSet<&str> = rows.iter().map(|row| row["limit"].as_str().unwrap()).collect();
     let wanted = [
