@@ -101,22 +101,12 @@ impl Comparison<'_> {
             }
             rounds.push((pair[0], pair[1]));
         }
-        let Case { what, size, unit, goal, test: Test(name), .. } = self.case;
-        let what = format!("{what}");
-        let unit = unit.name();
-        let goal = *goal;
-        let heading = Heading {
-            bench: super::BENCH,
-            what,
-            size: *size,
-            limit: name,
-            unit,
-            goal,
-            point: None,
-        };
+        let Case { what, size, unit, goal, test: Test(limit), .. } = *self.case;
+        let (what, unit) = (what.to_owned(), unit.name());
+        let heading = Heading { bench: super::BENCH, what, size, limit, unit, goal, point: None };
         let mut row = heading.row(2, summarise(&rounds), None);
         if let Some(why) = absent {
-            row.limit = format!("{name}: {why}");
+            row.limit = format!("{limit}: {why}");
             row.holds = None;
         }
         Ok(row)
