@@ -96,10 +96,30 @@ impl Config {
     }
 }
 
-/// The device and port that would be used, and why it; or why there is none. Opens every device for a
-/// moment: milliseconds.
+/// A device's port, as other programs name what a job would use.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Chosen {
+    /// The device's name.
+    pub device: String,
+    /// Its port.
+    pub port: u8,
+    /// Index of the address in the port's table; none on InfiniBand, where it need not be said.
+    pub gid: Option<u32>,
+    /// For people: what it is and why it.
+    pub reason: String,
+}
+
+/// The device and port that would be used; or why there is none. Opens every device for a moment:
+/// milliseconds.
+pub fn chosen(config: &Config) -> Result<Chosen, String> {
+    let (_, Choice { device, port, link, entry, reason }) = find(config)?;
+    let gid = (link == policy::Link::Ethernet).then_some(entry.index);
+    Ok(Chosen { device, port, gid, reason })
+}
+
+/// What would be used and why it, for people; or why there is none. As [`chosen`].
 pub fn available(config: &Config) -> Result<String, String> {
-    find(config).map(|(_, choice)| choice.reason)
+    chosen(config).map(|chosen| chosen.reason)
 }
 
 fn find(config: &Config) -> Result<(Context, Choice), String> {

@@ -154,12 +154,21 @@ pub fn calibrate_from(
     effort: Effort,
     (first, least): (u64, u64),
 ) -> Result<u64> {
+    fitting(effort, (first, least), |count| batch(crew, sides, side, count, &mut Meter::whole()))
+}
+
+/// The same with whatever runs a batch of so many operations and says how many nanoseconds it took.
+pub fn fitting(
+    effort: Effort,
+    (first, least): (u64, u64),
+    mut batch: impl FnMut(u64) -> Result<f64>,
+) -> Result<u64> {
     let mut count = first;
     loop {
-        let mut took = batch(crew, sides, side, count, &mut Meter::whole())?.max(1.0);
+        let mut took = batch(count)?.max(1.0);
         if took >= effort.batch / 3.0 {
             // What comes first also maps memory and fills caches: only again it tells.
-            took = batch(crew, sides, side, count, &mut Meter::whole())?.max(1.0);
+            took = batch(count)?.max(1.0);
         }
         if took >= effort.batch / 3.0 || count > 1 << 30 {
             let wanted = count as f64 * effort.batch / took;

@@ -3,6 +3,7 @@
 use super::row::Row;
 use super::suite::Bench;
 use hither::topo::Bind;
+use hither::world::launch::Hosts;
 use hither::world::{Launcher, Output};
 use hither::{Error, Result};
 use std::path::PathBuf;
@@ -22,8 +23,18 @@ pub struct Options {
     pub ranks: Option<u32>,
 }
 
+/// Where the ranks of a measuring job are.
+enum Place<'a> {
+    /// On so many nodes that this machine is taken for.
+    Nodes(u32),
+    /// On hosts by these names, one on each.
+    Hosts(&'a str),
+}
+
 /// A job that takes longer than this is ended.
 const LIMIT: Duration = Duration::from_secs(300);
+/// The same between hosts, whose devices may be emulated.
+const LIMIT_AWAY: Duration = Duration::from_secs(1200);
 
 /// The file of this program.
 pub fn own_path() -> Result<PathBuf> {
@@ -49,18 +60,28 @@ pub fn measure_with(
     options: &Options,
     settings: &[(&str, &str)],
 ) -> Result<Vec<Row>> {
-    measure_on(bench, ranks, 1, options, settings)
+    measure_in(bench, ranks, &Place::Nodes(1), options, settings)
 }
 
 /// Runs a benchmark as a job of a rank on each of several emulated nodes.
 pub fn measure_between(bench: &Bench, nodes: u32, options: &Options) -> Result<Vec<Row>> {
-    measure_on(bench, nodes, nodes, options, &[])
+    measure_in(bench, nodes, &Place::Nodes(nodes), options, &[])
 }
 
-fn measure_on(
+/// Runs a benchmark as a job of a rank on each of two hosts, with more settings than its own.
+pub fn measure_between_hosts(
+    bench: &Bench,
+    hosts: &str,
+    options: &Options,
+    settings: &[(&str, &str)],
+) -> Result<Vec<Row>> {
+    measure_in(bench, 2, &Place::Hosts(hosts), options, settings)
+}
+
+fn measure_in(
     bench: &Bench,
     ranks: u32,
-    nodes: u32,
+    place: &Place<'_>,
     options: &Options,
     settings: &[(&str, &str)],
 ) -> Result<Vec<Row>> {
@@ -73,10 +94,15 @@ fn measure_on(
     let mut launcher = Launcher::new(own_path()?)
         .args(args)
         .ranks(ranks)
-        .nodes(nodes)
         .bind(options.bind)
-        .output(Output::Capture)
-        .timeout(LIMIT);
+        .output(Output::Capture);
+    launcher = match place {
+        Place::Nodes(nodes) => launcher.nodes(*nodes).timeout(LIMIT),
+        Place::Hosts(names) => {
+            let agent = [own_path()?.into_os_string(), "agent".into()];
+            launcher.hosts(Hosts::list(names)?).agent(agent).timeout(LIMIT_AWAY)
+        }
+    };
     for (name, value) in bench.settings.iter().chain(settings) {
         launcher = launcher.env(name, value);
     }

@@ -6,6 +6,7 @@
 //! duel     two sides, interleaved A B A B ...    crew      ranks that measure, and their orders
 //! row, stats, meter, clock, table                block     shared memory for the limits
 //! plot     the sweeps as curves, for --plot        overhead  the post-work-wait method
+//! hosts/   between two machines, or virtual ones, beside perftest
 //! compare/ the same workloads on hither and on its peers
 //! ```
 //! The command starts a job for each benchmark; its ranks, bound to cores, measure both sides
@@ -17,6 +18,7 @@ mod compare;
 mod crew;
 mod duel;
 mod floor;
+mod hosts;
 mod jobs;
 mod meter;
 mod overhead;
@@ -57,6 +59,12 @@ pub struct Args {
     /// Also write the sweeps as curves into this directory (index.html, and an SVG for each)
     #[arg(long, value_name = "DIR")]
     plot: Option<std::path::PathBuf>,
+    /// Of net: between these two machines, a rank on each, beside perftest's programs
+    #[arg(long, value_name = "A,B")]
+    hosts: Option<String>,
+    /// The same between two virtual machines with Soft-RoCE, which hither-lab boots
+    #[arg(long, conflicts_with = "hosts")]
+    lab: bool,
     /// Takes part in a measuring job
     #[arg(long, hide = true)]
     worker: bool,
@@ -75,6 +83,9 @@ enum Other {
     /// A rank of a job that is compared
     #[command(hide = true)]
     Own(compare::own::Args),
+    /// Becomes a program that ends with the process that starts it
+    #[command(hide = true)]
+    Tied(hosts::tied::Args),
 }
 
 /// Runs `hither bench`.
@@ -83,6 +94,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         Some(Other::Compare(args)) => return compare::run(args),
         Some(Other::Peers(args)) => return compare::install::run(args),
         Some(Other::Own(args)) => return compare::own::run(args).map(|()| ExitCode::SUCCESS),
+        Some(Other::Tied(args)) => return hosts::tied::run(args),
         None => {}
     }
     if args.begun {
@@ -125,14 +137,22 @@ fn measure(args: &Args) -> Result<ExitCode> {
     let bind = if args.bind == "none" { Bind::None } else { Bind::Core };
     let quick = args.quick || args.least;
     let options = jobs::Options { quick, least: args.least, bind, ranks: args.ranks };
+    let away = args.lab || args.hosts.is_some();
+    if away && (args.names != [hosts::BENCH] || args.ranks.is_some_and(|ranks| ranks != 2)) {
+        let why = "only net is measured between hosts, by a rank on each: hither bench net";
+        return Err(Error::invalid("--hosts, --lab", why));
+    }
     let mut rows = Vec::new();
     let mut code = ExitCode::SUCCESS;
     for bench in suite::select(&args.names)? {
         if !args.json {
-            eprintln!("{}: {} ...", bench.name, bench.about);
+            let about = if away { "between two machines, beside perftest" } else { bench.about };
+            eprintln!("{}: {about} ...", bench.name);
         }
-        let measured = match bench.kind {
-            suite::Kind::Outside(run) => run(&options),
+        let measured = match (bench.kind, &args.hosts) {
+            (_, Some(hosts)) => hosts::run(hosts, &options),
+            _ if args.lab => hosts::lab::run(&options),
+            (suite::Kind::Outside(run), _) => run(&options),
             _ => jobs::measure(bench, options.ranks.unwrap_or(2), &options),
         };
         match measured {
@@ -151,6 +171,10 @@ fn measure(args: &Args) -> Result<ExitCode> {
     }
     if !args.json {
         println!("{}", table::table(&rows));
+    }
+    // Where there are other machines around it, they have said so.
+    if args.hosts.is_some() {
+        hosts::tell_absent(&rows);
     }
     if let Some(dir) = &args.plot {
         let command: Vec<String> = std::env::args().skip(1).collect();

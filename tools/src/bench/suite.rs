@@ -2,6 +2,7 @@
 
 use super::crew::Crew;
 use super::duel::{self, Case, Effort};
+use super::hosts;
 use super::jobs::Options;
 use super::row::Row;
 use super::subject::{
@@ -9,6 +10,7 @@ use super::subject::{
     net_switch, net_windows, overhead, oversub, rma, scale, start, stencil3d, talk, window,
 };
 use hither::{Error, Job, Result};
+use std::sync::Arc;
 
 /// How a benchmark is carried out.
 #[derive(Clone, Copy)]
@@ -19,6 +21,8 @@ pub enum Kind {
     Inside(fn(&Crew, Effort) -> Result<Vec<Row>>),
     /// The same, from before the job is joined.
     Alone(fn() -> Result<Vec<Row>>),
+    /// Something of its own inside one job whose ranks share no memory.
+    Across(fn(&Arc<Job>, Effort) -> Result<Vec<Row>>),
     /// Something of its own that starts jobs.
     Outside(fn(&Options) -> Result<Vec<Row>>),
 }
@@ -241,6 +245,18 @@ pub const ALL: &[Bench] = &[
         settings: net_windows::SETTINGS,
         kind: Kind::Cases(net_windows::cases),
     },
+    Bench {
+        name: hosts::DATAGRAMS,
+        about: "",
+        settings: hosts::BY_DATAGRAMS,
+        kind: Kind::Across(hosts::by_datagrams),
+    },
+    Bench {
+        name: hosts::PAIRS,
+        about: "",
+        settings: hosts::BY_PAIRS,
+        kind: Kind::Across(hosts::by_pairs),
+    },
     bench(rma::issue::SINGLE, "", Kind::Inside(rma::issue::single)),
     bench(rma::issue::MANY, "", Kind::Inside(rma::issue::many)),
     bench(rma::issue::ALL_TO_ALL, "", Kind::Inside(rma::issue::everybody)),
@@ -325,10 +341,17 @@ pub fn work(bench: &Bench, effort: Effort) -> Result<Vec<Row>> {
             Ok(rows)
         }
         Kind::Inside(run) => run(crew, effort),
-        Kind::Alone(_) | Kind::Outside(_) => Ok(Vec::new()),
+        Kind::Alone(_) | Kind::Across(_) | Kind::Outside(_) => Ok(Vec::new()),
     };
     match bench.kind {
         Kind::Alone(run) => run(),
+        Kind::Across(run) => {
+            let job = Arc::new(Job::init()?);
+            let rows = run(&job, effort)?;
+            // What was measured, which may hold on to the job, is gone by now.
+            Arc::into_inner(job).map_or(Ok(()), Job::finish)?;
+            Ok(rows)
+        }
         Kind::Outside(_) => Err(Error::invalid("bench", "this one does not run inside a job")),
         kind => {
             let crew = Crew::new(Job::init()?)?;

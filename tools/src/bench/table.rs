@@ -29,7 +29,11 @@ pub fn bytes(size: usize) -> String {
 
 /// The ratio, its goal and whether it holds: `1.12x ±3% (goal ≤ 1.3x)`.
 fn verdict(row: &Row) -> String {
-    let mut text = format!("{}x ±{:.0}%", short(row.ratio), row.spread * 100.0);
+    let mut text = String::new();
+    // Without the other side there is none.
+    if row.floor != 0.0 {
+        text += &format!("{}x ±{:.0}%", short(row.ratio), row.spread * 100.0);
+    }
     match row.holds {
         Some(true) => text += &format!(" (goal {}: holds)", row.goal),
         Some(false) => text += &format!(" (goal {}: MISSED)", row.goal),
@@ -52,7 +56,7 @@ pub fn table(rows: &[Row]) -> String {
             right(row.ranks.to_string()),
             right(format!("{} {}", short(row.value), row.unit)),
             right(row.p99.map(short).unwrap_or_default()),
-            right(short(row.floor)),
+            right(if row.floor == 0.0 { String::new() } else { short(row.floor) }),
             Cell::new(&row.limit),
             Cell::new(verdict(row)),
         ]);

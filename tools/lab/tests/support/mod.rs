@@ -24,13 +24,17 @@ pub fn boot(options: &Options) -> Option<Lab> {
     match Lab::boot(&Options { agent, ..options.clone() }) {
         Ok(lab) => Some(lab),
         Err(Error::Unavailable(why)) => {
-            // Not by print, which the test harness keeps to itself.
-            let text = format!("NOT TRIED, no guests on this machine: {why}\n");
-            std::io::stderr().write_all(text.as_bytes()).unwrap();
+            not_tried(&why);
             None
         }
         Err(error) => panic!("{error}"),
     }
+}
+
+/// Not by print, which the test harness keeps to itself.
+pub fn not_tried(why: &str) {
+    let text = format!("NOT TRIED, no guests on this machine: {why}\n");
+    std::io::stderr().write_all(text.as_bytes()).unwrap();
 }
 
 pub fn guests(guests: usize) -> Options {

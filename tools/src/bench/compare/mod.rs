@@ -17,6 +17,8 @@ mod report;
 mod rounds;
 mod workload;
 
+pub use peer::on_path;
+
 use hither::{Error, Result};
 use rounds::{Effort, Results};
 use std::path::{Path, PathBuf};

@@ -51,15 +51,16 @@ pub fn run(options: &Options) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// One end of two ranks.
-struct End {
+/// One end of two ranks that send each other messages by the library.
+pub struct End {
     job: Arc<Job>,
     private: Vec<u8>,
 }
 
 impl End {
-    fn new(crew: &Crew, size: usize) -> Result<End> {
-        Ok(End { job: crew.job()?.clone(), private: vec![0; size] })
+    /// With messages of `size` bytes.
+    pub fn new(job: &Arc<Job>, size: usize) -> End {
+        End { job: job.clone(), private: vec![0; size] }
     }
 
     fn peer(&self) -> Rank {
@@ -89,7 +90,7 @@ fn latency(by: &'static str, pairs: bool, size: usize, goal: Goal) -> Case {
         } else {
             Box::new(BackAndForth::new(Tcp::new(crew, size)?))
         };
-        Ok(Pair { subject: Box::new(BackAndForth::new(End::new(crew, size)?)), floor })
+        Ok(Pair { subject: Box::new(BackAndForth::new(End::new(crew.job()?, size))), floor })
     };
     let point = Point::new("Between nodes: latency by size", by, "bytes", size as f64);
     Case::latency(BENCH, format!("one-way latency, {by}"), size, limit, goal, setup)
@@ -105,7 +106,7 @@ fn rate(by: &'static str, pairs: bool, size: usize, goal: Goal) -> Case {
         } else {
             Box::new(Datagrams::new(crew, size)?)
         };
-        Ok(Pair { subject: Box::new(Flood::new(End::new(crew, size)?)), floor })
+        Ok(Pair { subject: Box::new(Flood::new(End::new(crew.job()?, size))), floor })
     };
     Case::latency(BENCH, format!("message rate, {by}"), size, limit, goal, setup)
         .counted_in(Unit::MillionPerSecond)
@@ -114,7 +115,7 @@ fn rate(by: &'static str, pairs: bool, size: usize, goal: Goal) -> Case {
 fn bandwidth(by: &'static str, size: usize) -> Case {
     let setup = move |crew: &Crew| {
         let floor = Box::new(Flood::new(Tcp::new(crew, size)?));
-        Ok(Pair { subject: Box::new(Flood::new(End::new(crew, size)?)), floor })
+        Ok(Pair { subject: Box::new(Flood::new(End::new(crew.job()?, size))), floor })
     };
     let point = Point::new("Between nodes: bandwidth by size", by, "bytes", size as f64);
     let limit = "a TCP connection";

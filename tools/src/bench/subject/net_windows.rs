@@ -11,7 +11,7 @@ use crate::bench::meter::Meter;
 use crate::bench::row::{Goal, Point};
 use crate::bench::subject::echo::End;
 use hither::rma::{Info, Medium};
-use hither::{Rank, Result, Window};
+use hither::{Job, Rank, Result, Window};
 
 const BENCH: &str = "net";
 
@@ -28,23 +28,29 @@ const SIZES: [usize; 7] = [64, 512, 2048, 8 << 10, 16 << 10, 64 << 10, 1 << 20];
 /// Whose part it is.
 const TARGET: Rank = Rank(1);
 
-#[derive(Clone, Copy)]
-enum What {
+/// Which operation.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum What {
+    /// A put and a flush.
     Put,
+    /// Puts, and one flush for all of them.
+    Puts,
+    /// A get.
     Get,
 }
 
 /// Puts or gets by rank 0; the other one's library does what there is to be done.
-struct OneSided {
+pub struct OneSided {
     window: Window<u8>,
     what: What,
     private: Vec<u8>,
 }
 
 impl OneSided {
-    fn new(crew: &Crew, medium: Medium, what: What, size: usize) -> Result<OneSided> {
+    /// Of `size` bytes each. Collective.
+    pub fn new(job: &Job, medium: Medium, what: What, size: usize) -> Result<OneSided> {
         let info = Info { medium, ..Info::default() };
-        let window = Window::builder(crew.job()?.team()).info(info).allocate(size)?;
+        let window = Window::builder(job.team()).info(info).allocate(size)?;
         Ok(OneSided { window, what, private: vec![1; size] })
     }
 }
@@ -53,13 +59,19 @@ impl Side for OneSided {
     fn lead(&mut self, count: u64, meter: &mut Meter) -> Result<()> {
         let epoch = self.window.lock_all()?;
         let (what, private) = (self.what, &mut self.private);
-        meter.run(count, |_| match what {
-            What::Put => {
+        match what {
+            What::Put => meter.run(count, |_| {
                 epoch.put(TARGET, 0, private)?;
                 epoch.flush(TARGET)
-            }
-            What::Get => epoch.get(TARGET, 0, private),
-        })?;
+            })?,
+            What::Puts => meter.batch(|| {
+                for _ in 0..count {
+                    epoch.put(TARGET, 0, private)?;
+                }
+                epoch.flush(TARGET)
+            })?,
+            What::Get => meter.run(count, |_| epoch.get(TARGET, 0, private))?,
+        }
         epoch.unlock_all()
     }
 }
@@ -75,7 +87,7 @@ impl Side for Answered {
     fn lead(&mut self, count: u64, meter: &mut Meter) -> Result<()> {
         let Answered { data, word, what } = self;
         meter.run(count, |_| match what {
-            What::Put => {
+            What::Put | What::Puts => {
                 data.send()?;
                 word.receive()
             }
@@ -89,7 +101,7 @@ impl Side for Answered {
     fn follow(&mut self, count: u64) -> Result<()> {
         let Answered { data, word, what } = self;
         (0..count).try_for_each(|_| match what {
-            What::Put => {
+            What::Put | What::Puts => {
                 data.receive()?;
                 word.send()
             }
@@ -112,7 +124,7 @@ pub fn cases() -> Vec<Case> {
                 let setup = move |crew: &Crew| {
                     let (data, word) = (Tcp::new(crew, size)?, Tcp::new(crew, 8)?);
                     Ok(Pair {
-                        subject: Box::new(OneSided::new(crew, medium, what, size)?),
+                        subject: Box::new(OneSided::new(crew.job()?, medium, what, size)?),
                         floor: Box::new(Answered { data, word, what }),
                     })
                 };
