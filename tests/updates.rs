@@ -43,9 +43,13 @@ fn die() -> ! {
     unreachable!("killed");
 }
 
-fn by_device(window: &Window<u64>) -> u64 {
+fn counter(window: &Window<u64>, name: &str) -> u64 {
     let all = window.packet_counters();
-    all.iter().find(|(known, _)| *known == "updates_by_queue_pair").map_or(0, |(_, count)| *count)
+    all.iter().find(|(known, _)| *known == name).map_or(0, |(_, count)| *count)
+}
+
+fn by_device(window: &Window<u64>) -> u64 {
+    counter(window, "updates_by_queue_pair")
 }
 
 /// Updates until a device does it, or as often as would do; they change nothing.
@@ -177,9 +181,12 @@ fn play(role: &str) -> Result<String> {
         }
         "cut" => {
             let uncertain = count(&window, me, 4 * ROUNDS)?;
-            team.barrier()?;
+            let failed = counter(&window, "queue_pair_failures");
+            assert!(uncertain <= failed, "{uncertain} of {failed}");
+            let mut all = [failed, uncertain];
+            team.allreduce(Op::Sum, &mut all)?;
             assert!(me.0 >= 2 || by_device(&window) > before, "by packets");
-            format!("all of them but {uncertain}")
+            format!("all of them but {} of {} that failed", all[1], all[0])
         }
         "origin dies" => {
             if me == Rank(0) {
@@ -250,6 +257,7 @@ fn played(role: &str, launcher: Launcher, victim: Option<usize>, expected: &str)
         let said = ranks::said(&outcome, rank);
         let complaint = String::from_utf8_lossy(&outcome.stderr[rank]);
         assert!(said.contains(expected), "{role}: rank {rank}: {said} {complaint}");
+        println!("{role}: rank {rank}: {said}");
     }
 }
 

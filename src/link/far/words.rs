@@ -88,7 +88,7 @@ mod tests {
         assert!(words.take().is_none());
         let mut places: Vec<u64> = all.iter().map(|word| word.local().unwrap().address).collect();
         places.sort_unstable();
-        assert!(places.windows(2).all(|two| two[1] - two[0] >= 8) && places[0] % 8 == 0);
+        assert!(places.windows(2).all(|two| two[1] - two[0] >= 8) && places[0].is_multiple_of(8));
         let back = all.swap_remove(17);
         let place = back.local().unwrap().address;
         drop(back);
