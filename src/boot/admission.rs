@@ -10,10 +10,11 @@
 //! others' leaders; what goes over the connection afterwards is neither hidden nor sealed, so it is no
 //! protection from who reads or changes what is on the wire.
 
-use super::sha256;
 use super::wire::NONCE;
 use crate::base::{Error, Result};
+use hmac::{Hmac, KeyInit, Mac};
 use rustix::rand::GetRandomFlags;
+use sha2::Sha256;
 
 /// Shortest and longest secret.
 const LENGTHS: std::ops::RangeInclusive<usize> = 8..=1024;
@@ -49,18 +50,32 @@ impl Secret {
     }
 
     /// What this side says to show that it knows the secret; `leader` and `caller` are their nonces.
-    pub fn proof(&self, side: Side, leader: &Nonce, caller: &Nonce) -> [u8; 32] {
+    pub fn proof(&self, side: Side, leader: &Nonce, caller: &Nonce) -> Result<[u8; 32]> {
+        Ok(self.keyed(side, leader, caller)?.finalize().into_bytes().into())
+    }
+
+    /// Whether the other side has shown it. Takes as long wherever the first difference is.
+    ///
+    /// # Errors
+    /// Those of [`Secret::proof`].
+    pub fn is_shown(
+        &self,
+        by: Side,
+        leader: &Nonce,
+        caller: &Nonce,
+        proof: &[u8; 32],
+    ) -> Result<bool> {
+        Ok(self.keyed(by, leader, caller)?.verify_slice(proof).is_ok())
+    }
+
+    fn keyed(&self, side: Side, leader: &Nonce, caller: &Nonce) -> Result<Hmac<Sha256>> {
+        let keyed = Hmac::<Sha256>::new_from_slice(&self.0);
+        let keyed = keyed.map_err(|e| Error::invalid("secret of a rendezvous", e.to_string()))?;
         let side: &[u8] = match side {
             Side::Leader => b"hither leader",
             Side::Caller => b"hither caller",
         };
-        sha256::authenticate(&self.0, &[leader, caller, side].concat())
-    }
-
-    /// Whether the other side has shown it. Takes as long wherever the first difference is.
-    pub fn is_shown(&self, by: Side, leader: &Nonce, caller: &Nonce, proof: &[u8; 32]) -> bool {
-        let expected = self.proof(by, leader, caller);
-        expected.iter().zip(proof).fold(0, |differ, (a, b)| differ | (a ^ b)) == 0
+        Ok(keyed.chain_update(leader).chain_update(caller).chain_update(side))
     }
 }
 
@@ -81,17 +96,20 @@ mod tests {
         let (ours, others) =
             (Secret::new("long enough").unwrap(), Secret::new("long enougH").unwrap());
         let (a, b, c) = (nonce().unwrap(), nonce().unwrap(), nonce().unwrap());
-        let proof = ours.proof(Side::Caller, &a, &b);
-        assert!(ours.is_shown(Side::Caller, &a, &b, &proof));
-        assert!(!others.is_shown(Side::Caller, &a, &b, &proof), "another secret");
-        assert!(!ours.is_shown(Side::Leader, &a, &b, &proof), "sent back");
+        let proof = ours.proof(Side::Caller, &a, &b).unwrap();
+        assert!(ours.is_shown(Side::Caller, &a, &b, &proof).unwrap());
+        assert!(!others.is_shown(Side::Caller, &a, &b, &proof).unwrap(), "another secret");
+        assert!(!ours.is_shown(Side::Leader, &a, &b, &proof).unwrap(), "sent back");
         for (leader, caller) in [(&c, &b), (&a, &c), (&b, &a)] {
-            assert!(!ours.is_shown(Side::Caller, leader, caller, &proof), "of another greeting");
+            assert!(
+                !ours.is_shown(Side::Caller, leader, caller, &proof).unwrap(),
+                "of another greeting"
+            );
         }
         for at in 0..32 {
             let mut changed = proof;
             changed[at] ^= 0x10;
-            assert!(!ours.is_shown(Side::Caller, &a, &b, &changed));
+            assert!(!ours.is_shown(Side::Caller, &a, &b, &changed).unwrap());
         }
     }
 

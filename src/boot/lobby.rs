@@ -155,13 +155,14 @@ impl Gathering<'_> {
             Received::Closed => return Ok(false),
             Received::Late => return Err(self.too_few(1, silent)),
         };
-        let proof = secret.proof(Side::Caller, &leader, &caller);
+        let proof = secret.proof(Side::Caller, &leader, &caller)?;
         if !link.send(&Message::Proof { nonce: caller, proof })? {
             return Ok(false);
         }
         match link.receive(self.deadline).map_err(foreign)? {
             Received::Message(Message::Proof { nonce, proof }, _)
-                if nonce == leader && secret.is_shown(Side::Leader, &leader, &caller, &proof) =>
+                if nonce == leader
+                    && secret.is_shown(Side::Leader, &leader, &caller, &proof)? =>
             {
                 link.trust();
                 Ok(true)
@@ -268,12 +269,12 @@ impl Gathering<'_> {
         };
         if let (Some(secret), Some(leader)) = (self.secret, caller.nonce) {
             let Message::Proof { nonce, proof } = said else { return Ok(Heard::Stranger) };
-            if !secret.is_shown(Side::Caller, &leader, &nonce, &proof) {
+            if !secret.is_shown(Side::Caller, &leader, &nonce, &proof)? {
                 let why = format!("{}: its leader was given another secret", self.name);
                 caller.channel.send(&Message::Refused { why })?;
                 return Ok(Heard::Stranger);
             }
-            let proof = secret.proof(Side::Leader, &leader, &nonce);
+            let proof = secret.proof(Side::Leader, &leader, &nonce)?;
             if !caller.channel.send(&Message::Proof { nonce: leader, proof })? {
                 return Ok(Heard::Stranger);
             }

@@ -31,7 +31,6 @@ pub(crate) mod pmix;
 pub(crate) mod port;
 pub(crate) mod rendezvous;
 pub(crate) mod server;
-pub(crate) mod sha256;
 pub(crate) mod single;
 pub(crate) mod socket;
 pub(crate) mod wire;
