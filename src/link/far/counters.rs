@@ -38,6 +38,9 @@ pub struct NetworkCounters {
     pub pool_bytes: u64,
     /// The most that there were.
     pub pool_bytes_peak: u64,
+    /// Messages that have come and were thrown away: for an endpoint that this process does not have, or
+    /// of a kind that nobody sends.
+    pub senseless: u64,
 }
 
 /// The part of it that queue pairs count: by whoever has their flow, so nobody waits for it.
@@ -102,6 +105,7 @@ impl PairCounts {
             eager_threshold: self.eager_threshold.get(),
             pool_bytes,
             pool_bytes_peak,
+            senseless: 0,
         }
     }
 }
