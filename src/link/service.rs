@@ -217,8 +217,9 @@ impl Outlet {
             let why = format!("{} bytes to rank {rank} of {ranks} cannot be sent", bytes.len());
             return Err(Error::invalid("a service message", why));
         };
-        let push =
-            with_pieces(bytes, |pieces| far.try_send(to, self.channel.flow().into(), label, pieces))?;
+        let push = with_pieces(bytes, |pieces| {
+            far.try_send(to, self.channel.flow().into(), label, pieces)
+        })?;
         self.sent += u64::from(push == Push::Sent);
         Ok(push)
     }

@@ -120,11 +120,7 @@ impl Lease {
     ///
     /// # Errors
     /// Settings that are none; [`Error::OutOfMemory`].
-    pub(super) fn open(
-        &self,
-        node: &Node,
-        beyond: bool,
-    ) -> Result<(Arc<Core>, Arc<Messenger>)> {
+    pub(super) fn open(&self, node: &Node, beyond: bool) -> Result<(Arc<Core>, Arc<Messenger>)> {
         let (core, messenger) = self.open_near(node)?;
         if beyond {
             core.reach_beyond(node)?;

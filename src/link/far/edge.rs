@@ -115,7 +115,8 @@ impl Edge {
         let [a, b, c] = [flow(Flow::Messages)?, flow(Flow::Requests)?, flow(Flow::Replies)?];
         let seats = Seats::new();
         let own = node.areas().ports(0).map(|ports| ports.control(node.slot()));
-        let own = own.ok_or_else(|| Error::invalid("endpoints", "a process has none of its own"))?;
+        let own =
+            own.ok_or_else(|| Error::invalid("endpoints", "a process has none of its own"))?;
         seats.open(0, SharedRef::new(node.mapping(), own)?, true)?;
         let inner = Arc::new(Inner {
             node: Arc::downgrade(node),

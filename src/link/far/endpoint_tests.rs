@@ -82,9 +82,10 @@ impl Place {
                 OPEN.into_iter().for_each(|endpoint| while self.take(rank, endpoint) {});
                 self.world.sleep(rank, 1_000_000);
             }
-            let all = self.sent.iter().all(|(key, sent)| {
-                self.come.get(key).copied().unwrap_or_default() == *sent
-            });
+            let all = self
+                .sent
+                .iter()
+                .all(|(key, sent)| self.come.get(key).copied().unwrap_or_default() == *sent);
             if all && self.world.processes.iter().all(|process| process.ends.is_drained()) {
                 return;
             }

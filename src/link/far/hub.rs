@@ -55,10 +55,10 @@ impl End {
                 (Flow::Messages, 0) => slot.port.doorbell.notify(),
                 (Flow::Messages, other) => {
                     let port = self.ports[usize::from(other)].get();
-                    port.is_some_and(|port| port.doorbell.notify())
+                    port.into_iter().for_each(|port| port.doorbell.notify());
                 }
                 (Flow::Requests | Flow::Replies, _) => slot.service.notify(),
-            };
+            }
         }
     }
 }

@@ -95,7 +95,8 @@ impl World {
         let first = [first.0, first.1, first.2].map(u32::to_le_bytes).concat();
         let rest = vec![*number as u8; size];
         let to = Rank(to as u32);
-        match flows[flow].send(outlet, (to, 0), label, [&first, &rest]).expect("the peer is there") {
+        match flows[flow].send(outlet, (to, 0), label, [&first, &rest]).expect("the peer is there")
+        {
             Push::Sent => *number += 1,
             Push::Full => return false,
         }
