@@ -161,7 +161,8 @@ fn one_at_which_nobody_looks_stops_the_others_until_somebody_takes_what_is_overd
                 (beside_a_slow_one(when, size, false), beside_a_slow_one(when, size, true));
             // A line, or what a queue pair may have under way, and what has company or is kept.
             assert!(alone < 5 * INBOX as u32, "{alone} by {when:?}, {size} bytes");
-            assert!(helped > 9 * INBOX as u32, "{helped} of {alone} by {when:?}, {size} bytes");
+            let gain = helped.saturating_sub(alone);
+            assert!(gain > 3 * INBOX as u32, "{helped} of {alone} by {when:?}, {size} bytes");
         }
     }
 }
