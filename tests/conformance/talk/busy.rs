@@ -186,29 +186,34 @@ fn idle(job: &Job) -> Result<()> {
     job.team().barrier()
 }
 
-/// The same where the endpoint belongs to a thread that is in no call: nobody may look after it.
+/// The same where every other rank's endpoint belongs to a thread that is in no call: nobody may look
+/// after it there.
 fn away(job: &Job) -> Result<()> {
     let all = job.team().endpoints(2)?;
-    let (begun, over) = (&Barrier::new(2), &Barrier::new(2));
-    let funneled = &all[0];
+    let (begun, over, funneled) = (&Barrier::new(2), &Barrier::new(2), &all[0]);
+    let away = job.size() > 1 && job.rank().0.is_multiple_of(2);
     std::thread::scope(|scope| {
-        let owner = scope.spawn(move || -> Result<()> {
-            let _only = funneled.funnel()?;
-            let mut sent = Vec::new();
-            let left = leave(job, funneled, &mut sent);
+        let owner = away.then(|| {
+            let owner = scope.spawn(move || {
+                let only = funneled.funnel();
+                begun.wait();
+                over.wait();
+                only.and_then(|_only| fetch(job, funneled))
+            });
             begun.wait();
-            over.wait();
-            left?;
-            fetch(job, funneled)?;
-            finish(sent)?;
-            funneled.barrier()
+            owner
         });
-        begun.wait();
-        let conversed = converse(job, [&all[1], job.team()]);
+        let mut sent = Vec::new();
+        let left = if away || job.size() == 1 { Ok(()) } else { leave(job, funneled, &mut sent) };
+        let conversed = left.and_then(|()| converse(job, [&all[1], job.team()]));
         // Everybody's has to be over before somebody receives.
         let conversed = conversed.and_then(|()| job.team().barrier());
-        over.wait();
-        owner.join().expect("the owner").and(conversed)
+        let fetched = owner.map_or(Ok(()), |owner| {
+            over.wait();
+            owner.join().expect("the owner")
+        });
+        conversed.and(fetched)?;
+        finish(sent)
     })?;
     job.team().barrier()
 }
