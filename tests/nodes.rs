@@ -9,7 +9,7 @@ use hither::rma::LockKind;
 use hither::topo::Map;
 use hither::{Any, Assertions, Error, Job, Op, Pending, Rank, Result, Team, Window};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 use support::everything::{everything, go_on};
 use support::ranks;
@@ -261,6 +261,7 @@ fn play(role: &str, victim: Rank) -> Result<String> {
             });
             assert!(team.message_counters()?.fetched > 0, "nothing was read");
         }
+        "endpoints" => endpoints(team, victim)?,
         "lock" => {
             let window = Window::<u64>::allocate(team, 8)?;
             until_somebody_dies(|| {
@@ -284,6 +285,41 @@ fn play(role: &str, victim: Rank) -> Result<String> {
     }
     let rest = team.shrink()?;
     go_on(&rest).map(|()| format!("{} go on", rest.size()))
+}
+
+/// Threads with an endpoint each: of one the victim sends nothing, by the others all talk until it dies.
+fn endpoints(team: &Team, victim: Rank) -> Result<()> {
+    let all = team.endpoints(3)?;
+    let (me, rounds) = (team.rank(), &AtomicU32::new(0));
+    let next = Rank((me.0 + 1) % team.size());
+    let waits = |own: &Team| {
+        let silent = own.recv(victim, 9, &mut [0u32]);
+        let told = matches!(silent, Err(Error::RankDied { rank, .. }) if rank == victim);
+        assert!(told, "{silent:?}");
+    };
+    let talks = |own: &Team| {
+        until_somebody_dies(|| {
+            let round = rounds.fetch_add(1, Ordering::Relaxed);
+            let len = [10usize, 20_000][round as usize % 2];
+            let mut sent = own.isend(next, 1, vec![me.0; len])?;
+            let (data, status) = own.irecv(Any, 1, vec![0u32; 20_000])?.wait()?;
+            assert!(data[..status.elements].iter().all(|word| *word == status.source.0));
+            if me == victim && round > 40 {
+                die();
+            }
+            finish(own, &mut sent)?;
+            sent.wait().map(drop)
+        });
+    };
+    std::thread::scope(|scope| {
+        if me != victim {
+            scope.spawn(|| waits(&all[0]));
+        }
+        all[1..].iter().for_each(|own| {
+            scope.spawn(|| talks(own));
+        });
+    });
+    Ok(())
 }
 
 /// Plays a role in a job of four: what each but the victim is to say.
@@ -391,6 +427,12 @@ fn deaths_in_collectives() {
 fn deaths_between_messages() {
     survived("talk", 2, 2);
     survived("talk", 4, 1);
+}
+
+#[test]
+fn deaths_while_threads_wait_at_endpoints() {
+    survived("endpoints", 2, 2);
+    survived("endpoints", 4, 1);
 }
 
 #[test]

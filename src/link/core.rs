@@ -10,12 +10,13 @@
 //! ```
 
 use super::biased::Biased;
-use super::far::{Far, Flow, LONGEST, with_pieces};
+use super::far::{Far, LONGEST, Line, with_pieces};
 use super::feed::Feed;
 use super::held::Held;
 use super::near::Near;
 use super::overlooked::Overlooked;
 use super::receive::Receiver;
+use super::relieve::Others;
 use super::table::Table;
 use super::vc::{Numbered, Vc};
 use super::words::Words;
@@ -26,6 +27,7 @@ use crate::base::{Deadline, Error, Result, Slot, settings};
 use crate::shm::map::PAGE;
 use crate::shm::node::Node;
 use crate::shm::park::WaitCell;
+use crate::shm::region::SharedRef;
 use crate::shm::ring::{Label, Payload};
 use crate::shm::segment::{INBOX_BYTES, PORTS, Port, Ports};
 use std::sync::{Arc, OnceLock};
@@ -41,8 +43,9 @@ pub(crate) trait Sink: Send + Sync {
 
 /// See the [module](self).
 pub(crate) struct Core {
-    /// Where it is found in every process.
+    /// Where it is found in every process, and which of its endpoints' it is.
     ports: Ports,
+    number: u8,
     table: Table<Vc>,
     /// What comes by lanes, by the peers it comes from.
     pub(super) feeds: Table<Feed>,
@@ -93,13 +96,28 @@ impl Core {
     ///
     /// # Errors
     /// [`Error::OutOfMemory`]; no such number.
-    pub fn at_port(node: &Node, number: usize) -> Result<Core> {
+    pub fn at_port(node: &Node, number: usize) -> Result<Arc<Core>> {
         let lane_after = settings::LANE_AFTER.number()?.min(u64::from(u32::MAX)) as u32;
         let core = Core::new(node, number, lane_after, Core::of(node)?.hints.clone())?;
         let what = "the port of an endpoint";
         node.reserve(core.ports.control(node.slot()), PAGE, what)?;
         node.reserve(core.ports.inbox(node.slot()), INBOX_BYTES, what)?;
-        Ok(core)
+        Ok(Arc::new(core))
+    }
+
+    /// Has those of a port reach other nodes by what carries the process's own. Does nothing the second
+    /// time, or if that has no other nodes.
+    ///
+    /// # Errors
+    /// Those of [`Far::open`].
+    pub fn reach_beyond(self: &Arc<Core>, node: &Node) -> Result<()> {
+        let own = Core::of(node)?;
+        let Some(far) = own.far().filter(|_| self.far().is_none()) else { return Ok(()) };
+        Others::enter(node, self)?;
+        let port = SharedRef::new(node.mapping(), self.ports.control(node.slot()))?;
+        far.open(self.number, port)?;
+        self.reach_far(far.clone());
+        Ok(())
     }
 
     fn new(node: &Node, number: usize, lane_after: u32, hints: Arc<Hints>) -> Result<Core> {
@@ -108,6 +126,7 @@ impl Core {
         })?;
         Ok(Core {
             ports,
+            number: number as u8,
             table: Table::new(),
             feeds: Table::new(),
             words: Words::default(),
@@ -137,6 +156,18 @@ impl Core {
     /// Has `far` carry what goes to processes of other nodes; the first one stays.
     pub fn reach_far(&self, far: Arc<dyn Far>) {
         let _ = self.far.set(far);
+    }
+
+    /// Which of the process's endpoints these are of; 0 is its own.
+    #[inline]
+    pub fn number(&self) -> u8 {
+        self.number
+    }
+
+    /// By what they reach other nodes.
+    #[inline]
+    pub fn line(&self) -> Line {
+        Line::messages(self.number)
     }
 
     /// What carries that.
@@ -236,7 +267,7 @@ impl<'a> Wire<'a> {
             let why = format!("{} bytes, and {most} are the most", bytes.size());
             return Err(Error::invalid("message", why));
         }
-        with_pieces(bytes, |pieces| far.try_send(peer, Flow::Messages, label, pieces))
+        with_pieces(bytes, |pieces| far.try_send(peer, self.core.line(), label, pieces))
     }
 
     /// The error that there is no such process, or none that can be reached.
@@ -430,7 +461,7 @@ impl<'a> Wire<'a> {
     /// Of a peer that is gone: whether everything that it had sent has been received.
     pub fn has_drained(self, peer: Slot) -> Result<bool> {
         if !self.node.is_local(peer) {
-            return Ok(self.core.far().is_none_or(|far| far.has_drained(peer)));
+            return Ok(self.core.far().is_none_or(|far| far.has_drained(peer, self.core.number)));
         }
         match self.core.receiver.try_lock() {
             Some(mut receiver) => receiver.has_drained(peer),

@@ -25,6 +25,7 @@ mod near;
 mod overlooked;
 mod poll;
 pub(crate) mod receive;
+mod relieve;
 pub(crate) mod service;
 mod table;
 pub(crate) mod vc;

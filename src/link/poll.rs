@@ -9,7 +9,6 @@
 //! if one that is about to sleep came while it was inside (see [`overlooked`](super::overlooked)).
 
 use super::core::Wire;
-use super::far::Flow;
 use super::feed::{Feed, First, Look};
 use super::receive::{LANE_BATCH, Manner, Scope};
 use super::table::OfPeer;
@@ -65,11 +64,12 @@ impl Wire<'_> {
         };
         let all = Scope { but: None, manner: Manner::Thorough };
         let polled = receiver.poll((self.node, &core.feeds), all, &mut take);
-        if let Some(far) = core.far().filter(|far| far.has_come(Flow::Messages)) {
-            receiver.poll_far(&**far, &mut take);
+        if let Some(far) = core.far().filter(|far| far.has_come(core.line())) {
+            receiver.poll_far((&**far, core.number()), &mut take);
         }
         drop(receiver);
         self.left(others > 0);
+        self.relieve_others();
         if let (true, Some(sink)) = (others > 0, sink) {
             sink.settle(self);
         }
@@ -153,11 +153,12 @@ impl Wire<'_> {
         core.note_look();
         let mut come = receiver.poll((self.node, &core.feeds), scope, take)?;
         if let Some(far) = core.far()
-            && far.has_come(Flow::Messages)
+            && far.has_come(core.line())
         {
-            come.count += receiver.poll_far(&**far, take);
+            come.count += receiver.poll_far((&**far, core.number()), take);
         }
         drop(receiver);
+        self.relieve_others();
         if let Some(latest) = come.latest
             && core.latest.load(Ordering::Relaxed) != u32::from(latest.0)
         {
@@ -212,7 +213,7 @@ impl Wire<'_> {
 
     /// A lock was released. `found`: something that another thread may wait for has come.
     #[inline(always)]
-    fn left(self, found: bool) {
+    pub(super) fn left(self, found: bool) {
         self.core.overlooked.left(found, self.doorbell());
     }
 

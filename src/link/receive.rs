@@ -17,7 +17,7 @@
 
 use super::Message;
 use super::control::{self, LEFT, SWITCH};
-use super::far::{Far, Flow};
+use super::far::{Far, Line};
 use super::feed::{Feed, OpenLane};
 use super::inbound::Inbound;
 use super::table::Table;
@@ -192,10 +192,10 @@ impl Receiver {
     #[cold]
     pub fn poll_far(
         &mut self,
-        far: &dyn Far,
+        (far, endpoint): (&dyn Far, u8),
         f: &mut impl FnMut(Message<'_>) -> ControlFlow<()>,
     ) -> usize {
-        let count = far.poll(Flow::Messages, INBOX_BATCH, &mut |from, label, bytes| {
+        let count = far.poll(Line::messages(endpoint), INBOX_BATCH, &mut |from, label, bytes| {
             f(Message { from, kind: label.kind(), imm: label.imm(), bytes })
         });
         self.clock += count as u64;

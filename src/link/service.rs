@@ -123,9 +123,9 @@ impl Inlet {
             // At the first use: a channel may be opened while something else is attached to the node.
             self.far = Some(Core::of(node).ok()?.far().cloned());
         }
-        let far = self.far.as_ref()?.as_deref().filter(|far| far.has_come(self.flow))?;
+        let far = self.far.as_ref()?.as_deref().filter(|far| far.has_come(self.flow.into()))?;
         let mut found = None;
-        far.poll(self.flow, 1, &mut |from, label, bytes| {
+        far.poll(self.flow.into(), 1, &mut |from, label, bytes| {
             self.from_far.clear();
             self.from_far.extend_from_slice(bytes);
             found = Some((from, label.kind()));
@@ -217,8 +217,9 @@ impl Outlet {
             let why = format!("{} bytes to rank {rank} of {ranks} cannot be sent", bytes.len());
             return Err(Error::invalid("a service message", why));
         };
-        let push =
-            with_pieces(bytes, |pieces| far.try_send(to, self.channel.flow(), label, pieces))?;
+        let push = with_pieces(bytes, |pieces| {
+            far.try_send(to, self.channel.flow().into(), label, pieces)
+        })?;
         self.sent += u64::from(push == Push::Sent);
         Ok(push)
     }

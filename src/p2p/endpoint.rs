@@ -34,12 +34,12 @@ impl Endpoint {
     }
 
     /// One that shares nothing but memory with the process's others; what goes to it comes from
-    /// those of the same number.
+    /// those of the same number. `beyond`: on other nodes, too, by connections that all share.
     ///
     /// # Errors
     /// [`Error::OutOfMemory`]; settings that are none.
-    pub fn leased(node: &Arc<Node>, lease: Lease) -> Result<Endpoint> {
-        let (core, messenger) = lease.open(node)?;
+    pub fn leased(node: &Arc<Node>, lease: Lease, beyond: bool) -> Result<Endpoint> {
+        let (core, messenger) = lease.open(node, beyond)?;
         messenger.awaited.enter();
         Ok(Endpoint { node: node.clone(), core, messenger, lease: Some(lease) })
     }

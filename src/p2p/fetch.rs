@@ -105,7 +105,7 @@ impl Messenger {
             let record = stream.record?;
             let (lent, memory) = lend(record.get(), stream.arrived.bytes)?;
             let (far, read) = (wire.core.far()?, Direction::Read);
-            let transfer = far.copy(stream.from, Flow::Messages, read, source, &memory)?;
+            let transfer = far.copy(stream.from, wire.core.line(), read, source, &memory)?;
             Some((transfer, lent))
         });
         let Some((transfer, lent)) = begun else { return self.ask_far(wire, stream) };

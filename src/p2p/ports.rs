@@ -116,17 +116,25 @@ impl Endpoints {
 }
 
 impl Lease {
-    /// Connections and messages of the number.
+    /// Connections and messages of the number. `beyond`: between nodes, too.
     ///
     /// # Errors
     /// Settings that are none; [`Error::OutOfMemory`].
-    pub(super) fn open(&self, node: &Node) -> Result<(Arc<Core>, Arc<Messenger>)> {
+    pub(super) fn open(&self, node: &Node, beyond: bool) -> Result<(Arc<Core>, Arc<Messenger>)> {
+        let (core, messenger) = self.open_near(node)?;
+        if beyond {
+            core.reach_beyond(node)?;
+        }
+        Ok((core, messenger))
+    }
+
+    fn open_near(&self, node: &Node) -> Result<(Arc<Core>, Arc<Messenger>)> {
         let common = Common::of(node)?;
         let mut table = self.endpoints.table();
         if let Some(made) = table.entries.iter().find(|entry| entry.number == self.number) {
             return Ok((made.core.clone(), made.messenger.clone()));
         }
-        let core = Arc::new(Core::at_port(node, self.number)?);
+        let core = Core::at_port(node, self.number)?;
         let others = Some((Arc::downgrade(&self.endpoints), self.number));
         let messenger = Arc::new(Messenger::open(common, others)?);
         if !core.attach(messenger.clone()) {

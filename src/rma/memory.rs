@@ -62,6 +62,12 @@ enum Store {
     Raw,
 }
 
+// SAFETY: of shared memory only an address beside what keeps it, for whoever may access that;
+// private memory is `Parts`, which may go anywhere.
+unsafe impl Send for Store {}
+// SAFETY: as above.
+unsafe impl Sync for Store {}
+
 /// A `Vec` taken apart, so that no reference to its elements exists while windows use them.
 struct Parts {
     first: NonNull<u8>,

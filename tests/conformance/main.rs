@@ -218,9 +218,8 @@ fn cases(way: &str) -> Vec<Case> {
     let chooses =
         |case: &Case| case.name.ends_with("/packets") || case.name.starts_with("gen/absurd/");
     all.extend(generated::cases().into_iter().filter(|case| way == WAYS[0] || !chooses(case)));
-    // Ranks of different nodes share no memory, and have no endpoints (see `kinds::lies_apart`).
-    let near = |name: &str| name.contains("/allocate_shared") || name.contains("endpoint");
-    all.retain(|case| nodes(way) == 1 || !near(&case.name));
+    // Ranks of different nodes share no memory (see `kinds::lies_apart`).
+    all.retain(|case| nodes(way) == 1 || !case.name.contains("/allocate_shared"));
     let by_others = matches!(way, IN_TURN | DEVICES | "sim-4");
     all.retain(|case| !by_others || !PAIRS.iter().any(|pair| case.name.starts_with(pair)));
     all

@@ -25,6 +25,9 @@ impl Team {
     /// use any endpoint. Teams that are split off from an endpoint use that endpoint. Collectives of
     /// an endpoint are those of a team of its own, so each thread may be in one.
     ///
+    /// Between nodes all endpoints of a process have one connection to each peer: threads that send there
+    /// take turns at a lock.
+    ///
     /// What belongs to an endpoint makes progress in calls that are about it; and, so that no peer
     /// waits for ever, in waits of other threads before they sleep, if nobody has looked after it
     /// since their last sleep.
@@ -34,14 +37,8 @@ impl Team {
     /// used again for endpoints that are made later.
     ///
     /// # Errors
-    /// [`Error::Exhausted`]: more than 63 at a time in some member; [`Error::Misuse`] in a team with
-    /// members on several nodes, between which there are none; those of [`Team::split`].
+    /// [`Error::Exhausted`]: more than 63 at a time in some member; those of [`Team::split`].
     pub fn endpoints(&self, count: usize) -> Result<Vec<Team>> {
-        if self.spans_nodes() {
-            let why = "the team has members on several nodes; use one of one node, such as \
-                       Job::node_team, or let threads share the team's messages";
-            return Err(Error::Misuse { what: DURING, why: why.into() });
-        }
         let counts = [count as u64, !(count as u64)];
         let mut least = counts;
         self.allreduce(Op::Min, &mut least)?;
@@ -72,7 +69,7 @@ impl Team {
                 std::thread::yield_now();
                 continue;
             };
-            let opened = Endpoint::leased(self.node(), lease);
+            let opened = Endpoint::leased(self.node(), lease, self.spans_nodes());
             let endpoint = Arc::new(self.agree(DURING, opened)?);
             let made = self.split(Some(0), self.rank().0)?;
             let team = made.ok_or_else(|| Error::invalid(DURING, "a split made no team"))?;
@@ -100,7 +97,8 @@ impl Team {
     ///
     /// It costs one comparison in each call, and no other thread can get in the way of this one, not
     /// by looking after it in a wait either: so what the process owes its peers in messages is done
-    /// in waits of this thread only. Futures of requests ask to be polled again at once. Collective
+    /// in waits of this thread only. (What comes for it from other nodes is put in its line by others, if
+    /// nothing else could come otherwise.) Futures of requests ask to be polled again at once. Collective
     /// and one-sided calls are not concerned.
     ///
     /// # Errors

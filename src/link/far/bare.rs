@@ -92,7 +92,7 @@ impl Bare {
     pub fn send(&mut self, to: Rank, address: &Address, bytes: &[u8]) -> Result<bool> {
         let flow = &mut self.flows[Flow::Messages as usize];
         flow.meet(&self.outlet, to, address)?;
-        match flow.send(&self.outlet, to, Label::new(1, 0)?, [bytes, &[]]) {
+        match flow.send(&self.outlet, (to, 0), Label::new(1, 0)?, [bytes, &[]]) {
             Some(push) => Ok(push == Push::Sent),
             None => Err(Error::invalid("a message", format!("rank {to} is gone"))),
         }
@@ -100,7 +100,7 @@ impl Bare {
 
     /// Who sent the next message that has come, which is taken.
     pub fn take(&mut self) -> Option<Rank> {
-        self.flows[Flow::Messages as usize].take(&self.outlet).map(|message| message.from)
+        self.flows[Flow::Messages as usize].take(&self.outlet, 0).map(|message| message.0)
     }
 
     /// Whether messages to a peer go by a queue pair.

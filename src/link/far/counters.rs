@@ -40,6 +40,9 @@ pub struct NetworkCounters {
     pub pool_bytes_peak: u64,
     /// Transfers that found their memory registered, by one before.
     pub registrations_used_again: u64,
+    /// Messages that have come and were thrown away: for an endpoint that this process does not have, or
+    /// of a kind that nobody sends.
+    pub senseless: u64,
 }
 
 /// The part of it that queue pairs count: by whoever has their flow, so nobody waits for it.
@@ -105,6 +108,7 @@ impl PairCounts {
             pool_bytes,
             pool_bytes_peak,
             registrations_used_again: 0,
+            senseless: 0,
         }
     }
 }

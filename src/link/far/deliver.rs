@@ -2,8 +2,9 @@
 
 use super::due::Due;
 use super::head::{Head, Kind};
-use super::intake::{INBOX, Intake, label};
-use super::known::{Arrived, Body, HEAD, Known};
+use super::inboxes::{Inboxes, bit};
+use super::intake::Intake;
+use super::known::{Arrived, Body, Debt, HEAD, Known};
 use super::outlet::Outlet;
 use super::paired::Host;
 use super::pairs::Came;
@@ -20,7 +21,7 @@ use crate::net::ud::{Config, Peer, Shared};
 use crate::net::wire::Header;
 use crate::shm::beyond::Standing;
 use crate::shm::ring::Label;
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::time::Duration;
 
 /// Nanoseconds between two looks for queue pairs that nobody uses.
@@ -48,7 +49,7 @@ pub(super) struct FlowState {
     shared: Shared,
     peers: HashMap<Rank, Known>,
     due: Due,
-    inbox: VecDeque<Arrived>,
+    inboxes: Inboxes,
     /// Ends of which not all may know yet: those noticed, those to be told once queue pairs were
     /// looked at, and those that can be.
     ends: Vec<End>,
@@ -58,12 +59,12 @@ pub(super) struct FlowState {
     packets: Vec<(Rank, Vec<u8>)>,
     /// When unused queue pairs are looked for next.
     unused: u64,
-    /// A message was refused for lack of room, and nobody has been told of any since.
-    refused: bool,
+    /// Endpoints of which a message was refused for lack of room, and that have not been told of any
+    /// since.
+    refused: u64,
     room: bool,
     /// A message has begun to wait for company.
     opened: bool,
-    held: bool,
     leaving: bool,
 }
 
@@ -91,16 +92,15 @@ impl FlowState {
             shared: Shared::new(config)?,
             peers: HashMap::new(),
             due: Due::default(),
-            inbox: VecDeque::new(),
+            inboxes: Inboxes::new(),
             ends: Vec::new(),
             ending: Vec::new(),
             ended: Vec::new(),
             packets: Vec::new(),
             unused: 0,
-            refused: false,
+            refused: 0,
             room: false,
             opened: false,
-            held: false,
             leaving: false,
         })
     }
@@ -110,8 +110,20 @@ impl FlowState {
         self.shared.config().silence
     }
 
-    pub fn inbox_len(&self) -> usize {
-        self.inbox.len()
+    /// Takes messages for an endpoint from now on.
+    pub fn open(&mut self, endpoint: u8) {
+        self.inboxes.open(endpoint);
+    }
+
+    /// Messages that wait for an endpoint's calls.
+    pub fn waiting(&self, endpoint: u8) -> usize {
+        self.inboxes.len(endpoint)
+    }
+
+    /// Endpoints of which something has come or was taken since this was last asked, a bit each; those
+    /// of which others are to take what waits; and whether all are to be woken for that.
+    pub fn take_changes(&mut self) -> (u64, u64, bool) {
+        (self.inboxes.take_changed(), self.inboxes.overdue(), self.inboxes.take_alarm())
     }
 
     /// Whether a message has begun to wait for company since this was last asked.
@@ -119,9 +131,10 @@ impl FlowState {
         std::mem::take(&mut self.opened)
     }
 
-    /// What has become of peers, and whether there is room again where there was none.
-    pub fn take_news(&mut self) -> (Vec<End>, bool) {
-        let room = std::mem::take(&mut self.room) && std::mem::take(&mut self.refused);
+    /// What has become of peers, and for which endpoints there is room again where there was none.
+    pub fn take_news(&mut self) -> (Vec<End>, u64) {
+        let some = std::mem::take(&mut self.room);
+        let room = if some { std::mem::take(&mut self.refused) } else { 0 };
         (std::mem::take(&mut self.ended), room)
     }
 
@@ -187,17 +200,17 @@ impl FlowState {
         known
     }
 
-    /// Whether something that came from a peer has not been taken.
-    pub fn has_from(&self, rank: Rank) -> bool {
+    /// Whether something that came from a peer for an endpoint has not been taken.
+    pub fn has_from(&self, rank: Rank, endpoint: u8) -> bool {
         let held = self.peers.get(&rank).is_some_and(|known| known.held);
-        held || self.inbox.iter().any(|one| one.from == rank)
+        held || self.inboxes.has_from(endpoint, rank)
     }
 
-    /// Sends a message to a peer that has been met; nothing if it is gone.
+    /// Sends a message to an endpoint of a peer that has been met; nothing if it is gone.
     pub fn send(
         &mut self,
         outlet: &Outlet,
-        rank: Rank,
+        (rank, endpoint): (Rank, u8),
         label: Label,
         bytes: [&[u8]; 2],
     ) -> Option<Push> {
@@ -211,14 +224,14 @@ impl FlowState {
             None => {}
         }
         let shared = &mut self.shared;
-        let mut sent = known.send(shared, host, label, bytes);
+        let mut sent = known.send(shared, host, (endpoint, label), bytes);
         known.go_on(shared, host);
         if sent == Some(Push::Full) {
             // A queue pair that has failed is mended now.
-            sent = known.send(shared, host, label, bytes);
+            sent = known.send(shared, host, (endpoint, label), bytes);
         }
         if sent == Some(Push::Full) {
-            self.refused = true;
+            self.refused |= bit(endpoint);
             let starved = known.paired.as_mut().is_some_and(|paired| paired.take_starved());
             if starved && host.pairs.await_sent() {
                 // The network's thread is to be told of places that are free again.
@@ -314,7 +327,7 @@ impl FlowState {
         let now = outlet.now();
         let before = known.peer.confirmed();
         let mut intake = Intake {
-            inbox: &mut self.inbox,
+            inboxes: &mut self.inboxes,
             ends: &mut self.ends,
             packets: &mut self.packets,
             order: &mut known.order,
@@ -322,11 +335,18 @@ impl FlowState {
             silence: Duration::from_nanos(self.shared.config().silence),
         };
         known.peer.receive(&mut self.shared, header, body, now, &mut intake);
-        self.held |= known.held;
         self.room |= known.peer.confirmed() != before;
         self.go_on(outlet, rank, now);
+        self.press(now);
         if !self.packets.is_empty() {
             self.take_packets(outlet, now);
+        }
+    }
+
+    /// Sees to it that what waits is taken in time, if something else cannot come before.
+    fn press(&mut self, now: u64) {
+        if self.inboxes.holds() {
+            self.inboxes.press(now);
         }
     }
 
@@ -355,15 +375,19 @@ impl FlowState {
                 if let Some(paired) = &mut known.paired {
                     paired.came(pair, &head, rest, host);
                 }
-                let inbox = &mut self.inbox;
+                let inboxes = &mut self.inboxes;
                 if head.kind == Kind::Message {
-                    let (from, label) = (rank, label(head.label));
+                    let (endpoint, label) = inboxes.admit(head.label);
                     let bytes = held.map_or_else(|| Body::Own(rest.into()), Body::Held);
-                    let message = Arrived { from, label, bytes, by: pair };
-                    known.came_by_pair(head.number, message, inbox, host);
+                    let debt = Debt::alone(pair);
+                    let message = Arrived { from: rank, label, endpoint, bytes, debt };
+                    known.came_by_pair(head.number, message, inboxes, host);
                 } else if head.kind == Kind::Several {
                     let rest = held.as_ref().map_or(rest, |held| held.bytes());
-                    known.several_came(rank, pair, head.number, rest, inbox, host);
+                    known.several_came(rank, pair, head.number, rest, inboxes, host);
+                }
+                if known.is_exhausted() {
+                    inboxes.press(now);
                 }
                 self.room = true;
             }
@@ -378,7 +402,7 @@ impl FlowState {
         }
         self.go_on(outlet, rank, now);
         // What had overtaken it may have waited for it.
-        if self.held && self.inbox.len() < INBOX {
+        if self.inboxes.holds() && self.inboxes.may_have_room() {
             self.offer_again(outlet);
         }
     }
@@ -394,44 +418,52 @@ impl FlowState {
         }
     }
 
-    /// The next message; makes room for what was held back.
-    pub fn take(&mut self, outlet: &Outlet) -> Option<Arrived> {
-        let next = self.inbox.pop_front();
-        if let Some(next) = &next
-            && next.by != 0
-        {
-            let host = self.host(outlet, next.from, outlet.now());
-            self.peers.get_mut(&next.from).into_iter().for_each(|known| known.taken(next.by, host));
-            self.note(next.from);
-        }
-        if self.held && self.inbox.len() <= INBOX / 2 {
+    /// The next message for an endpoint; makes room for what was held back.
+    pub fn take(&mut self, outlet: &Outlet, endpoint: u8) -> Option<(Rank, Option<Label>, Body)> {
+        let next = self.inboxes.take(endpoint);
+        let next = next.map(|Arrived { from, label, bytes, debt, .. }| {
+            if debt.is_some() {
+                let host = self.host(outlet, from, outlet.now());
+                if let Some(known) = self.peers.get_mut(&from) {
+                    known.taken(debt, host);
+                }
+                self.note(from);
+            }
+            (from, label, bytes)
+        });
+        if self.inboxes.has_room_again(endpoint) {
             self.offer_again(outlet);
         }
         next
     }
 
     fn offer_again(&mut self, outlet: &Outlet) {
-        self.held = false;
+        self.inboxes.offer();
         let now = outlet.now();
         let silence = Duration::from_nanos(self.shared.config().silence);
         for (&rank, known) in self.peers.iter_mut().filter(|(_, known)| known.held) {
             known.held = false;
-            let (inbox, ends, packets) = (&mut self.inbox, &mut self.ends, &mut self.packets);
+            let (inboxes, ends, packets) = (&mut self.inboxes, &mut self.ends, &mut self.packets);
             let (order, held) = (&mut known.order, &mut known.held);
-            let mut intake = Intake { inbox, ends, packets, order, held, silence };
+            let mut intake = Intake { inboxes, ends, packets, order, held, silence };
             known.peer.deliver(&mut self.shared, &mut intake);
-            self.held |= known.held;
             known.transmit(&mut self.shared, outlet, now);
             self.due.note(rank, known, self.shared.config());
         }
+        self.press(now);
         if !self.packets.is_empty() {
             self.take_packets(outlet, now);
         }
     }
 
+    /// When messages that others wait for are overdue.
+    pub fn overdue_at(&self) -> u64 {
+        self.inboxes.next()
+    }
+
     /// When something is due next, as far as time alone makes it so.
     pub fn next(&self) -> u64 {
-        self.due.next()
+        self.due.next().min(self.inboxes.next())
     }
 
     /// Does what is due; when something is next.
@@ -448,7 +480,9 @@ impl FlowState {
         if !self.packets.is_empty() {
             self.take_packets(outlet, now);
         }
-        next.min(self.due.next())
+        self.press(now);
+        self.inboxes.tick(now);
+        next.min(self.next())
     }
 
     /// Does what is due for a peer; when it is to be looked at again in any case.
@@ -457,11 +491,10 @@ impl FlowState {
         let silence = Duration::from_nanos(self.shared.config().silence);
         let Some(known) = self.peers.get_mut(&rank) else { return next };
         if known.peer.next(self.shared.config()).is_some_and(|at| at <= now) {
-            let (inbox, ends, packets) = (&mut self.inbox, &mut self.ends, &mut self.packets);
+            let (inboxes, ends, packets) = (&mut self.inboxes, &mut self.ends, &mut self.packets);
             let (order, held) = (&mut known.order, &mut known.held);
-            let mut intake = Intake { inbox, ends, packets, order, held, silence };
+            let mut intake = Intake { inboxes, ends, packets, order, held, silence };
             known.peer.tick(&mut self.shared, now, &mut intake);
-            self.held |= known.held;
         }
         known.go_on(&mut self.shared, host);
         known.send_batch(false, host);
@@ -516,6 +549,11 @@ impl FlowState {
             let drained = known.paired.as_ref().is_none_or(|paired| paired.is_drained());
             known.rest.is_none() && drained && known.peer.has_everything()
         })
+    }
+
+    /// Messages that have come and made no sense.
+    pub fn senseless(&self) -> u64 {
+        self.inboxes.senseless()
     }
 
     /// Datagrams with messages that were sent, and those that were sent again.

@@ -7,7 +7,9 @@
 //!          a thread that sleeps in the device, or whoever polls (`shift`)
 //! ```
 //! Flows do not wait for each other: each has sequence numbers, credits and an inbox of its own. In
-//! datagrams a process on a flow has the number `rank * 4 + flow`.
+//! datagrams a process on a flow has the number `rank * 4 + flow`. Endpoints have the flow of messages
+//! in common: threads that send by different ones to other nodes, or look at the device, take turns at
+//! its lock. Each has an inbox and a bell of its own ([`inboxes`](super::inboxes)).
 //!
 //! A peer is met when the first message goes to it or comes from it: its address is asked for in the
 //! job's directory once, or is where its datagram came from. One that does not answer counts as dead
@@ -16,14 +18,15 @@
 
 use super::alarm::Alarm;
 use super::deliver::{End, FlowState};
+use super::inboxes::bit;
 use super::kept::Registered;
-use super::known::Arrived;
 use super::outlet::{News, Outlet, PairSettings};
+use super::seats::Seats;
 use super::shift::Shift;
 use super::transfer::{Copying, Direction, Transfer, Update};
-use super::{Each, Far, Flow, NetworkCounters};
+use super::{Each, Far, Flow, Line, NetworkCounters};
 use crate::base::adapt::Class;
-use crate::base::sync::{AtomicBool, AtomicU32, Ordering};
+use crate::base::sync::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use crate::base::{Error, Rank, Result, Slot};
 use crate::link::{MAX_MESSAGE, Push};
 use crate::net::memory::Memory;
@@ -32,7 +35,7 @@ use crate::shm::beyond::{Beyond, Standing};
 use crate::shm::node::Node;
 use crate::shm::region::SharedRef;
 use crate::shm::ring::Label;
-use crate::shm::segment::RankSlot;
+use crate::shm::segment::{Port, RankSlot};
 use crate::topo::Placement;
 use std::collections::HashMap;
 use std::ptr::NonNull;
@@ -40,8 +43,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// Calls that look for messages in vain between two looks at the device.
+/// Calls that look for requests and replies in vain between two looks at the device.
 const LOOK_EVERY: u32 = 16;
+
+/// All endpoints.
+const ALL: u64 = u64::MAX;
 
 /// Where processes are reached.
 pub(crate) trait Directory: Send + Sync {
@@ -64,7 +70,11 @@ pub(super) struct Inner {
     directory: Box<dyn Directory>,
     outlet: Outlet,
     flows: [Mutex<FlowState>; 3],
-    /// Messages in each inbox, as of the last change.
+    /// Endpoints: how many messages there are for each, and its bell.
+    seats: Seats,
+    /// Those of which others are to take what waits.
+    overdue: AtomicU64,
+    /// Messages in the inboxes of the other flows, as of the last change.
     come: [AtomicU32; 3],
     looks: AtomicU32,
     shift: Shift,
@@ -105,6 +115,11 @@ impl Edge {
         let directory = directory(&outlet.address())?;
         let flow = |flow| FlowState::new(flow, me, placement.ranks(), cookie, silence, &outlet);
         let [a, b, c] = [flow(Flow::Messages)?, flow(Flow::Requests)?, flow(Flow::Replies)?];
+        let seats = Seats::new();
+        let own = node.areas().ports(0).map(|ports| ports.control(node.slot()));
+        let own =
+            own.ok_or_else(|| Error::invalid("endpoints", "a process has none of its own"))?;
+        seats.open(0, SharedRef::new(node.mapping(), own)?, true)?;
         let inner = Arc::new(Inner {
             node: Arc::downgrade(node),
             bells: SharedRef::new(node.mapping(), node.areas().slot(node.slot()))?,
@@ -113,6 +128,8 @@ impl Edge {
             directory,
             outlet,
             flows: [Mutex::new(a), Mutex::new(b), Mutex::new(c)],
+            seats,
+            overdue: AtomicU64::new(0),
             come: Default::default(),
             looks: AtomicU32::new(0),
             shift: Shift::default(),
@@ -138,11 +155,11 @@ impl Inner {
         self.flows[flow as usize].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A transfer whose end rings where a flow is waited for.
-    fn transfer(self: &Arc<Inner>, flow: Flow) -> Arc<Transfer> {
+    /// A transfer whose end rings where who asked for it waits.
+    fn transfer(self: &Arc<Inner>, by: Line) -> Arc<Transfer> {
         let for_end = Arc::downgrade(self);
         Arc::new(Transfer::new(move || {
-            for_end.upgrade().into_iter().for_each(|inner| inner.ring(flow));
+            for_end.upgrade().into_iter().for_each(|inner| inner.ring(by.flow, bit(by.endpoint)));
         }))
     }
 
@@ -217,7 +234,12 @@ impl Inner {
     /// than seemed to be.
     fn glance(&self) {
         self.take(false);
-        Flow::ALL.into_iter().for_each(|flow| self.settle(flow, self.flow(flow)));
+        for flow in Flow::ALL {
+            let state = self.flow(flow);
+            let next = state.overdue_at();
+            self.settle(flow, state);
+            self.due(next);
+        }
     }
 
     /// Takes what has come. Then nothing more comes of those whose end was known before, and it can
@@ -238,9 +260,8 @@ impl Inner {
 
     /// After something was done on a flow: tells who waits.
     fn settle(&self, flow: Flow, mut state: MutexGuard<'_, FlowState>) {
-        let count = state.inbox_len() as u32;
-        let before = self.come[flow as usize].swap(count, Ordering::AcqRel);
-        let (events, room): (Vec<End>, bool) = state.take_news();
+        let ring = self.publish(flow, &mut state);
+        let (events, room): (Vec<End>, u64) = state.take_news();
         drop(state);
         let some = !events.is_empty();
         for (rank, standing, why) in events {
@@ -249,15 +270,37 @@ impl Inner {
             self.flow(Flow::Requests).cut(&self.outlet, rank);
             self.note_end(rank, standing, why);
         }
-        if count > before || room || some {
-            self.ring(flow);
-        }
+        self.ring(flow, if some { ALL } else { ring | room });
     }
 
-    fn ring(&self, flow: Flow) {
+    /// Has those who look see what there is on a flow; which endpoints are to be woken, a bit each.
+    fn publish(&self, flow: Flow, state: &mut FlowState) -> u64 {
+        let (changed, overdue, alarm) = state.take_changes();
+        if flow != Flow::Messages {
+            let count = state.waiting(0) as u32;
+            let before = self.come[flow as usize].swap(count, Ordering::AcqRel);
+            return u64::from(count > before);
+        }
+        let mut ring = if alarm { ALL } else { 0 };
+        for (endpoint, seat) in self.seats.of(changed) {
+            if seat.set(state.waiting(endpoint)) {
+                ring |= bit(endpoint);
+            }
+        }
+        if self.overdue.load(Ordering::Relaxed) != overdue {
+            self.overdue.store(overdue, Ordering::Release);
+        }
+        ring
+    }
+
+    /// Wakes who waits on a flow: of the link's own messages, at endpoints, a bit each.
+    fn ring(&self, flow: Flow, endpoints: u64) {
         match flow {
-            Flow::Messages => self.bells.port.doorbell.notify(),
-            Flow::Requests | Flow::Replies => self.bells.service.notify(),
+            Flow::Messages => self.seats.ring(endpoints),
+            Flow::Requests | Flow::Replies if endpoints != 0 => {
+                self.bells.service.notify();
+            }
+            Flow::Requests | Flow::Replies => {}
         }
     }
 
@@ -271,7 +314,7 @@ impl Inner {
         drop(ended);
         self.any_ended.store(true, Ordering::Release);
         if first {
-            Flow::ALL.into_iter().for_each(|flow| self.ring(flow));
+            Flow::ALL.into_iter().for_each(|flow| self.ring(flow, ALL));
         }
     }
 
@@ -326,14 +369,17 @@ impl Inner {
 }
 
 impl Far for Edge {
-    fn try_send(&self, to: Slot, flow: Flow, label: Label, bytes: [&[u8]; 2]) -> Result<Push> {
-        let inner = &*self.inner;
+    fn try_send(&self, to: Slot, by: Line, label: Label, bytes: [&[u8]; 2]) -> Result<Push> {
+        let (inner, flow) = (&*self.inner, by.flow);
         let Some(rank) = inner.rank_of(to) else { return Err(inner.gone(to)) };
         if inner.end_of(rank).is_some() {
             return Err(inner.gone(to));
         }
+        if flow == Flow::Messages {
+            inner.seats.get(by.endpoint).into_iter().for_each(|seat| seat.travels());
+        }
         let mut state = inner.met(flow, rank)?;
-        match state.send(&inner.outlet, rank, label, bytes) {
+        match state.send(&inner.outlet, (rank, by.endpoint), label, bytes) {
             Some(push) => {
                 let (next, opened) = (state.next(), state.take_opened());
                 drop(state);
@@ -353,8 +399,16 @@ impl Far for Edge {
         }
     }
 
-    fn has_come(&self, flow: Flow) -> bool {
-        let inner = &*self.inner;
+    fn has_come(&self, by: Line) -> bool {
+        let (inner, flow) = (&*self.inner, by.flow);
+        if flow == Flow::Messages {
+            let Some(seat) = inner.seats.get(by.endpoint) else { return false };
+            if !seat.has_come() && seat.is_to_look() {
+                inner.progress(false);
+                inner.shift.note_look(inner.outlet.now());
+            }
+            return seat.has_come();
+        }
         if inner.come[flow as usize].load(Ordering::Acquire) != 0 {
             return true;
         }
@@ -365,23 +419,25 @@ impl Far for Edge {
         inner.come[flow as usize].load(Ordering::Acquire) != 0
     }
 
-    fn poll(&self, flow: Flow, most: usize, f: &mut Each<'_>) -> usize {
-        let inner = &*self.inner;
+    fn poll(&self, by: Line, most: usize, f: &mut Each<'_>) -> usize {
+        let (inner, flow) = (&*self.inner, by.flow);
         let mut count = 0;
         while count < most {
             let mut state = inner.flow(flow);
-            let next: Option<Arrived> = state.take(&inner.outlet);
-            inner.come[flow as usize].store(state.inbox_len() as u32, Ordering::Release);
+            let next = state.take(&inner.outlet, by.endpoint);
+            // What has been offered again may be for others.
+            let others = inner.publish(flow, &mut state) & !bit(by.endpoint);
             let due = state.next();
             drop(state);
+            inner.ring(flow, others);
             inner.due(due);
-            let Some(next) = next else { break };
+            let Some((from, label, bytes)) = next else { break };
             count += 1;
             // Who finds what the network's thread has brought would have brought it.
             inner.shift.note_look(inner.outlet.now());
-            let Some(from) = inner.placement.slot_of(next.from) else { continue };
-            let Some(label) = next.label else { continue };
-            if f(from, label, next.bytes.get()).is_break() {
+            let Some(from) = inner.placement.slot_of(from) else { continue };
+            let Some(label) = label else { continue };
+            if f(from, label, bytes.get()).is_break() {
                 break;
             }
         }
@@ -431,36 +487,41 @@ impl Far for Edge {
         self.inner.outlet.pairs().register(memory, access).ok()
     }
 
+    fn open(&self, endpoint: u8, port: SharedRef<Port>) -> Result<()> {
+        let mut state = self.inner.flow(Flow::Messages);
+        self.inner.seats.open(endpoint, port, false)?;
+        state.open(endpoint);
+        Ok(())
+    }
+
+    fn overdue(&self) -> u64 {
+        self.inner.overdue.load(Ordering::Acquire)
+    }
+
     fn copy(
         &self,
         peer: Slot,
-        flow: Flow,
+        by: Line,
         direction: Direction,
         there: Remote,
         here: &Memory,
     ) -> Option<Arc<Transfer>> {
-        let (inner, rank) = (&self.inner, self.inner.rank_of(peer)?);
+        let (inner, rank, flow) = (&self.inner, self.inner.rank_of(peer)?, by.flow);
         if !inner.flow(flow).is_hot(rank) {
             return None;
         }
         let registered = inner.outlet.pairs().register(here, direction.access()).ok()?;
-        let transfer = inner.transfer(flow);
+        let transfer = inner.transfer(by);
         let copying = Copying::new(transfer.clone(), direction, registered, there);
         inner.begin(rank, flow, copying).then_some(transfer)
     }
 
-    fn update(
-        &self,
-        peer: Slot,
-        flow: Flow,
-        update: Update,
-        there: Remote,
-    ) -> Option<Arc<Transfer>> {
+    fn update(&self, peer: Slot, by: Line, update: Update, there: Remote) -> Option<Arc<Transfer>> {
         let (inner, rank) = (&self.inner, self.inner.rank_of(peer)?);
         let word = inner.outlet.pairs().word()?;
-        let transfer = inner.transfer(flow);
+        let transfer = inner.transfer(by);
         let copying = Copying::update(transfer.clone(), update, word, there);
-        inner.begin(rank, flow, copying).then_some(transfer)
+        inner.begin(rank, by.flow, copying).then_some(transfer)
     }
 
     fn capabilities(&self) -> Option<Capabilities> {
@@ -478,21 +539,22 @@ impl Far for Edge {
     }
 
     fn counters(&self) -> NetworkCounters {
-        let (mut sent, mut resent) = (0, 0);
+        let (mut sent, mut resent, mut senseless) = (0, 0, 0);
         for flow in Flow::ALL {
-            let (first, again) = self.inner.flow(flow).datagrams();
+            let state = self.inner.flow(flow);
+            let (first, again) = state.datagrams();
             (sent, resent) = (sent + first, resent + again);
+            senseless += state.senseless();
         }
         let pairs = self.inner.outlet.pairs();
-        NetworkCounters {
-            registrations_used_again: pairs.kept().again(),
-            ..pairs.counts.with(sent, resent, pairs.stock_bytes())
-        }
+        let registrations_used_again = pairs.kept().again();
+        let counters = pairs.counts.with(sent, resent, pairs.stock_bytes());
+        NetworkCounters { senseless, registrations_used_again, ..counters }
     }
 
-    fn has_drained(&self, peer: Slot) -> bool {
+    fn has_drained(&self, peer: Slot, endpoint: u8) -> bool {
         let rank = self.inner.rank_of(peer);
-        rank.is_none_or(|rank| !self.inner.flow(Flow::Messages).has_from(rank))
+        rank.is_none_or(|rank| !self.inner.flow(Flow::Messages).has_from(rank, endpoint))
     }
 }
 

@@ -3,6 +3,7 @@
 //! ```text
 //!   number 8 | label 8 | room 4 | kind 4 | bytes
 //! ```
+//! What is called a label here has the endpoint's number besides ([`word`](super::word)).
 
 /// Bytes before a message's own.
 pub(super) const HEAD: usize = 24;

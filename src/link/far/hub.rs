@@ -2,7 +2,7 @@
 //! this. It has the rules of [`Far`] and no speed; queues are short, so that senders often find no
 //! room.
 
-use super::{Direction, Each, Far, Flow, NetworkCounters, Registered, Transfer, Update};
+use super::{Direction, Each, Far, Flow, Line, NetworkCounters, Registered, Transfer, Update};
 use crate::base::adapt::Class;
 use crate::base::{Rank, Result, Slot};
 use crate::link::Push;
@@ -10,12 +10,14 @@ use crate::net::memory::Memory;
 use crate::net::provider::{Access, Capabilities, Remote};
 use crate::shm::beyond::{Beyond, Standing};
 use crate::shm::node::Node;
+use crate::shm::region::SharedRef;
 use crate::shm::ring::Label;
+use crate::shm::segment::{PORTS, Port};
 use std::collections::VecDeque;
 use std::ptr::NonNull;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, Weak};
 
-/// Messages that wait on one flow to one process at most.
+/// Messages that wait on one line to one process at most.
 const ROOM: usize = 24;
 
 struct Waiting {
@@ -27,20 +29,36 @@ struct Waiting {
 /// One rank's end.
 struct End {
     node: Weak<Node>,
-    flows: [Mutex<VecDeque<Waiting>>; 3],
+    /// Of the messages of each endpoint that is open, of requests, of replies.
+    lines: Vec<Mutex<VecDeque<Waiting>>>,
+    ports: [OnceLock<SharedRef<Port>>; PORTS + 1],
 }
 
 impl End {
-    fn flow(&self, flow: Flow) -> MutexGuard<'_, VecDeque<Waiting>> {
-        self.flows[flow as usize].lock().unwrap_or_else(PoisonError::into_inner)
+    fn new(node: &Arc<Node>) -> End {
+        let lines = (0..PORTS + 3).map(|_| Mutex::default()).collect();
+        let ports = std::array::from_fn(|_| OnceLock::new());
+        End { node: Arc::downgrade(node), lines, ports }
     }
 
-    fn ring(&self, flow: Flow) {
+    fn line(&self, by: Line) -> MutexGuard<'_, VecDeque<Waiting>> {
+        let at = match by.flow {
+            Flow::Messages => usize::from(by.endpoint),
+            flow => PORTS + flow as usize,
+        };
+        self.lines[at].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn ring(&self, by: Line) {
         if let Some(node) = self.node.upgrade() {
             let slot = node.rank_slot(node.slot());
-            match flow {
-                Flow::Messages => slot.port.doorbell.notify(),
-                Flow::Requests | Flow::Replies => slot.service.notify(),
+            match (by.flow, by.endpoint) {
+                (Flow::Messages, 0) => slot.port.doorbell.notify(),
+                (Flow::Messages, other) => {
+                    let port = self.ports[usize::from(other)].get();
+                    port.into_iter().for_each(|port| port.doorbell.notify());
+                }
+                (Flow::Requests | Flow::Replies, _) => slot.service.notify(),
             }
         }
     }
@@ -66,7 +84,7 @@ impl Hub {
     /// Connects a rank.
     pub fn join(self: &Arc<Hub>, node: &Arc<Node>) -> Arc<Joined> {
         let rank = node.rank_of(node.slot());
-        let end = Arc::new(End { node: Arc::downgrade(node), flows: Default::default() });
+        let end = Arc::new(End::new(node));
         let mut ends = self.ends.write().unwrap_or_else(PoisonError::into_inner);
         if ends.len() <= rank.index() {
             ends.resize_with(rank.index() + 1, || None);
@@ -98,17 +116,17 @@ impl Joined {
 }
 
 impl Far for Joined {
-    fn try_send(&self, to: Slot, flow: Flow, label: Label, bytes: [&[u8]; 2]) -> Result<Push> {
+    fn try_send(&self, to: Slot, by: Line, label: Label, bytes: [&[u8]; 2]) -> Result<Push> {
         let Some(end) = self.rank_of(to).and_then(|rank| self.hub.end(rank)) else {
             return Ok(Push::Full);
         };
-        let mut queue = end.flow(flow);
+        let mut queue = end.line(by);
         if queue.len() >= ROOM {
             return Ok(Push::Full);
         }
         queue.push_back(Waiting { from: self.rank, label, bytes: bytes.concat() });
         drop(queue);
-        end.ring(flow);
+        end.ring(by);
         Ok(Push::Sent)
     }
 
@@ -120,19 +138,28 @@ impl Far for Joined {
         Ok(())
     }
 
-    fn has_come(&self, flow: Flow) -> bool {
-        !self.end.flow(flow).is_empty()
+    fn has_come(&self, by: Line) -> bool {
+        !self.end.line(by).is_empty()
     }
 
-    fn poll(&self, flow: Flow, most: usize, f: &mut Each<'_>) -> usize {
+    fn open(&self, endpoint: u8, port: SharedRef<Port>) -> Result<()> {
+        self.end.ports[usize::from(endpoint)].get_or_init(|| port);
+        Ok(())
+    }
+
+    fn overdue(&self) -> u64 {
+        0
+    }
+
+    fn poll(&self, by: Line, most: usize, f: &mut Each<'_>) -> usize {
         let Some(node) = self.node.upgrade() else { return 0 };
         for count in 0..most {
-            let mut queue = self.end.flow(flow);
+            let mut queue = self.end.line(by);
             let full = queue.len() >= ROOM;
             let Some(next) = queue.pop_front() else { return count };
             drop(queue);
             if full {
-                self.hub.all().iter().for_each(|end| end.ring(flow));
+                self.hub.all().iter().for_each(|end| end.ring(by));
             }
             let Some(from) = node.placement().slot_of(next.from) else { continue };
             if f(from, next.label, &next.bytes).is_break() {
@@ -163,7 +190,7 @@ impl Far for Joined {
     fn copy(
         &self,
         _peer: Slot,
-        _flow: Flow,
+        _by: Line,
         _direction: Direction,
         _there: Remote,
         _here: &Memory,
@@ -174,7 +201,7 @@ impl Far for Joined {
     fn update(
         &self,
         _peer: Slot,
-        _flow: Flow,
+        _by: Line,
         _update: Update,
         _there: Remote,
     ) -> Option<Arc<Transfer>> {
@@ -187,9 +214,9 @@ impl Far for Joined {
 
     fn break_off(&self, _peer: Slot, _flow: Flow) {}
 
-    fn has_drained(&self, peer: Slot) -> bool {
+    fn has_drained(&self, peer: Slot, endpoint: u8) -> bool {
         let rank = self.rank_of(peer);
-        !self.end.flow(Flow::Messages).iter().any(|one| Some(one.from) == rank)
+        !self.end.line(Line::messages(endpoint)).iter().any(|one| Some(one.from) == rank)
     }
 
     fn counters(&self) -> NetworkCounters {

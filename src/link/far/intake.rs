@@ -2,34 +2,22 @@
 //! queue pairs, and the peer's end.
 
 use super::deliver::{End, from_number};
-use super::known::{Arrived, Body, HEAD, PACKETS};
+use super::inboxes::Inboxes;
+use super::known::{Arrived, Body, Debt, HEAD, PACKETS};
 use super::order::{KEPT, Order, Place};
 use crate::base::Rank;
-use crate::link::control::FIRST_RESERVED;
 use crate::net::ud::{Event, Upper, Verdict};
 use crate::shm::beyond::Standing;
-use crate::shm::ring::Label;
-use std::collections::VecDeque;
 use std::time::Duration;
-
-/// Messages that wait in an inbox at most.
-pub(super) const INBOX: usize = 256;
 
 /// Takes what a peer's reliable delivery hands on.
 pub(super) struct Intake<'a> {
-    pub inbox: &'a mut VecDeque<Arrived>,
+    pub inboxes: &'a mut Inboxes,
     pub ends: &'a mut Vec<End>,
     pub packets: &'a mut Vec<(Rank, Vec<u8>)>,
     pub order: &'a mut Order<Arrived>,
     pub held: &'a mut bool,
     pub silence: Duration,
-}
-
-/// The label in a word of a peer's. Kinds that the link has for itself mean something in this node's
-/// memory only: what has one makes no sense here, and nobody could do anything with it.
-pub(super) fn label(word: u64) -> Option<Label> {
-    let kind = u8::try_from(word & 0xff).ok().filter(|kind| *kind < FIRST_RESERVED)?;
-    Label::new(kind, word >> 8).ok()
 }
 
 impl Upper for Intake<'_> {
@@ -45,21 +33,25 @@ impl Upper for Intake<'_> {
             long.copy_from_slice(&head[at..at + 8]);
             u64::from_le_bytes(long)
         };
-        let (number, label) = (long(0), label(long(8)));
+        let number = long(0);
         let place = self.order.place(number, KEPT);
-        if place == Place::TooEarly || place == Place::Next && self.inbox.len() >= INBOX {
+        if place == Place::Again {
+            return Verdict::Taken;
+        }
+        if place == Place::TooEarly {
             *self.held = true;
+            self.inboxes.hold(None);
             return Verdict::Later;
         }
-        if place != Place::Again {
-            put(
-                self.order,
-                self.inbox,
-                place,
-                number,
-                Arrived { from, label, bytes: Body::Own(rest.into()), by: 0 },
-            );
+        let (endpoint, label) = self.inboxes.admit(long(8));
+        if place == Place::Next && self.inboxes.is_full(endpoint) {
+            *self.held = true;
+            self.inboxes.hold(Some(endpoint));
+            return Verdict::Later;
         }
+        let (bytes, debt) = (Body::Own(rest.into()), Debt::NONE);
+        let message = Arrived { from, label, endpoint, bytes, debt };
+        put(self.order, self.inboxes, place, number, message);
         Verdict::Taken
     }
 
@@ -80,13 +72,13 @@ impl Upper for Intake<'_> {
 /// Puts a message where it belongs.
 pub(super) fn put(
     order: &mut Order<Arrived>,
-    inbox: &mut VecDeque<Arrived>,
+    inboxes: &mut Inboxes,
     place: Place,
     number: u64,
     message: Arrived,
 ) {
     match place {
-        Place::Next => order.take(message, |message| inbox.push_back(message)),
+        Place::Next => order.take(message, |message| inboxes.push(message)),
         _ => order.keep(number, message),
     }
 }

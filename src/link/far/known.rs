@@ -2,19 +2,21 @@
 
 use super::batch::Entries;
 use super::due::Mark;
-use super::intake::{label, put};
+use super::inboxes::Inboxes;
+use super::intake::put;
 use super::order::{KEPT_OF_PAIRS, Order, Place};
 use super::outlet::Outlet;
 use super::paired::{Host, Paired};
 use super::stock::Held;
+use super::word;
 use crate::base::Rank;
 use crate::link::{MAX_MESSAGE, Push};
 use crate::net::provider::Peer as Handle;
 use crate::net::ud::{Peer, Refused, Sent, Shared};
 use crate::shm::ring::Label;
-use std::collections::VecDeque;
+use std::sync::Arc;
 
-/// Bytes before a message's own in datagrams: its number and its label.
+/// Bytes before a message's own in datagrams: its number and its word.
 pub(super) const HEAD: usize = 16;
 
 /// Channels of datagrams: messages, and packets about queue pairs.
@@ -26,9 +28,44 @@ pub(super) struct Arrived {
     pub from: Rank,
     /// Nothing if the peer made it up.
     pub label: Option<Label>,
+    /// The endpoint that it is for.
+    pub endpoint: u8,
     pub bytes: Body,
-    /// The number of the queue pair that it came by, if nothing else of that send comes after it; or 0.
-    pub by: u32,
+    /// What it came by.
+    pub debt: Debt,
+}
+
+/// A queue pair is to be told when all messages of a send were taken: each of them owes it something, or
+/// the last one does.
+pub(super) struct Debt {
+    /// The number of the queue pair; or 0.
+    pair: u32,
+    /// What it owes together with others, which may be taken in any order.
+    share: Option<Arc<()>>,
+}
+
+impl Debt {
+    /// Of a message that came by a datagram, or has others of its send behind it.
+    pub const NONE: Debt = Debt { pair: 0, share: None };
+
+    /// Of the only, or last, message of a send by a queue pair.
+    pub fn alone(pair: u32) -> Debt {
+        Debt { pair, share: None }
+    }
+
+    /// Whether something is owed.
+    #[inline]
+    pub fn is_some(&self) -> bool {
+        self.pair != 0
+    }
+
+    /// It is paid: the queue pair of which a send is over with that; or 0.
+    pub fn pay(self) -> u32 {
+        match self.share {
+            None => self.pair,
+            Some(share) => Arc::into_inner(share).map_or(0, |()| self.pair),
+        }
+    }
 }
 
 /// Its bytes.
@@ -72,11 +109,6 @@ const NEVER: u64 = u64::MAX;
 /// Nanoseconds after which a device may have room again.
 const ROOM: u64 = 100_000;
 
-/// A label as it travels.
-fn word(label: Label) -> u64 {
-    label.imm() << 8 | u64::from(label.kind())
-}
-
 impl Known {
     /// A peer to which nothing has gone yet.
     pub fn new(peer: Peer, handle: Handle) -> Known {
@@ -106,10 +138,10 @@ impl Known {
         &mut self,
         shared: &mut Shared,
         host: Host<'_>,
-        label: Label,
+        (endpoint, label): (u8, Label),
         bytes: [&[u8]; 2],
     ) -> Option<Push> {
-        let word = word(label);
+        let word = word::encode(endpoint, label);
         if let Some(paired) = &mut self.paired {
             // One that is too long for it, which it was not when it was decided how it goes, goes by
             // datagrams; its number keeps the order.
@@ -174,34 +206,47 @@ impl Known {
         &mut self,
         number: u64,
         message: Arrived,
-        inbox: &mut VecDeque<Arrived>,
+        inboxes: &mut Inboxes,
         host: Host<'_>,
     ) {
         match self.order.place(number, KEPT_OF_PAIRS) {
-            Place::Again | Place::TooEarly => self.taken(message.by, host),
-            place => put(&mut self.order, inbox, place, number, message),
+            Place::Again | Place::TooEarly => self.taken(message.debt, host),
+            place => put(&mut self.order, inboxes, place, number, message),
         }
     }
 
-    /// Several messages have come in one send of a queue pair. It counts as taken when the last one is.
+    /// Several messages have come in one send of a queue pair. It counts as taken when all are: with
+    /// the last one, if they are for one endpoint.
     pub fn several_came(
         &mut self,
         from: Rank,
         pair: u32,
         first: u64,
         bytes: &[u8],
-        inbox: &mut VecDeque<Arrived>,
+        inboxes: &mut Inboxes,
         host: Host<'_>,
     ) {
         let mut entries = Entries::new(bytes).peekable();
         if !Entries::new(bytes).are_sound() {
-            return self.taken(pair, host);
+            return self.taken(Debt::alone(pair), host);
         }
+        let mut endpoints = Entries::new(bytes).map(|(word, _)| word::decode(word).map(|it| it.0));
+        let one = endpoints.next();
+        let mut share = endpoints.any(|other| Some(other) != one).then(Arc::default);
         let mut number = first;
         while let Some((word, bytes)) = entries.next() {
-            let by = if entries.peek().is_none() { pair } else { 0 };
-            let message = Arrived { from, label: label(word), bytes: Body::Own(bytes.into()), by };
-            self.came_by_pair(number, message, inbox, host);
+            let (endpoint, label) = inboxes.admit(word);
+            // The last one has what this function had, so that nobody waits for that.
+            let last = entries.peek().is_none();
+            let debt = match &share {
+                Some(_) if last => Debt { pair, share: share.take() },
+                Some(_) => Debt { pair, share: share.clone() },
+                None if last => Debt::alone(pair),
+                None => Debt::NONE,
+            };
+            let bytes = Body::Own(bytes.into());
+            let message = Arrived { from, label, endpoint, bytes, debt };
+            self.came_by_pair(number, message, inboxes, host);
             number = number.wrapping_add(1);
         }
     }
@@ -221,11 +266,17 @@ impl Known {
         batched == 1
     }
 
-    /// What came by a queue pair was taken.
-    pub fn taken(&mut self, pair: u32, host: Host<'_>) {
+    /// What owed a queue pair something was taken.
+    pub fn taken(&mut self, debt: Debt, host: Host<'_>) {
+        let pair = debt.pay();
         if pair != 0 {
             self.paired.iter_mut().for_each(|paired| paired.taken(pair, host));
         }
+    }
+
+    /// Whether the peer can send nothing more by a queue pair until what came by it was taken.
+    pub fn is_exhausted(&self) -> bool {
+        self.paired.as_ref().is_some_and(|paired| paired.is_exhausted())
     }
 
     /// Goes on with a message of which some was taken, then with what waits for it.

@@ -17,9 +17,12 @@ mod counters;
 mod deliver;
 mod due;
 pub(crate) mod edge;
+#[cfg(test)]
+mod endpoint_tests;
 mod head;
 #[cfg(test)]
 pub(crate) mod hub;
+mod inboxes;
 mod intake;
 mod kept;
 mod known;
@@ -28,6 +31,7 @@ mod outlet;
 mod paired;
 mod pairs;
 mod places;
+mod seats;
 mod shift;
 mod stock;
 #[cfg(test)]
@@ -35,9 +39,11 @@ mod tests;
 mod transfer;
 #[cfg(test)]
 mod transfer_tests;
+mod word;
 mod words;
 
 pub use counters::NetworkCounters;
+pub(in crate::link) use inboxes::{bit, bits};
 pub(crate) use kept::Registered;
 pub(crate) use outlet::PairSettings;
 pub(crate) use transfer::{Direction, Outcome, Transfer, Update};
@@ -47,7 +53,9 @@ use crate::base::adapt::Class;
 use crate::base::{Result, Slot};
 use crate::net::memory::Memory;
 use crate::net::provider::{Access, Capabilities, Remote};
+use crate::shm::region::SharedRef;
 use crate::shm::ring::{FIRST_BYTES, Label, Payload};
+use crate::shm::segment::Port;
 use std::ops::ControlFlow;
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -69,6 +77,30 @@ impl Flow {
     pub const ALL: [Flow; 3] = [Flow::Messages, Flow::Requests, Flow::Replies];
 }
 
+/// What a message goes by: a flow, and which endpoint it is of, at both ends. The link's own messages
+/// have endpoints; 0 is the process's own. All endpoints have one connection to a peer on the flow, and
+/// its order; whoever takes what came for one leaves the others' where it is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Line {
+    /// The flow.
+    pub flow: Flow,
+    /// The number of the endpoint.
+    pub endpoint: u8,
+}
+
+impl Line {
+    /// That of an endpoint's messages.
+    pub fn messages(endpoint: u8) -> Line {
+        Line { flow: Flow::Messages, endpoint }
+    }
+}
+
+impl From<Flow> for Line {
+    fn from(flow: Flow) -> Line {
+        Line { flow, endpoint: 0 }
+    }
+}
+
 /// Bytes of a message at most, whatever the threshold: one that had gone by a queue pair may have to go
 /// by another way.
 pub(crate) const LONGEST: usize = stock::LARGEST.threshold() as usize;
@@ -82,19 +114,31 @@ pub(crate) type Each<'f> = dyn FnMut(Slot, Label, &[u8]) -> ControlFlow<()> + 'f
 /// Connections to processes of other nodes. Used from any thread.
 pub(crate) trait Far: Send + Sync + std::fmt::Debug {
     /// Sends a message of at most [`LONGEST`] bytes, in pieces that lie apart, or says
-    /// that there is no room. Never waits. Room that comes again rings this process's doorbell (of
-    /// messages, or of its services).
+    /// that there is no room. Never waits. Room that comes again rings this process's doorbell (of the
+    /// endpoint, or of its services).
     ///
     /// # Errors
     /// The end of the peer.
-    fn try_send(&self, to: Slot, flow: Flow, label: Label, bytes: [&[u8]; 2]) -> Result<Push>;
+    fn try_send(&self, to: Slot, by: Line, label: Label, bytes: [&[u8]; 2]) -> Result<Push>;
 
-    /// Whether a message may have come on a flow. A load; now and then a look at the device.
-    fn has_come(&self, flow: Flow) -> bool;
+    /// Whether a message may have come by a line. A load; now and then a look at the device.
+    fn has_come(&self, by: Line) -> bool;
 
-    /// Takes messages that have come on a flow, at most `most` and until `f` breaks off; how many.
-    /// What comes afterwards rings the doorbell. `f` may send.
-    fn poll(&self, flow: Flow, most: usize, f: &mut Each<'_>) -> usize;
+    /// Takes messages that have come by a line, at most `most` and until `f` breaks off; how many.
+    /// What comes afterwards rings the doorbell. `f` may send. Where order matters one thread at a time
+    /// takes from a line.
+    fn poll(&self, by: Line, most: usize, f: &mut Each<'_>) -> usize;
+
+    /// Takes messages for an endpoint of this process from now on, and wakes who waits for them at the
+    /// port. The process's own is open from the start.
+    ///
+    /// # Errors
+    /// There is no such number.
+    fn open(&self, endpoint: u8, port: SharedRef<Port>) -> Result<()>;
+
+    /// Endpoints, a bit each, that have let messages lie so long that those of others cannot come:
+    /// whoever looks is to take them. A load of a line that is seldom written.
+    fn overdue(&self) -> u64;
 
     /// Much will be sent to a peer: asks for a connection of its own; whether it has one. Never waits
     /// for it.
@@ -134,12 +178,12 @@ pub(crate) trait Far: Send + Sync + std::fmt::Debug {
     fn expose(&self, memory: &Memory, access: Access) -> Option<Registered>;
 
     /// Begins to copy all of `here` from or to a peer's memory, by the queue pair of a flow. Never
-    /// waits; nothing if no queue pair leads there now. The end rings this process's doorbell (of
-    /// messages, or of its services).
+    /// waits; nothing if no queue pair leads there now. The end rings this process's doorbell (of the
+    /// endpoint, or of its services).
     fn copy(
         &self,
         peer: Slot,
-        flow: Flow,
+        by: Line,
         direction: Direction,
         there: Remote,
         here: &Memory,
@@ -148,13 +192,7 @@ pub(crate) trait Far: Send + Sync + std::fmt::Debug {
     /// Begins to update a word of a peer's memory in one step, by the queue pair of a flow. Never waits;
     /// nothing if no queue pair leads there now, or too many updates are under way. Its end is told as
     /// that of a copy; [`Transfer::old`] has what was there.
-    fn update(
-        &self,
-        peer: Slot,
-        flow: Flow,
-        update: Update,
-        there: Remote,
-    ) -> Option<Arc<Transfer>>;
+    fn update(&self, peer: Slot, by: Line, update: Update, there: Remote) -> Option<Arc<Transfer>>;
 
     /// What the device can do, if there is one.
     fn capabilities(&self) -> Option<Capabilities>;
@@ -163,8 +201,9 @@ pub(crate) trait Far: Send + Sync + std::fmt::Debug {
     /// is said on the flow goes another way.
     fn break_off(&self, peer: Slot, flow: Flow);
 
-    /// Of a peer that is gone: whether all messages that had come from it have been taken.
-    fn has_drained(&self, peer: Slot) -> bool;
+    /// Of a peer that is gone: whether all messages that had come from it for an endpoint have been
+    /// taken.
+    fn has_drained(&self, peer: Slot, endpoint: u8) -> bool;
 
     /// What has been done so far.
     fn counters(&self) -> NetworkCounters;

@@ -248,6 +248,11 @@ impl Paired {
         }
     }
 
+    /// Whether the peer can send nothing more by a queue pair until something that came by it was taken.
+    pub fn is_exhausted(&self) -> bool {
+        self.pairs.iter().any(|pair| pair.come.wrapping_sub(pair.told) >= room(pair.class))
+    }
+
     /// Tells the peer of room that it may not know of.
     fn tell_room(&mut self, host: Host<'_>) {
         for pair in self.pairs.iter_mut().filter(|pair| pair.must_tell()) {

@@ -79,7 +79,7 @@ impl World {
         self.processes[rank].ends.sleep(next, most);
     }
 
-    fn meet(&mut self, from: usize, to: usize, flow: usize) {
+    pub fn meet(&mut self, from: usize, to: usize, flow: usize) {
         let address = self.processes[to].ends.address();
         let Bare { outlet, flows, .. } = &mut self.processes[from].ends;
         flows[flow].meet(outlet, Rank(to as u32), &address).unwrap();
@@ -95,7 +95,8 @@ impl World {
         let first = [first.0, first.1, first.2].map(u32::to_le_bytes).concat();
         let rest = vec![*number as u8; size];
         let to = Rank(to as u32);
-        match flows[flow].send(outlet, to, label, [&first, &rest]).expect("the peer is there") {
+        match flows[flow].send(outlet, (to, 0), label, [&first, &rest]).expect("the peer is there")
+        {
             Push::Sent => *number += 1,
             Push::Full => return false,
         }
@@ -103,27 +104,27 @@ impl World {
     }
 
     /// Asks for a larger eager threshold.
-    fn widen(&mut self, from: usize, to: usize, exponent: u8) {
+    pub fn widen(&mut self, from: usize, to: usize, exponent: u8) {
         self.meet(from, to, 0);
         let Bare { outlet, flows, .. } = &mut self.processes[from].ends;
         flows[0].widen(outlet, Rank(to as u32), Class::new(exponent).unwrap());
     }
 
     /// The largest message that goes at once.
-    fn eager(&self, from: usize, to: usize) -> usize {
+    pub fn eager(&self, from: usize, to: usize) -> usize {
         self.processes[from].ends.flows[0].eager(Rank(to as u32))
     }
 
     /// Takes a message that has come, and looks at it.
     pub fn take(&mut self, rank: usize, flow: usize) -> bool {
         let Process { ends: Bare { outlet, flows, .. }, come, .. } = &mut self.processes[rank];
-        let Some(message) = flows[flow].take(outlet) else { return false };
-        let from = message.from.0;
+        let Some((from, label, bytes)) = flows[flow].take(outlet, 0) else { return false };
+        let from = from.0;
         let number = come.entry((from, flow)).or_default();
         let first = [from, *number, flow as u32].map(u32::to_le_bytes).concat();
-        assert_eq!(message.bytes.get()[..12], first, "from {from} to {rank} on {flow}");
-        assert!(message.bytes.get()[12..].iter().all(|byte| *byte == *number as u8));
-        assert_eq!(message.label.unwrap().imm(), u64::from(*number));
+        assert_eq!(bytes.get()[..12], first, "from {from} to {rank} on {flow}");
+        assert!(bytes.get()[12..].iter().all(|byte| *byte == *number as u8));
+        assert_eq!(label.unwrap().imm(), u64::from(*number));
         *number += 1;
         true
     }

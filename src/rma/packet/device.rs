@@ -166,7 +166,7 @@ impl Packets {
         // SAFETY: the memory of an operation stays what it is during its call, in which this is given
         // back; a get's is for writing, by its contract, a put's is only read.
         let (lent, here) = unsafe { Lent::new(base, operation.bytes) };
-        let Some(transfer) = far.copy(slot, Flow::Requests, direction, there, &here) else {
+        let Some(transfer) = far.copy(slot, Flow::Requests.into(), direction, there, &here) else {
             return Ok(false);
         };
         drop(here);

@@ -120,7 +120,7 @@ impl Side<'_> {
         (0..100).for_each(|i| assert!(ones.write(8 * i, &1u64.to_le_bytes())));
         let write = Direction::Write;
         let transfer =
-            self.far.copy(self.slot, Flow::Requests, write, region.at(0), &ones).unwrap();
+            self.far.copy(self.slot, Flow::Requests.into(), write, region.at(0), &ones).unwrap();
         loop {
             match transfer.outcome() {
                 Some(outcome) => return outcome,

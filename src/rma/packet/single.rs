@@ -132,7 +132,7 @@ impl Packets {
         }
         let limit = self.limit();
         self.clear_way(what, target, &limit)?;
-        let Some(transfer) = far.update(slot, Flow::Requests, update, there) else {
+        let Some(transfer) = far.update(slot, Flow::Requests.into(), update, there) else {
             return Ok(false);
         };
         let carried = Carried { far, slot, transfer: transfer.clone(), _lent: None };

@@ -4,6 +4,7 @@
 //! What is about large messages runs with several settings of eager thresholds: see [`WAYS`].
 
 mod basic;
+mod busy;
 mod endpoints;
 mod errors;
 mod network;
@@ -48,7 +49,7 @@ pub const WAYS: [(&str, Settings); 5] = [
 ];
 
 pub fn cases() -> impl Iterator<Item = &'static Written> {
-    let apart = [basic::CASES, endpoints::CASES, errors::CASES, network::CASES];
+    let apart = [basic::CASES, endpoints::CASES, busy::CASES, errors::CASES, network::CASES];
     apart.into_iter().chain([sizes::CASES, random::CASES, switching::CASES]).flatten()
 }
 
@@ -56,7 +57,8 @@ pub fn cases() -> impl Iterator<Item = &'static Written> {
 /// those about changes.
 pub fn with(way: &str) -> impl Iterator<Item = &'static Written> {
     let first = if way == WAYS[0].0 { basic::CASES } else { switching::CASES };
-    [first, endpoints::CASES, errors::CASES, sizes::CASES, random::CASES].into_iter().flatten()
+    let apart = [first, endpoints::CASES, busy::CASES, errors::CASES];
+    apart.into_iter().chain([sizes::CASES, random::CASES]).flatten()
 }
 
 fn next(job: &Job) -> Rank {
