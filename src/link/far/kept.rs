@@ -317,11 +317,11 @@ mod tests {
     #[test]
     fn without_room_for_more_transfers_go_on() {
         let (_network, kept, memory) = world(4096 * 3);
-        let parts: Vec<_> = (0..8).map(|i| part(&memory, i * 8192, 100)).collect();
-        let all: Vec<_> = parts
-            .iter()
-            .map(|(_, part)| kept.register(part, Access::LOCAL_READ).unwrap())
-            .collect();
+        // What was lent goes after what is registered, which has it.
+        let lent: (Vec<_>, Vec<_>) = (0..8).map(|i| part(&memory, i * 8192, 100)).unzip();
+        let (_lent, parts) = lent;
+        let register = |part| kept.register(part, Access::LOCAL_READ).unwrap();
+        let all: Vec<_> = parts.iter().map(register).collect();
         let once = all.iter().filter(|it| matches!(it.how, How::Once(_))).count();
         assert!(once >= 4, "{once}");
         all.into_iter().for_each(Registered::give_back);
