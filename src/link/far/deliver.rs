@@ -336,16 +336,19 @@ impl FlowState {
         };
         known.peer.receive(&mut self.shared, header, body, now, &mut intake);
         self.room |= known.peer.confirmed() != before;
+        // What came by a queue pair may have waited for this one, in nobody's line.
+        let exhausted = known.is_exhausted();
         self.go_on(outlet, rank, now);
-        self.press(now);
+        self.press(exhausted, now);
         if !self.packets.is_empty() {
             self.take_packets(outlet, now);
         }
     }
 
-    /// Sees to it that what waits is taken in time, if something else cannot come before.
-    fn press(&mut self, now: u64) {
-        if self.inboxes.holds() {
+    /// Sees to it that what waits is taken in time, if something else cannot come before: it was left with
+    /// its peer, or a peer has `exhausted` what it may send.
+    fn press(&mut self, exhausted: bool, now: u64) {
+        if exhausted || self.inboxes.holds() {
             self.inboxes.press(now);
         }
     }
@@ -439,7 +442,7 @@ impl FlowState {
 
     fn offer_again(&mut self, outlet: &Outlet) {
         self.inboxes.offer();
-        let now = outlet.now();
+        let (now, mut exhausted) = (outlet.now(), false);
         let silence = Duration::from_nanos(self.shared.config().silence);
         for (&rank, known) in self.peers.iter_mut().filter(|(_, known)| known.held) {
             known.held = false;
@@ -448,9 +451,10 @@ impl FlowState {
             let mut intake = Intake { inboxes, ends, packets, order, held, silence };
             known.peer.deliver(&mut self.shared, &mut intake);
             known.transmit(&mut self.shared, outlet, now);
+            exhausted |= known.is_exhausted();
             self.due.note(rank, known, self.shared.config());
         }
-        self.press(now);
+        self.press(exhausted, now);
         if !self.packets.is_empty() {
             self.take_packets(outlet, now);
         }
@@ -480,7 +484,7 @@ impl FlowState {
         if !self.packets.is_empty() {
             self.take_packets(outlet, now);
         }
-        self.press(now);
+        self.press(false, now);
         self.inboxes.tick(now);
         next.min(self.next())
     }
@@ -499,6 +503,9 @@ impl FlowState {
         known.go_on(&mut self.shared, host);
         known.send_batch(false, host);
         known.transmit(&mut self.shared, outlet, now);
+        if known.is_exhausted() {
+            self.inboxes.press(now);
+        }
         if known.paired.as_ref().is_some_and(|paired| paired.has_more()) {
             next = next.min(now + 1_000_000);
         }
