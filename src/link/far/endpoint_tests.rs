@@ -167,6 +167,36 @@ fn one_at_which_nobody_looks_stops_the_others_until_somebody_takes_what_is_overd
     }
 }
 
+/// Messages by a queue pair that wait for a datagram are in nobody's line; once it is there they may be
+/// all that the peer may send.
+#[test]
+fn a_slow_one_is_overdue_also_if_its_messages_waited_for_a_datagram() {
+    for seed in 0..24 {
+        let plan = Plan { seed, drop: 400, ..Plan::default() };
+        let mut place = Place::new(World::new(&plain(When::Traffic, 1, plan)));
+        for turn in 0..3 * INBOX {
+            place.send(0, 1, 1, 8);
+            if turn.is_multiple_of(50) {
+                place.send(0, 1, 5, 8);
+            }
+            place.world.sleep(0, 50_000);
+            place.world.sleep(1, 50_000);
+        }
+        let all = place.sent[&(0, 1, 5)];
+        let come = |place: &Place| place.come.get(&(0, 1, 5)).copied().unwrap_or_default();
+        for _ in 0..20_000 {
+            if come(&place) == all {
+                break;
+            }
+            place.world.sleep(0, 1_000_000);
+            place.world.sleep(1, 1_000_000);
+            place.look(1, 5);
+        }
+        assert_eq!(come(&place), all, "seed {seed}");
+        place.finish();
+    }
+}
+
 #[test]
 fn what_is_for_no_endpoint_here_is_thrown_away_and_counted() {
     for when in [When::Never, When::Traffic] {
