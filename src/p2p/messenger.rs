@@ -282,10 +282,13 @@ impl Messenger {
             }
         }
         wire.probe_unfinished();
-        if let Some((all, number)) = &self.own
-            && let Some(all) = all.upgrade()
-        {
-            all.help(wire.node, *number);
+        // Of another endpoint an answer may wait for room, and a peer for that answer.
+        let (all, number) = match &self.own {
+            Some((all, number)) => (all.upgrade(), *number),
+            None => (Endpoints::of(wire.node).ok(), 0),
+        };
+        if let Some(all) = all {
+            all.help(wire.node, number);
         }
         Ok(())
     }
