@@ -353,6 +353,18 @@ impl FlowState {
         }
     }
 
+    /// Whether a peer can send nothing more by a queue pair until something is taken.
+    #[cfg(test)]
+    pub fn is_exhausted(&self) -> bool {
+        self.peers.values().any(Known::is_exhausted)
+    }
+
+    /// Whether all that waits is taken in time, whoever looks.
+    #[cfg(test)]
+    pub fn sees_to_all(&self) -> bool {
+        self.inboxes.presses_all()
+    }
+
     /// Packets about queue pairs that came in datagrams.
     #[cold]
     fn take_packets(&mut self, outlet: &Outlet, now: u64) {

@@ -185,6 +185,12 @@ impl Inboxes {
         }
     }
 
+    /// Whether all that waits keeps something from coming.
+    #[cfg(test)]
+    pub fn presses_all(&self) -> bool {
+        self.waiting & !self.pressed == 0
+    }
+
     /// When something is due; of no use before.
     pub fn next(&self) -> u64 {
         self.see_at
