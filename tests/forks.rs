@@ -16,6 +16,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 use support::processes::until;
+use support::ranks;
 
 const ROLE: &str = "HITHER_TEST_ROLE";
 /// Number of the descriptor of a node's memory.
@@ -31,14 +32,7 @@ fn role() {
         "threads" => Job::threads(3, rank).and_then(|all| all.into_iter().collect()),
         other => panic!("no role {other}"),
     };
-    let code = match played {
-        Ok(()) => 0,
-        Err(e) => {
-            eprintln!("{e}");
-            3
-        }
-    };
-    std::process::exit(code);
+    ranks::ends(&role, played.map(|()| String::new()))
 }
 
 fn limit() -> Deadline {

@@ -17,6 +17,7 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use support::processes::{marked, until};
+use support::ranks;
 
 const ROLE: &str = "HITHER_TEST_ROLE";
 const MARK: &str = "HITHER_TEST_MARK";
@@ -25,14 +26,7 @@ const MARK: &str = "HITHER_TEST_MARK";
 #[test]
 fn role() {
     let Ok(role) = std::env::var(ROLE) else { return };
-    let code = match play(&role) {
-        Ok(()) => 0,
-        Err(e) => {
-            eprintln!("{e}");
-            3
-        }
-    };
-    std::process::exit(code);
+    ranks::ends(&role, play(&role).map(|()| String::new()))
 }
 
 fn limit() -> Deadline {
@@ -41,12 +35,6 @@ fn limit() -> Deadline {
 
 fn no_memory() -> Result<rustix::fd::OwnedFd> {
     Err(Error::boot("a launcher brings the memory along"))
-}
-
-fn die() -> ! {
-    let own = rustix::process::getpid();
-    let _ = rustix::process::kill_process(own, rustix::process::Signal::KILL);
-    unreachable!("killed");
 }
 
 fn play(role: &str) -> Result<()> {
@@ -82,7 +70,7 @@ fn play(role: &str) -> Result<()> {
             let mut boot = boot::from_environment(limit())?;
             boot.fence(Deadline::after(Duration::from_millis(200)))
         }
-        "killed-in-fence" if rank == 1 => die(),
+        "killed-in-fence" if rank == 1 => ranks::die(),
         "gone-in-fence" if rank == 1 => Ok(()),
         "killed-in-fence" | "gone-in-fence" => boot::from_environment(limit())?.fence(limit()),
         // The second initialisation is refused.
@@ -111,7 +99,7 @@ fn play(role: &str) -> Result<()> {
                 if role == "exit-when-ready" {
                     std::process::exit(0);
                 }
-                die();
+                ranks::die();
             }
             let slot = hither::base::Slot(1);
             // Only the launcher's mark counts here, not this process's own finding.

@@ -21,17 +21,7 @@ fn role() {
         "send and compute" => send_and_compute(),
         role => panic!("no role {role}"),
     };
-    let code = match played {
-        Ok(said) => {
-            println!("{said}");
-            0
-        }
-        Err(error) => {
-            eprintln!("{role}: {error}");
-            3
-        }
-    };
-    std::process::exit(code);
+    ranks::ends(&role, played)
 }
 
 /// Keeps what is connected for ever, as a program does that has it in a static.

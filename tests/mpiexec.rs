@@ -10,6 +10,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
+use support::ranks;
 
 const ROLE: &str = "HITHER_TEST_ROLE";
 const DONE: &str = "HITHER_TEST_DONE";
@@ -21,17 +22,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
 #[test]
 fn role() {
     let Ok(role) = std::env::var(ROLE) else { return };
-    let code = match play(&role) {
-        Ok(said) => {
-            println!("{said}");
-            0
-        }
-        Err(error) => {
-            eprintln!("{role}: {error}");
-            3
-        }
-    };
-    std::process::exit(code);
+    ranks::ends(&role, play(&role))
 }
 
 fn play(role: &str) -> Result<String> {

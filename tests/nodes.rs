@@ -30,23 +30,7 @@ fn role() {
             .and_then(|job| everything(job, &std::env::var(NODES).expect("where the ranks are"))),
         role => play(role, victim.expect("who dies")),
     };
-    let code = match played {
-        Ok(said) => {
-            println!("{said}");
-            0
-        }
-        Err(error) => {
-            eprintln!("{role}: {error}");
-            3
-        }
-    };
-    std::process::exit(code);
-}
-
-fn die() -> ! {
-    let own = rustix::process::getpid();
-    let _ = rustix::process::kill_process(own, rustix::process::Signal::KILL);
-    unreachable!("killed");
+    ranks::ends(&role, played)
 }
 
 /// Calls `work` again and again until it fails because of a death, or because of what others did
@@ -114,7 +98,7 @@ fn tell_and_die(job: &Job) -> Result<()> {
         job.team().send(rank, HELD, &[1u8])?;
     }
     std::thread::sleep(Duration::from_millis(200));
-    die()
+    ranks::die()
 }
 
 /// The victim dies with the lock of a part on its own node, which it has changed without packets,
@@ -170,7 +154,7 @@ fn direct_message(job: &Job, victim: Rank) -> Result<String> {
         let old = call.persistent.get(0).unwrap_or(0);
         let _ = call.persistent.set(0, old + 1);
         if here.load(Ordering::Relaxed) {
-            die();
+            ranks::die();
         }
         let _ = call.persistent.set(1, old + 1);
     })?;
@@ -225,7 +209,7 @@ fn play(role: &str, victim: Rank) -> Result<String> {
     let mut dies = || {
         rounds += 1;
         if me == victim && rounds == 20 {
-            die();
+            ranks::die();
         }
     };
     match role {
@@ -305,7 +289,7 @@ fn endpoints(team: &Team, victim: Rank) -> Result<()> {
             let (data, status) = own.irecv(Any, 1, vec![0u32; 20_000])?.wait()?;
             assert!(data[..status.elements].iter().all(|word| *word == status.source.0));
             if me == victim && round > 40 {
-                die();
+                ranks::die();
             }
             finish(own, &mut sent)?;
             sent.wait().map(drop)

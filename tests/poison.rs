@@ -2,10 +2,14 @@
 //! healed it; other parts go on. Somebody may be in line for the part at that moment. The ranks are
 //! this test's own executable.
 
+#[path = "support/mod.rs"]
+mod support;
+
 use hither::world::{Exit, Launcher, Output};
 use hither::{Assertions, Error, Job, LockAllEpoch, Rank, Result, Window};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use support::ranks;
 
 const ROLE: &str = "HITHER_TEST_ROLE";
 /// The input that is fatal.
@@ -19,19 +23,7 @@ fn role() {
         "rank" => play(),
         way => queued(way == "short"),
     };
-    let code = match played {
-        Ok(()) => 0,
-        Err(e) => {
-            eprintln!("{e}");
-            3
-        }
-    };
-    std::process::exit(code);
-}
-
-fn die() {
-    let own = rustix::process::getpid();
-    let _ = rustix::process::kill_process(own, rustix::process::Signal::KILL);
+    ranks::ends(&role, played.map(|()| String::new()))
 }
 
 fn poisoned<T: std::fmt::Debug>(result: Result<T>) {
@@ -48,7 +40,7 @@ fn play() -> Result<()> {
         let new = call.persistent.get(0).unwrap_or(0) + 1;
         let _ = call.persistent.set(0, new);
         if call.input == [FATAL] {
-            die();
+            ranks::die();
         }
         let _ = call.persistent.set(1, new);
         call.output.fill(new);
@@ -135,7 +127,7 @@ fn queued(short: bool) -> Result<()> {
             while !waits().is_some_and(|(process, thread)| sleeps(process, thread)) {
                 assert!(begun.elapsed() < Duration::from_secs(30), "nobody stands in line");
             }
-            die();
+            ranks::die();
         }
         let _ = call.persistent.set(0, was + 1);
         call.output.fill(was);

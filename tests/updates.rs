@@ -24,23 +24,7 @@ const ROUNDS: u64 = 300;
 #[test]
 fn role() {
     let Ok(role) = std::env::var(ROLE) else { return };
-    let code = match play(&role) {
-        Ok(said) => {
-            println!("{said}");
-            0
-        }
-        Err(error) => {
-            eprintln!("{role}: {error}");
-            3
-        }
-    };
-    std::process::exit(code);
-}
-
-fn die() -> ! {
-    let own = rustix::process::getpid();
-    let _ = rustix::process::kill_process(own, rustix::process::Signal::KILL);
-    unreachable!("killed");
+    ranks::ends(&role, play(&role))
 }
 
 fn counter(window: &Window<u64>, name: &str) -> u64 {
@@ -194,7 +178,7 @@ fn play(role: &str) -> Result<String> {
                 let epoch = window.lock_all()?;
                 std::thread::spawn(|| {
                     std::thread::sleep(Duration::from_millis(5));
-                    die()
+                    ranks::die()
                 });
                 loop {
                     epoch.fetch_and_op(TARGET, 0, Op::Sum, 1)?;
@@ -215,7 +199,7 @@ fn play(role: &str) -> Result<String> {
         "target dies" => {
             if me == TARGET {
                 std::thread::sleep(Duration::from_millis(30));
-                die();
+                ranks::die();
             }
             let error = loop {
                 let done = window.lock(TARGET, LockKind::Shared).and_then(|epoch| {

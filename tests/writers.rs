@@ -25,24 +25,13 @@ const ROUNDS: u64 = 12;
 fn role() {
     let Ok(role) = std::env::var(ROLE) else { return };
     let after = std::env::var(AFTER).ok().and_then(|text| text.parse().ok()).expect("when");
-    let code = match play(&role, Duration::from_millis(after)) {
-        Ok(said) => {
-            println!("{said}");
-            0
-        }
-        Err(error) => {
-            eprintln!("{role}: {error}");
-            3
-        }
-    };
-    std::process::exit(code);
+    ranks::ends(&role, play(&role, Duration::from_millis(after)))
 }
 
 fn die_after(time: Duration) {
     std::thread::spawn(move || {
         std::thread::sleep(time);
-        let own = rustix::process::getpid();
-        let _ = rustix::process::kill_process(own, rustix::process::Signal::KILL);
+        ranks::die()
     });
 }
 

@@ -26,3 +26,25 @@ pub fn well(outcome: &Outcome) -> bool {
     }
     outcome.code() == 0
 }
+
+/// Ends the process of a rank that has played its role: with what it has to say, or what went wrong.
+pub fn ends(role: &str, played: hither::Result<String>) -> ! {
+    let code = match played {
+        Ok(said) => {
+            print!("{said}{}", if said.is_empty() { "" } else { "\n" });
+            0
+        }
+        Err(error) => {
+            eprintln!("{role}: {error}");
+            3
+        }
+    };
+    std::process::exit(code)
+}
+
+/// Dies at once, as if killed.
+pub fn die() -> ! {
+    let own = rustix::process::getpid();
+    let _ = rustix::process::kill_process(own, rustix::process::Signal::KILL);
+    unreachable!("killed")
+}
