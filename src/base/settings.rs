@@ -168,6 +168,10 @@ settings! {
     NET_PUT_FROM = "HITHER_NET_PUT_FROM", "16K", "bytes";
     /// Between nodes: the same for gets, which are read.
     NET_GET_FROM = "HITHER_NET_GET_FROM", "4K", "bytes";
+    /// Between nodes: an accumulate or get_accumulate on a part of another node, under an exclusive lock
+    /// of it in a window with the hint locks_cover_owner, is carried out by the origin from this size on
+    /// where a queue pair leads there: it reads the elements, and writes them; 0 means none are.
+    NET_ACCUMULATE_FROM = "HITHER_NET_ACCUMULATE_FROM", "64K", "bytes";
     /// Between nodes: who carries out fetch_and_op and compare_and_swap of single elements of 8 bytes
     /// that are updated often, where a queue pair leads to the target: its device, if that keeps them
     /// atomic with the processor's own and takes none of the processor (auto), or even if it does take

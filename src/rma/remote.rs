@@ -56,6 +56,11 @@ impl<'m> Memory<'m> {
         }
     }
 
+    /// What lies behind the first `bytes` of bytes that lie together; there are as many.
+    pub fn behind(self, bytes: usize) -> Memory<'m> {
+        Memory { at: self.at.wrapping_add(bytes), bytes: self.bytes - bytes, ..self }
+    }
+
     /// The bytes of `shape` in this memory, `bytes` of them as packed. The caller has checked that
     /// they lie in it.
     pub fn shaped(self, shape: Shape<'m>, bytes: usize) -> Memory<'m> {

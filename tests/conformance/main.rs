@@ -102,8 +102,12 @@ const NODES: [(&str, u32); 8] = [
 const DEVICES: &str = "nodes-2-devices";
 
 /// From the first bytes on, by queue pairs that come at once.
-const AT_ONCE: [(&str, &str); 3] =
-    [("HITHER_NET_PAIR_AFTER", "1"), ("HITHER_NET_PUT_FROM", "1"), ("HITHER_NET_GET_FROM", "1")];
+const AT_ONCE: [(&str, &str); 4] = [
+    ("HITHER_NET_PAIR_AFTER", "1"),
+    ("HITHER_NET_PUT_FROM", "1"),
+    ("HITHER_NET_GET_FROM", "1"),
+    ("HITHER_NET_ATOMICS", "always"),
+];
 
 /// Ways whose nodes are in one process, joined by a virtual network: ranks are threads there.
 const SIMULATED: &str = "sim-";

@@ -89,7 +89,7 @@ pub(super) struct Kinds {
     /// None if there is no native way.
     pub(super) native: Option<unsafe fn(Run)>,
     teeth: unsafe fn(Run, usize, isize),
-    plain: unsafe fn(Run),
+    pub(super) plain: unsafe fn(Run),
 }
 
 impl Kinds {

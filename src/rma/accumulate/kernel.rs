@@ -1,8 +1,10 @@
 //! Plain updates of many elements: vector instructions where the processor has them.
 
+use super::domain::kinds;
 use super::element::{self, Element, Run};
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 use super::simd;
+use crate::layout::{Kind, Op};
 
 /// Updates every element of a run by loads and stores.
 ///
@@ -32,6 +34,23 @@ pub(super) unsafe fn plain<T: Element>(run: Run) {
     }
     // SAFETY: the caller's.
     unsafe { element::plain::<T>(run) };
+}
+
+/// `at[i] = at[i] OP from[i]` for `count` elements; what was there goes to `result`, if given. The caller
+/// has checked that `op` applies to `kind`.
+///
+/// # Safety
+/// `at` begins as many aligned elements that nobody else accesses; `from` and `result` are private memory
+/// of as many, which need not be aligned.
+pub(crate) unsafe fn combine(
+    kind: Kind,
+    op: Op,
+    (at, count): (*mut u8, usize),
+    from: *const u8,
+    result: Option<*mut u8>,
+) {
+    // SAFETY: the caller's.
+    unsafe { (kinds(kind).plain)(Run { op, at, from, count, result }) }
 }
 
 /// From so many bytes on the vectors are used.

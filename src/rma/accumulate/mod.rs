@@ -14,4 +14,5 @@ mod updates;
 
 pub(crate) use domain::Domain;
 pub use element::Element;
+pub(crate) use kernel::combine;
 pub(crate) use updates::{Near, Updates};

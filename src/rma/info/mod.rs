@@ -13,6 +13,7 @@
 //! | `am_ordering` | which active messages of one origin stay in order, see [`AmOrdering`] |
 //! | `am_buf_interleave_am_detach` | `false`: while a rank holds an exclusive lock, nobody detaches buffers there, so a flush need not ask for them again |
 //! | `am_user_buf_<rank>` | so many bytes of attached buffers at that rank are kept for each origin |
+//! | `hither_locks_cover_owner` | an exclusive lock keeps everybody away, see [`Info::locks_cover_owner`] |
 //! | `hither_medium` | through what parts are reached, see [`Medium`] |
 
 mod active;
@@ -65,6 +66,12 @@ pub struct Info {
     pub am_buf_interleave_am_detach: bool,
     /// Bytes of attached buffers that are kept for each origin at some targets.
     pub am_user_buffers: UserBuffers,
+    /// While a rank holds the exclusive lock of a part, nobody else accesses that part: the part's
+    /// owner locks it, too, before it uses its [`View`](crate::rma::View) of it, and so does whoever
+    /// waits for an element there (MPI asks for that where the memory model is a separate one). Then long
+    /// accumulates under such a lock need not be carried out by the target's processor; see
+    /// `docs/nodes.md`.
+    pub locks_cover_owner: bool,
     /// Through what the parts are reached. Unless it says packets, the setting
     /// `HITHER_RMA_MEDIUM` decides.
     pub medium: Medium,
@@ -95,6 +102,7 @@ impl Default for Info {
             am_ordering: AmOrdering::default(),
             am_buf_interleave_am_detach: true,
             am_user_buffers: UserBuffers::default(),
+            locks_cover_owner: false,
             medium: Medium::default(),
         }
     }
@@ -126,6 +134,7 @@ impl Info {
             "alloc_shared_noncontig" => self.alloc_shared_noncontig = truth()?,
             "am_ordering" => self.am_ordering = AmOrdering::parse(value)?,
             "am_buf_interleave_am_detach" => self.am_buf_interleave_am_detach = truth()?,
+            "hither_locks_cover_owner" => self.locks_cover_owner = truth()?,
             "hither_medium" => {
                 self.medium =
                     Medium::parse(value).ok_or_else(|| bad(key, value, "auto or packets"))?;
@@ -154,7 +163,7 @@ impl Info {
             Medium::Auto => "auto",
             Medium::Packets => "packets",
         };
-        let pairs: [(&str, String); 9] = [
+        let pairs: [(&str, String); 10] = [
             ("accumulate_ordering", ordering),
             ("accumulate_ops", ops.into()),
             ("same_size", self.same_size.to_string()),
@@ -163,6 +172,7 @@ impl Info {
             ("alloc_shared_noncontig", self.alloc_shared_noncontig.to_string()),
             ("am_ordering", self.am_ordering.to_string()),
             ("am_buf_interleave_am_detach", self.am_buf_interleave_am_detach.to_string()),
+            ("hither_locks_cover_owner", self.locks_cover_owner.to_string()),
             ("hither_medium", medium.into()),
         ];
         let pairs = pairs.into_iter().map(|(key, value)| (key.to_owned(), value));
@@ -187,6 +197,7 @@ impl Info {
             self.am_ordering.diff_op,
             self.am_ordering.same_am,
             self.am_buf_interleave_am_detach,
+            self.locks_cover_owner,
         ];
         flags.iter().enumerate().map(|(i, on)| u64::from(*on) << i).sum()
     }
@@ -204,6 +215,7 @@ impl Info {
             medium: if on(9) { Medium::Packets } else { Medium::Auto },
             am_ordering: AmOrdering { same_op: on(10), diff_op: on(11), same_am: on(12) },
             am_buf_interleave_am_detach: on(13),
+            locks_cover_owner: on(14),
             am_user_buffers: UserBuffers::default(),
         }
     }
@@ -268,7 +280,7 @@ mod tests {
 
     #[test]
     fn numbers_and_texts_of_hints_lead_back_to_them() {
-        for bits in 0..1 << 14 {
+        for bits in 0..1 << 15 {
             let info = Info::from_bits(bits);
             assert_eq!(info.bits(), bits);
             let mut read = Info::default();

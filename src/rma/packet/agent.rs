@@ -262,6 +262,7 @@ impl Agent {
             ("puts_by_queue_pair", state.world.moved.written),
             ("gets_by_queue_pair", state.world.moved.read),
             ("updates_by_queue_pair", state.world.moved.updated),
+            ("accumulates_by_queue_pair", state.world.moved.modified),
             ("queue_pair_failures", state.world.moved.failed),
         ]);
         for (_, foreign) in &state.world.foreigners {

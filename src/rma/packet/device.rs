@@ -18,7 +18,7 @@
 //! late, on what somebody else has put there since. So the target is told first that the place which the
 //! write had is no place any more: it answers once that is so, and the epoch does not end before.
 //!
-//! Updates of single elements: see [`single`](super::single).
+//! Updates of single elements: see [`single`](super::single); long accumulates: [`modify`](super::modify).
 
 use super::remote::Packets;
 use super::waiting::Limit;
@@ -28,6 +28,7 @@ use crate::link::core::Core;
 use crate::link::far::{Direction, Far, Flow, Outcome, Transfer};
 use crate::net::memory::Lent;
 use crate::net::provider::{Remote, RemoteRegion};
+use crate::rma::info::Info;
 use crate::rma::ops::transfer::Action;
 use crate::rma::remote::{Landing, Operation};
 use std::ptr::NonNull;
@@ -43,19 +44,26 @@ const WHOLE: usize = 8;
 pub(super) struct Sizes {
     put: usize,
     get: usize,
+    /// Of accumulates that the origin may carry out.
+    pub accumulate: usize,
 }
 
 impl Sizes {
     /// None are.
-    pub const NEVER: Sizes = Sizes { put: usize::MAX, get: usize::MAX };
+    pub const NEVER: Sizes = Sizes { put: usize::MAX, get: usize::MAX, accumulate: usize::MAX };
 
-    /// What the settings say.
-    pub fn from_settings() -> Result<Sizes> {
+    /// What the settings, and a window's hints, say.
+    pub fn from_settings(info: &Info) -> Result<Sizes> {
         let from = |setting: settings::Setting| match setting.bytes()? {
             0 => Ok(usize::MAX),
             bytes => Ok(usize::try_from(bytes).unwrap_or(usize::MAX)),
         };
-        Ok(Sizes { put: from(settings::NET_PUT_FROM)?, get: from(settings::NET_GET_FROM)? })
+        let accumulate = match (from(settings::NET_ACCUMULATE_FROM)?, info.locks_cover_owner) {
+            (least, true) => least,
+            (_, false) => usize::MAX,
+        };
+        let (put, get) = (from(settings::NET_PUT_FROM)?, from(settings::NET_GET_FROM)?);
+        Ok(Sizes { put, get, accumulate })
     }
 
     /// Whether an operation is for devices, which way, and this process's memory of it: a put or a get
@@ -251,7 +259,8 @@ mod tests {
             landing in 0..3,
             shaped in any::<(bool, bool)>(),
         ) {
-            let (sizes, mut values) = (Sizes { put, get }, vec![0u8; bytes]);
+            let sizes = Sizes { put, get, accumulate: usize::MAX };
+            let mut values = vec![0u8; bytes];
             let data = vec![0u8; bytes];
             let layout = Layout::of::<u8>().vector(bytes, 1, 1).unwrap();
             let shape = Shape { layout: &layout, count: 1 };

@@ -32,6 +32,7 @@ mod device;
 mod distrust;
 mod execute;
 mod fault;
+mod modify;
 mod outgoing;
 mod places;
 mod reached;

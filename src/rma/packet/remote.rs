@@ -4,6 +4,7 @@ use super::agent::Agent;
 use super::cut::{Cutter, land};
 use super::device::Sizes;
 use super::distrust::Distrust;
+use super::modify::{self, Workspace};
 use super::reached::Reached;
 use super::single::Atomics;
 use super::waiting::both;
@@ -24,7 +25,7 @@ use crate::rma::runtime::{Engine, FenceFlags, LockKind, Trouble, WindowId};
 use crate::shm::node::Node;
 use std::cell::Cell;
 use std::collections::VecDeque;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::task::{Poll, Waker};
 
 /// Most units of one waiting call whose answers are on their way.
@@ -52,6 +53,8 @@ pub(super) struct Packets {
     /// Who carries updates of single elements out.
     pub atomics: Atomics,
     pub far: OnceLock<Option<Arc<dyn Far>>>,
+    /// Where this origin carries accumulates out, once it has.
+    pub workspace: Mutex<Option<Workspace>>,
     /// A write has failed, and may not be over: to be looked at before the epoch ends.
     pub doubtful: AtomicBool,
     /// Who performs what is no one-sided operation.
@@ -100,7 +103,7 @@ pub(crate) fn open(
     let reached = Reached::new(if all && team.spans_nodes() { team.locals() } else { 0 });
     let synchronises = all;
     let sizes = match info.medium {
-        Medium::Auto if team.spans_nodes() => Sizes::from_settings()?,
+        Medium::Auto if team.spans_nodes() => Sizes::from_settings(info)?,
         _ => Sizes::NEVER,
     };
     let packets = Packets {
@@ -115,6 +118,7 @@ pub(crate) fn open(
         sizes,
         atomics,
         far: OnceLock::new(),
+        workspace: Mutex::default(),
         doubtful: AtomicBool::new(false),
         foreign,
     };
@@ -137,6 +141,15 @@ impl Packets {
             let issued = state.engine.operate(around, self.id, target, body, token);
             issued.map_err(|trouble| self.error(what, trouble))
         })
+    }
+
+    /// Posts all units of an operation that fetches nothing.
+    pub(super) fn stream(&self, operation: &Operation<'_>, cutter: &mut Cutter<'_>) -> Result<()> {
+        let mut body = Body::new();
+        while cutter.next(&mut body.0)?.is_some() {
+            self.issue(operation, &body.0, None)?;
+        }
+        Ok(())
     }
 
     /// What is waited for is not to be kept back.
@@ -261,16 +274,19 @@ impl Remote for Packets {
         if self.carry(operation)? || self.update(operation)? {
             return Ok(None);
         }
+        let rest = match self.modify(operation)? {
+            0 => None,
+            done if done == operation.bytes => return Ok(None),
+            done => Some(modify::rest(operation, done)),
+        };
+        let operation = rest.as_ref().unwrap_or(operation);
+        if rest.is_some() {
+            cutter = Cutter::new(operation)?;
+        }
         match operation.landing {
             Landing::Here(_) => self.fetch(operation, &mut cutter).map(|()| None),
             Landing::Later => self.begin(operation, &mut cutter).map(Some),
-            Landing::Nothing => {
-                let mut body = Body::new();
-                while cutter.next(&mut body.0)?.is_some() {
-                    self.issue(operation, &body.0, None)?;
-                }
-                Ok(None)
-            }
+            Landing::Nothing => self.stream(operation, &mut cutter).map(|()| None),
         }
     }
 

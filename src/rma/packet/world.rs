@@ -132,6 +132,7 @@ pub(super) struct Moved {
     pub written: u64,
     pub read: u64,
     pub updated: u64,
+    pub modified: u64,
     pub failed: u64,
 }
 

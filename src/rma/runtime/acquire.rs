@@ -40,6 +40,11 @@ impl Window {
         self.bare.contains(rank) || target.is_some_and(is_lock)
     }
 
+    /// Whether a lock epoch is open with `rank` in which, once it is granted, nobody else has access.
+    pub fn is_alone(&self, shared: &Shared, rank: u32) -> bool {
+        self.alone.contains(rank) && self.is_locked(shared, rank)
+    }
+
     /// Opens a lock epoch; whether it is open.
     pub fn lock<H: Host>(
         &mut self,
@@ -87,6 +92,9 @@ impl Window {
         } else if self.bare.contains(rank) && self.unlock(shared, host, rank).is_pending() {
             // Likewise.
             return Ok(false);
+        }
+        if kind == LockKind::Exclusive {
+            self.alone.insert(rank);
         }
         let first = shared.locks == 0;
         self.locks += 1;
@@ -149,6 +157,7 @@ impl Window {
 
     fn stop_asking(&mut self, shared: &mut Shared, at: usize) {
         let ask = self.asking.swap_remove(at);
+        self.alone.remove(ask.rank);
         self.recovered.retain(|(target, _)| *target != ask.rank);
         self.locks -= 1;
         shared.locks -= 1;
@@ -198,6 +207,12 @@ impl Window {
 }
 
 impl Engine {
+    /// Whether an epoch of an exclusive lock of `target` is open.
+    pub fn is_alone(&self, id: WindowId, target: u32) -> bool {
+        let window = self.windows.get(&id);
+        window.is_some_and(|window| window.is_alone(&self.shared, target))
+    }
+
     /// Whether another lock may be asked for now. Sees to it that it soon may. An epoch that
     /// `call` says is being opened by the caller is not waited for.
     pub(super) fn may_acquire<H: Host>(&mut self, host: &mut H, call: (WindowId, Open)) -> bool {

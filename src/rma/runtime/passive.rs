@@ -109,12 +109,14 @@ impl Window {
             // Of ranks that have died since.
             _ => {
                 shared.locks -= std::mem::take(&mut self.locks);
+                self.alone.clear();
                 Poll::Ready(Ok(()))
             }
         }
     }
 
     fn unlocked(&mut self, shared: &mut Shared, rank: u32) {
+        self.alone.remove(rank);
         self.locks -= 1;
         shared.locks -= 1;
         if shared.open == Some((self.id, Open::Lock(rank))) {

@@ -50,6 +50,8 @@ pub(super) struct Window {
     pub asking: Vec<Ask>,
     /// Locks held without a target object.
     pub bare: Ranks,
+    /// Those that are held, or asked for, are exclusive ones.
+    pub alone: Ranks,
     pub all: Option<LockAll>,
     pub dead: Ranks,
     /// What went wrong and has not been told.
@@ -81,6 +83,7 @@ impl Window {
             recovered: Vec::new(),
             asking: Vec::new(),
             bare: Ranks::new(size),
+            alone: Ranks::new(size),
             all: None,
             dead: Ranks::new(size),
             trouble: None,
