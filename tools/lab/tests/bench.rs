@@ -27,7 +27,7 @@ fn every_row_has_a_figure_of_both() {
     assert!(output.status.success(), "{errors}");
     let text = String::from_utf8(output.stdout).unwrap();
     let rows: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    assert_eq!(rows.len(), 15, "{text}");
+    assert_eq!(rows.len(), 19, "{text}");
     for row in &rows {
         let number = |field: &str| row[field].as_f64().unwrap();
         let (value, floor, ratio) = (number("value"), number("floor"), number("ratio"));

@@ -49,6 +49,9 @@ pub struct Case {
 }
 
 const LARGE: usize = 1 << 20;
+/// More than an element, which devices do not promise to move whole: so it goes by them, and 8 bytes by
+/// packets.
+const SMALL: usize = 64;
 /// The most that one datagram carries in both: below the least MTU that RoCE has on an Ethernet's
 /// 1500 bytes, with what hither puts before it.
 const DATAGRAM: usize = 512;
@@ -73,7 +76,7 @@ pub fn by_pairs(job: &Arc<Job>, of: Effort) -> Result<Vec<Row>> {
         stream("message rate, RC", 8, rate, "ib_send_bw", none),
         stream("bandwidth, RC", LARGE, bandwidth, "ib_send_bw", none),
     ];
-    for size in [8, LARGE] {
+    for size in [8, SMALL, LARGE] {
         let time = Unit::Nanoseconds;
         cases.push(window("put and flush, RC", What::Put, size, time, "ib_write_bw -t 1", one));
         cases.push(window("get, RC", What::Get, size, time, "ib_read_lat", one));
