@@ -166,8 +166,9 @@ settings! {
     /// its device from this size on where a queue pair leads there, instead of being carried out by the
     /// target; 0 means none are. More than 8 bytes.
     NET_PUT_FROM = "HITHER_NET_PUT_FROM", "16K", "bytes";
-    /// Between nodes: the same for gets, which are read.
-    NET_GET_FROM = "HITHER_NET_GET_FROM", "4K", "bytes";
+    /// Between nodes: the same for gets, which are read; auto means from 9 bytes on where the device takes
+    /// none of the target's processor (RDMA), and from 4K on where it does (sockets).
+    NET_GET_FROM = "HITHER_NET_GET_FROM", "auto", "auto or bytes";
     /// Between nodes: an accumulate or get_accumulate on a part of another node, under an exclusive lock
     /// of it in a window with the hint locks_cover_owner, is carried out by the origin from this size on
     /// where a queue pair leads there: it reads the elements, and writes them; 0 means none are.

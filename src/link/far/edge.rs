@@ -512,15 +512,15 @@ impl Far for Edge {
         if !inner.flow(flow).is_hot(rank) {
             return None;
         }
-        let registered = inner.outlet.pairs().register(here, direction.access()).ok()?;
         let transfer = inner.transfer(by);
-        let copying = Copying::new(transfer.clone(), direction, registered, there);
+        let pairs = inner.outlet.pairs();
+        let copying = Copying::begin(pairs, transfer.clone(), direction, here, there)?;
         inner.begin(rank, flow, copying).then_some(transfer)
     }
 
     fn update(&self, peer: Slot, by: Line, update: Update, there: Remote) -> Option<Arc<Transfer>> {
         let (inner, rank) = (&self.inner, self.inner.rank_of(peer)?);
-        let word = inner.outlet.pairs().word()?;
+        let word = inner.outlet.pairs().slots().word()?;
         let transfer = inner.transfer(by);
         let copying = Copying::update(transfer.clone(), update, word, there);
         inner.begin(rank, by.flow, copying).then_some(transfer)

@@ -33,6 +33,7 @@ mod pairs;
 mod places;
 mod seats;
 mod shift;
+mod slots;
 mod stock;
 #[cfg(test)]
 mod tests;
@@ -40,7 +41,6 @@ mod transfer;
 #[cfg(test)]
 mod transfer_tests;
 mod word;
-mod words;
 
 pub use counters::NetworkCounters;
 pub(in crate::link) use inboxes::{bit, bits};

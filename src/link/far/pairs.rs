@@ -19,9 +19,9 @@ use super::head::{HEAD, Head};
 use super::kept::{Kept, Registered};
 use super::outlet::PairSettings;
 use super::places::{Places, Spot};
+use super::slots::Supplies;
 use super::stock::{self, Held, Stocks, USUAL};
 use super::transfer::{ABREAST, Direction, Motion, Part, Update};
-use super::words::{Word, Words};
 use crate::base::adapt::Class;
 use crate::base::hints::Hints;
 use crate::base::sync::{AtomicBool, AtomicU32, Ordering};
@@ -164,8 +164,8 @@ pub(super) struct Pairs {
     any: AtomicBool,
     /// Somebody waits until something that was sent has completed.
     awaited: AtomicBool,
-    /// Where the results of updates arrive, once there has been one.
-    words: Mutex<Option<Arc<Words>>>,
+    /// Where the results of updates arrive, and what short transfers go through.
+    slots: Supplies,
     /// Parts of transfers that are under way, for all of which somebody waits.
     parts: AtomicU32,
     hints: Arc<Hints>,
@@ -204,7 +204,7 @@ impl Pairs {
             victims: Mutex::default(),
             any: AtomicBool::new(false),
             awaited: AtomicBool::new(false),
-            words: Mutex::default(),
+            slots: Supplies::new(device.clone()),
             parts: AtomicU32::new(0),
             hints,
             kept: Kept::new(device.clone(), kept),
@@ -401,13 +401,9 @@ impl Pairs {
         *self.device.capabilities()
     }
 
-    /// A word for the result of an update; nothing if all are somebody's, or there can be none.
-    pub fn word(&self) -> Option<Word> {
-        let mut words = lock(&self.words);
-        if words.is_none() {
-            *words = Words::new(&*self.device).ok().map(Arc::new);
-        }
-        words.as_ref()?.take()
+    /// Memory for what is short.
+    pub fn slots(&self) -> &Supplies {
+        &self.slots
     }
 
     /// Bytes of one part of a transfer at most.

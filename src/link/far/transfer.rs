@@ -12,17 +12,21 @@
 //! well or the memory is registered there no more.
 //!
 //! An *update* is a transfer of one word: the device at the peer adds to it or compares and swaps it, and
-//! what was there comes back, into one of a few words that stay registered ([`words`](super::words)). It
+//! what was there comes back, into one of a few words that stay registered ([`slots`](super::slots)). It
 //! cannot be done again another way once it may have been carried out. So of one that has failed it is
 //! told whether it may: one that was never posted, or that the peer's device has refused (the memory is
 //! not registered any more), counts as stopped, and has not been carried out.
+//!
+//! What is *short* goes through a slot that stays registered, too: a copy costs less than a registration.
 //!
 //! Of memory whose life the library controls the registration may stay after a transfer that has not
 //! failed ([`kept`](super::kept)).
 
 use super::kept::Registered;
-use super::words::Word;
+use super::pairs::Pairs;
+use super::slots::{Slot, WORD};
 use crate::base::sync::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use crate::net::memory::Memory;
 use crate::net::provider::{Access, Local, Remote};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -146,21 +150,24 @@ impl Transfer {
 /// This process's memory of a transfer.
 enum Here {
     Memory(Registered),
-    Word(Word),
+    /// The device has the slot, which is filled before or emptied afterwards.
+    Short(Slot, Memory),
+    Word(Slot),
 }
 
 impl Here {
     fn length(&self) -> u64 {
         match self {
             Here::Memory(memory) => memory.length(),
-            Here::Word(_) => Word::BYTES,
+            Here::Short(_, memory) => memory.length(),
+            Here::Word(_) => WORD,
         }
     }
 
     fn local(&self, offset: u64, length: u32) -> Option<Local> {
         match self {
             Here::Memory(memory) => memory.local(offset, length),
-            Here::Word(word) => word.local(),
+            Here::Short(slot, _) | Here::Word(slot) => slot.local(offset, length),
         }
     }
 }
@@ -190,8 +197,28 @@ impl Copying {
         Copying::of(transfer, Motion::Copy(direction), Here::Memory(memory), there)
     }
 
+    /// The same of memory that the device need not know yet; nothing if it knows no more. What is short goes
+    /// through a slot, if there is one.
+    pub fn begin(
+        pairs: &Pairs,
+        transfer: Arc<Transfer>,
+        direction: Direction,
+        memory: &Memory,
+        there: Remote,
+    ) -> Option<Copying> {
+        let Some(slot) = pairs.slots().short(memory.length()) else {
+            let memory = pairs.register(memory, direction.access()).ok()?;
+            return Some(Copying::new(transfer, direction, memory, there));
+        };
+        if direction == Direction::Write && !slot.fill(memory) {
+            return None;
+        }
+        let here = Here::Short(slot, memory.clone());
+        Some(Copying::of(transfer, Motion::Copy(direction), here, there))
+    }
+
     /// An update of the word at `there`; what was there arrives in `word`.
-    pub fn update(transfer: Arc<Transfer>, update: Update, word: Word, there: Remote) -> Copying {
+    pub fn update(transfer: Arc<Transfer>, update: Update, word: Slot, there: Remote) -> Copying {
         Copying::of(transfer, Motion::Update(update), Here::Word(word), there)
     }
 
@@ -207,10 +234,16 @@ impl Copying {
     /// Ends it: the device forgets its memory before that is told, unless nothing of it is under way
     /// and the registration may stay.
     fn end(self, outcome: Outcome) {
-        let Copying { transfer, here, .. } = self;
+        let Copying { transfer, motion, here, .. } = self;
         match (here, outcome) {
             (Here::Word(word), Outcome::Done) => {
-                transfer.old.store(word.value(), Ordering::Release);
+                transfer.old.store(word.word(), Ordering::Release);
+            }
+            (Here::Short(slot, memory), Outcome::Done)
+                if motion == Motion::Copy(Direction::Read) =>
+            {
+                // All of it is there: the slot had room.
+                let _ = slot.empty(&memory);
             }
             (Here::Memory(memory), Outcome::Done | Outcome::Stopped) => memory.give_back(),
             (here, _) => drop(here),

@@ -11,6 +11,10 @@
 //! of one origin's calls is kept across both ways. The call waits until the bytes are in the target's
 //! memory: its origin memory may be used again then, and nothing may land later.
 //!
+//! **Short gets** wait for their data whoever does it, so devices that take none of the target's processor
+//! have them from the first element on that need not be whole. Short puts do not wait: many go together by
+//! packets, of which those by devices would each take its way there and back.
+//!
 //! **Cold until hot.** Packets do it while no queue pair leads to the target, and while the answer to
 //! the question where its part lies ([`places`](super::places)) is on its way.
 //!
@@ -39,18 +43,25 @@ use std::task::Poll;
 /// packets.
 const WHOLE: usize = 8;
 
+/// From how many bytes on gets are for devices that work for peers with the target's processor, where no
+/// setting says otherwise: below, a request that a thread there carries out is as good.
+const GET: usize = 4 << 10;
+
 /// From how many bytes on operations are for devices.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sizes {
     put: usize,
     get: usize,
+    /// Shorter gets than this are for devices only that take none of the target's processor.
+    get_by_all: usize,
     /// Of accumulates that the origin may carry out.
     pub accumulate: usize,
 }
 
 impl Sizes {
     /// None are.
-    pub const NEVER: Sizes = Sizes { put: usize::MAX, get: usize::MAX, accumulate: usize::MAX };
+    pub const NEVER: Sizes =
+        Sizes { put: usize::MAX, get: usize::MAX, get_by_all: 0, accumulate: usize::MAX };
 
     /// What the settings, and a window's hints, say.
     pub fn from_settings(info: &Info) -> Result<Sizes> {
@@ -62,8 +73,18 @@ impl Sizes {
             (least, true) => least,
             (_, false) => usize::MAX,
         };
-        let (put, get) = (from(settings::NET_PUT_FROM)?, from(settings::NET_GET_FROM)?);
-        Ok(Sizes { put, get, accumulate })
+        let (get, get_by_all) = match settings::NET_GET_FROM.text().as_str() {
+            "auto" => (0, GET),
+            _ => (from(settings::NET_GET_FROM)?, 0),
+        };
+        Ok(Sizes { put: from(settings::NET_PUT_FROM)?, get, get_by_all, accumulate })
+    }
+
+    /// Whether this device is one for an operation that is for devices.
+    fn suit(&self, operation: &Operation<'_>, far: &dyn Far) -> bool {
+        operation.action != Action::Get
+            || operation.bytes >= self.get_by_all
+            || far.capabilities().is_some_and(|device| device.offloads)
     }
 
     /// Whether an operation is for devices, which way, and this process's memory of it: a put or a get
@@ -158,9 +179,9 @@ impl Packets {
         if self.node.is_local(slot) {
             return Ok(false);
         }
-        let Some(far) = self.far().filter(|far| far.is_hot(slot, Flow::Requests)) else {
-            return Ok(false);
-        };
+        let fit =
+            |far: &&dyn Far| far.is_hot(slot, Flow::Requests) && self.sizes.suit(operation, *far);
+        let Some(far) = self.far().filter(fit) else { return Ok(false) };
         let place = self.agent.enter()?.world.place(&self.node, self.id, target, slot);
         let there = place.and_then(|region| inside(region, operation.at, operation.bytes));
         let (Some(region), Some(there), Some(base)) = (place, there, NonNull::new(memory)) else {
@@ -259,7 +280,7 @@ mod tests {
             landing in 0..3,
             shaped in any::<(bool, bool)>(),
         ) {
-            let sizes = Sizes { put, get, accumulate: usize::MAX };
+            let sizes = Sizes { put, get, get_by_all: 0, accumulate: usize::MAX };
             let mut values = vec![0u8; bytes];
             let data = vec![0u8; bytes];
             let layout = Layout::of::<u8>().vector(bytes, 1, 1).unwrap();
