@@ -19,6 +19,7 @@ mod layout;
 mod tests;
 mod wire;
 
+use super::mpi;
 use super::neighbours;
 use super::pairs::Pairs;
 use super::socket;
@@ -31,8 +32,8 @@ use std::collections::HashMap;
 use std::time::Duration;
 use wire::{Assembly, Connection, Line, Step};
 
-/// Least length of values with which a launcher is of use.
-const LEAST_VALUE: usize = 64;
+/// Least length of values with which a launcher is of use, without an end.
+const LEAST_VALUE: usize = 63;
 /// Most bytes that a rank puts between two fences.
 const MOST: usize = 4 << 20;
 /// How long the launcher may take for the farewell.
@@ -54,7 +55,7 @@ pub struct Pmi {
     beyond: bool,
     /// Name of the launcher's store for this job.
     store: String,
-    /// Most characters of a value.
+    /// Most characters of a value that is put.
     most: usize,
     /// Fences so far.
     fences: u32,
@@ -76,8 +77,8 @@ impl Pmi {
     /// hither up with [`super::FromAllgather`].
     ///
     /// # Errors
-    /// [`Error::Boot`] if the launcher's socket is not there, or was used up by this process; those
-    /// of [`Pmi::join`].
+    /// [`Error::Boot`] if the launcher's socket is not there, was used up by this process, or is its
+    /// MPI's; those of [`Pmi::join`].
     pub fn from_environment(deadline: Deadline) -> Result<Option<Pmi>> {
         let Some(fd) = settings::environment(SOCKET) else { return Ok(None) };
         let number = |name: &str| {
@@ -88,6 +89,7 @@ impl Pmi {
             })
         };
         let (rank, size) = (number("PMI_RANK")?, number("PMI_SIZE")?);
+        mpi::refuse_in_use(SOCKET)?;
         Pmi::join(claim(&fd)?, Rank(rank), size, deadline).map(Some)
     }
 
@@ -111,9 +113,12 @@ impl Pmi {
             return Err(refused("PMI version 1", &version));
         }
         let most = ask("cmd=get_maxes", "maxes")?;
-        let most = most.get("vallen_max").and_then(|text| text.parse().ok()).unwrap_or(0);
+        let most: usize = most.get("vallen_max").and_then(|text| text.parse().ok()).unwrap_or(0);
         let store = ask("cmd=get_my_kvsname", "my_kvsname")?;
         let store = store.get("kvsname").unwrap_or_default().to_owned();
+        // One for an end that some count; and the whole line is one that launchers read at once.
+        let around = put(&store, &key(size, u32::MAX, MOST), "").len();
+        let most = most.saturating_sub(1).min(wire::LINE.saturating_sub(around));
         if most < LEAST_VALUE || store.is_empty() {
             let why = format!("the launcher's store (PMI) \"{store}\" has values of {most} bytes");
             return Err(Error::boot(why));
@@ -127,8 +132,7 @@ impl Pmi {
             job: 0,
             beyond: false,
             store,
-            // One for an end that some count.
-            most: most - 1,
+            most,
             fences: 0,
             pairs: Pairs::new(size),
             fetched: HashMap::new(),
@@ -186,6 +190,11 @@ fn key(rank: u32, fence: u32, piece: usize) -> String {
     format!("hither-{rank}.{fence}.{piece}")
 }
 
+/// The line that puts a value.
+fn put(store: &str, key: &str, value: &str) -> String {
+    format!("cmd=put kvsname={store} key={key} value={value}")
+}
+
 #[cold]
 fn refused(what: &str, said: &Line) -> Error {
     let why = said.get("msg").unwrap_or("no reason given");
@@ -232,7 +241,7 @@ impl Bootstrap for Pmi {
         self.fences += 1;
         for (number, piece) in wire::pieces(&fresh, self.most).into_iter().enumerate() {
             let key = key(self.rank.0, self.fences, number);
-            let line = format!("cmd=put kvsname={} key={key} value={piece}", self.store);
+            let line = put(&self.store, &key, &piece);
             let said = self.connection.ask(&line, "put_result", deadline, during)?;
             if !said.succeeded() {
                 return Err(refused("put", &said));

@@ -6,12 +6,19 @@
 //! ```
 //! One line asks, one answers. Values have no blanks and a most length that the launcher says, so
 //! bytes go as hexadecimal digits, in pieces.
+//!
+//! A question has at most [`LINE`] characters: Slurm reads so many at once and takes them for a whole
+//! one, although it says of values that they may be as long by themselves. What is left over it takes for
+//! another question, which it does not answer.
 
 use super::super::socket;
 use crate::base::{Deadline, Error, Result};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::net::SendFlags;
+
+/// Most characters of a line that asks, without its end.
+pub const LINE: usize = 1023;
 
 /// Longest line that makes sense: a value of any launcher, and what is around it.
 const LONGEST: usize = 64 << 10;
@@ -67,6 +74,7 @@ impl Connection {
             let why = "the launcher's process manager (PMI) has not answered an earlier question";
             return Err(Error::boot(why));
         }
+        debug_assert!(line.len() <= LINE, "{line}");
         self.broken = true;
         self.send(format!("{line}\n").as_bytes())?;
         let come = self.receive(deadline, during)?;
