@@ -30,8 +30,7 @@ pub fn refuse_in_use(variable: &str) -> Result<()> {
     }
     Err(Error::boot(format!(
         "this process uses MPI, which talks to the launcher that {variable} names: wire hither up with \
-         boot::FromAllgather over MPI_Allgather (Job::builder().bootstrap(...)), or join before MPI is \
-         initialised by a launcher of hither's own (hither run)"
+         boot::FromAllgather, over MPI_Allgather (Job::builder().bootstrap(...))"
     )))
 }
 

@@ -58,43 +58,41 @@ pub fn all(rank: u32, size: u32, near: u32) -> String {
     format!("rank {rank} of {size}, {near} near, sum {sum}, count {size}")
 }
 
-/// The launcher's store alone, with values of all lengths: those just at its limits, and those of many
-/// pieces.
+/// The launcher's store alone: many values at once, which it takes in many pieces, and values that go
+/// alone, whose lengths are those around which one piece becomes two.
 fn exchange_values() -> Result<String> {
-    const ROUNDS: usize = 3;
     let soon = Deadline::after(Duration::from_secs(60));
     let mut boot = boot::from_environment(soon)?;
     let (rank, size) = (boot.rank().0, boot.size());
-    let lengths = (0..=64).chain(440..=530).chain([1_000, 5_000, 32 << 10]);
-    let lengths: Vec<usize> = lengths.collect();
     let value = |rank: u32, length: usize, round: usize| -> Vec<u8> {
         (0..length).map(|at| (at * 7 + length + round + rank as usize * 31) as u8).collect()
     };
+    let key = |length: usize| format!("of {length}");
     let check = |boot: &mut Box<dyn Bootstrap>, from: u32, length: usize, round: usize| {
-        let got = boot.get(Rank(from), &format!("of {length}"), soon)?;
+        let got = boot.get(Rank(from), &key(length), soon)?;
         assert_eq!(got, Some(value(from, length, round)), "{length} bytes of rank {from}");
         Ok::<_, hither::Error>(())
     };
-    for round in 0..ROUNDS {
-        for length in lengths.iter().filter(|_| round + 1 < ROUNDS) {
-            boot.put(&format!("of {length}"), &value(rank, *length, round))?;
-        }
-        // One alone each time: its length is that of all that goes.
-        if round + 1 == ROUNDS {
-            for length in &lengths {
-                boot.put(&format!("of {length}"), &value(rank, *length, round))?;
-                boot.fence(soon)?;
-                check(&mut boot, (rank + 1) % size, *length, round)?;
-            }
+    for round in 0..2 {
+        let lengths = || (0..=64).chain([1_000, 5_000, 32 << 10]);
+        for length in lengths() {
+            boot.put(&key(length), &value(rank, length, round))?;
         }
         boot.fence(soon)?;
         for from in 0..size {
-            for length in &lengths {
-                check(&mut boot, from, *length, round)?;
+            for length in lengths() {
+                check(&mut boot, from, length, round)?;
             }
         }
         assert_eq!(boot.get(Rank(0), "of nothing", soon)?, None);
+        // Nobody puts the next ones before all have seen these.
         boot.fence(soon)?;
     }
+    for length in 440..=500 {
+        boot.put(&key(length), &value(rank, length, 2))?;
+        boot.fence(soon)?;
+        check(&mut boot, (rank + 1) % size, length, 2)?;
+    }
+    boot.fence(soon)?;
     Ok(format!("rank {rank} of {size} has all values"))
 }

@@ -4,7 +4,8 @@
 //! ```text
 //! rank                                    the launcher's process manager
 //!   init, get_maxes, get_my_kvsname  -->    who it is (PMI_RANK, PMI_SIZE), the name of its store
-//!   get PMI_process_mapping          -->    which ranks are on which node (see `layout`)
+//!   get PMI_process_mapping          -->    which ranks are on which node (see `layout`); where that
+//!                                           is not said, or not true, ranks tell each other
 //!   put RANK.FENCE.PIECE, barrier_in -->    what was put since the last fence, for everybody
 //!   get RANK.FENCE.PIECE             -->    when somebody asks for what that rank has put
 //!   finalize                         -->    when the bootstrap is dropped
@@ -19,6 +20,7 @@ mod layout;
 mod tests;
 mod wire;
 
+use super::card::Card;
 use super::mpi;
 use super::neighbours;
 use super::pairs::Pairs;
@@ -41,6 +43,8 @@ const PATIENCE: Duration = Duration::from_secs(1);
 
 /// The variable with the number of the launcher's socket.
 const SOCKET: &str = "PMI_FD";
+/// The variable with the way in which Slurm distributes ranks.
+const DISTRIBUTION: &str = "SLURM_DISTRIBUTION";
 
 /// A rank of an MPI launcher.
 #[derive(Debug)]
@@ -90,15 +94,27 @@ impl Pmi {
         };
         let (rank, size) = (number("PMI_RANK")?, number("PMI_SIZE")?);
         mpi::refuse_in_use(SOCKET)?;
-        Pmi::join(claim(&fd)?, Rank(rank), size, deadline).map(Some)
+        let told = settings::environment(DISTRIBUTION).is_none_or(|how| !layout::is_made_up(&how));
+        Pmi::join_told(told, claim(&fd)?, Rank(rank), size, deadline).map(Some)
     }
 
     /// Joins as `rank` of `size` over a socket connected to the launcher. Collective.
     ///
     /// # Errors
-    /// [`Error::TimedOut`]; [`Error::Boot`] if the launcher does not speak PMI-1, does not say where
-    /// ranks are as PMI-1 has it, or takes processes for neighbours that share no memory.
+    /// [`Error::TimedOut`]; [`Error::Boot`] if the launcher does not speak PMI-1, says where ranks are
+    /// in another way than PMI-1 has it, or takes processes for neighbours that share no memory.
     pub fn join(socket: OwnedFd, rank: Rank, size: u32, deadline: Deadline) -> Result<Pmi> {
+        Pmi::join_told(true, socket, rank, size, deadline)
+    }
+
+    /// The same; `told` is whether what the launcher says of nodes is true.
+    fn join_told(
+        told: bool,
+        socket: OwnedFd,
+        rank: Rank,
+        size: u32,
+        deadline: Deadline,
+    ) -> Result<Pmi> {
         if size == 0 || size > MAX_SIZE || rank.0 >= size {
             let why = format!("{rank} of {size} is not a rank of a job of 1 to {MAX_SIZE}");
             return Err(Error::invalid("rank", why));
@@ -138,13 +154,20 @@ impl Pmi {
             fetched: HashMap::new(),
             process: std::process::id(),
         };
-        if let Some(mapping) = pmi.look_up("PMI_process_mapping", deadline)? {
-            let places = layout::places(&mapping, size)?;
-            pmi.placement = Placement::of(places, 0)?.seen_from(rank);
-        }
-        let placement = pmi.placement.clone();
-        let known = neighbours::introduce(&mut pmi, &placement, deadline)?;
-        (pmi.job, pmi.beyond) = (known.job, known.beyond);
+        let mapping = if told { pmi.look_up("PMI_process_mapping", deadline)? } else { None };
+        let (placement, known) = match mapping {
+            Some(mapping) => {
+                let places = layout::places(&mapping, size)?;
+                let placement = Placement::of(places, 0)?.seen_from(rank);
+                let known = neighbours::introduce(&mut pmi, &placement, deadline)?;
+                (placement, known)
+            }
+            None => {
+                let own = Card::of_this_process(rank.0, size)?;
+                neighbours::meet(&mut pmi, &own, deadline)?
+            }
+        };
+        (pmi.placement, pmi.job, pmi.beyond) = (placement, known.job, known.beyond);
         Ok(pmi)
     }
 

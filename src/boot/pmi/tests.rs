@@ -16,6 +16,8 @@ struct Manager {
     size: u64,
     /// Most characters of a value, with its end; a few, if not given.
     most: Option<usize>,
+    /// What it says of nodes is not true.
+    untold: bool,
 }
 
 /// Answers one rank until it takes leave: whether it did.
@@ -82,7 +84,8 @@ fn job_of<R: Send>(
     mapping: Option<&str>,
     body: impl Fn(Result<Pmi>) -> R + Sync,
 ) -> Vec<(R, bool)> {
-    let (size, manager) = (manager.size as u32, Arc::new(manager));
+    let (size, told) = (manager.size as u32, !manager.untold);
+    let manager = Arc::new(manager);
     if let Some(mapping) = mapping {
         let key = "PMI_process_mapping".to_owned();
         manager.store.lock().unwrap().insert(key, mapping.to_owned());
@@ -94,7 +97,8 @@ fn job_of<R: Send>(
                 let (ours, theirs) = socket::stream_pair().unwrap();
                 let manager = manager.clone();
                 let other = scope.spawn(move || converse(&manager, UnixStream::from(theirs)));
-                let own = scope.spawn(move || body(Pmi::join(ours, Rank(rank), size, soon())));
+                let join = move || Pmi::join_told(told, ours, Rank(rank), size, soon());
+                let own = scope.spawn(move || body(join()));
                 (own, other)
             })
             .collect();
@@ -143,6 +147,19 @@ fn ranks_of_a_node_share_its_memory_and_all_see_all_values() {
         let elsewhere = first.iter().filter(|leader| **leader != 0).count();
         assert_eq!(apart, elsewhere, "a memory for each node");
     }
+}
+
+/// What is said of nodes is known not to be true: all of these share memory.
+#[test]
+fn ranks_whose_places_nobody_tells_are_where_they_say() {
+    let manager = Manager { size: 5, untold: true, ..Manager::default() };
+    let seen = job_of(manager, Some("(vector,(0,5,1))"), |pmi| {
+        let mut pmi = pmi.unwrap();
+        assert_eq!(pmi.placement().unwrap().nodes(), 1);
+        let fd = pmi.node_memory(&memory, soon()).unwrap();
+        (pmi.job(), rustix::fs::fstat(&fd).unwrap().st_ino)
+    });
+    assert!(seen.iter().all(|(known, left)| *known == seen[0].0 && *left), "{seen:?}");
 }
 
 /// Whatever the launcher says of values: one whose lines are short, and one that has room for any.
