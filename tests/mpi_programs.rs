@@ -8,6 +8,8 @@
 mod launchers;
 #[path = "support/mpi.rs"]
 mod mpi;
+#[path = "support/slurm_nodes.rs"]
+mod slurm_nodes;
 
 use hither::{Any, Error, Job, Op, Rank, Result, Window, boot::FromAllgather};
 use launchers::{Ended, not_tried, run};
@@ -149,19 +151,23 @@ fn together(job: &Job, mpi: &dyn Mpi) -> Result<u32> {
 
 /// Ranks of this program under the launcher of an MPI; nothing if that is not installed.
 fn start(what: &str, family: &str) -> Option<Ended> {
-    let launcher: Option<Command> = match family {
+    let launcher = match family {
         "mpich" => launchers::mpich(),
         _ => launchers::open_mpi(),
     };
-    let name = format!("an MPI program, {what}, of {family}");
-    let Some(mut job) = launcher else {
-        not_tried(&name, "its launcher is not installed");
-        return None;
-    };
+    if launcher.is_none() {
+        not_tried(&format!("an MPI program, {what}, of {family}"), "its launcher is not installed");
+    }
+    start_by(launcher?, what, family)
+}
+
+/// The same under this launcher; nothing if there is no library of that MPI.
+fn start_by(mut job: Command, what: &str, family: &str) -> Option<Ended> {
     job.args(["-n", &RANKS.to_string()]);
     let ended = run(job, &format!("{what} of {family}"));
     if ended.out.contains(NO_LIBRARY) {
-        not_tried(&name, "its library is not installed");
+        let what = format!("an MPI program, {what}, of {family}");
+        not_tried(&what, "its library is not installed");
         return None;
     }
     Some(ended)
@@ -194,6 +200,21 @@ fn one_job_after_another() {
 #[test]
 fn after_the_end_of_mpi() {
     try_with_both("outlive", RANKS);
+}
+
+/// Whose nodes are one machine: one node, unless it is told otherwise.
+#[test]
+fn under_slurm() {
+    for (family, kind) in [("mpich", "pmi2"), ("open mpi", "pmix")] {
+        for (what, near) in [("whole", RANKS), ("turns", RANKS / 2), ("outlive", RANKS)] {
+            let Some((mut srun, nodes)) = slurm_nodes::srun(kind, 2) else { break };
+            srun.arg(format!("--nodelist={}", nodes.join(",")));
+            let Some(ended) = start_by(srun, what, family) else { break };
+            launchers::assert_said(&ended, RANKS, |rank| {
+                format!("rank {rank} of {RANKS}, {near} near")
+            });
+        }
+    }
 }
 
 #[test]

@@ -1,72 +1,24 @@
 //! Jobs that Slurm starts: `srun --mpi=pmi2`, which answers PMI-1 too, and `srun --mpi=pmix`.
 //!
-//! They are tried where `srun` has nodes that are this machine, as a cluster of two that
-//! `tests/support/slurm-cluster.sh` starts. What takes other nodes, or what Slurm was built without, is
-//! not tried.
+//! They are tried where `srun` has nodes that are this machine, as those of a cluster that
+//! `tests/support/slurm-cluster.sh` starts. What takes more nodes, or what Slurm was built without, is not
+//! tried.
 
 #[path = "support/launchers.rs"]
 mod launchers;
+#[path = "support/slurm_nodes.rs"]
+mod slurm_nodes;
 #[path = "support/started.rs"]
 mod started;
 
-use launchers::{Ended, assert_said, not_tried, run};
+use launchers::{Ended, assert_said, run};
+use slurm_nodes::srun;
 use std::io::Write;
-use std::process::Command;
 
 /// The entry of the started ranks; as a test of its own it has nothing to do.
 #[test]
 fn role() {
     launchers::play(started::play);
-}
-
-/// What a command says, if it ends well.
-fn said(program: &str, args: &[&str]) -> Option<String> {
-    let said = Command::new(program).args(args).output().ok()?;
-    let all = [said.stdout, said.stderr].concat();
-    said.status.success().then(|| String::from_utf8_lossy(&all).into_owned())
-}
-
-/// The nodes of Slurm that are this machine and take jobs.
-fn nodes() -> Vec<String> {
-    let own = rustix::system::uname().nodename().to_string_lossy().into_owned();
-    let all = said("scontrol", &["--oneliner", "show", "node"]).unwrap_or_default();
-    let nodes = all.lines().filter_map(|line| {
-        let word = |key: &str| line.split(' ').find_map(|word| word.strip_prefix(key));
-        let state = word("State=")?;
-        let works = ["IDLE", "MIXED", "ALLOCATED"].iter().any(|good| state.starts_with(good));
-        let here = word("NodeHostName=")? == own && works && !state.contains("DRAIN");
-        here.then(|| word("NodeName=").map(str::to_owned)).flatten()
-    });
-    nodes.collect()
-}
-
-/// `srun` with this kind of MPI, and so many nodes of this machine for it; nothing if it cannot be tried.
-fn srun(kind: &str, count: usize) -> Option<(Command, Vec<String>)> {
-    let name = format!("srun --mpi={kind} on {count} node(s)");
-    let mut nodes = nodes();
-    if nodes.len() < count {
-        let help = "start a cluster by tests/support/slurm-cluster.sh";
-        let why = format!("{} node(s) of a Slurm are this machine ({help})", nodes.len());
-        not_tried(&name, &why);
-        return None;
-    }
-    let kinds = said("srun", &["--mpi=list"]).unwrap_or_default();
-    if !kinds.split_whitespace().any(|known| known == kind) {
-        not_tried(&name, "this Slurm has no such plugin");
-        return None;
-    }
-    let mut command = Command::new("srun");
-    // Variables of an allocation that this test may be run in would be arguments, too.
-    for (variable, _) in std::env::vars_os() {
-        let text = variable.to_string_lossy();
-        if text.starts_with("SLURM_") && text != "SLURM_CONF" {
-            command.env_remove(variable);
-        }
-    }
-    command.args(["--quiet", "--overcommit", "--time=5", &format!("--mpi={kind}")]);
-    command.arg(format!("--nodes={count}"));
-    nodes.truncate(count);
-    Some((command, nodes))
 }
 
 fn start(kind: &str, nodes: usize, args: &[&str], role: &str) -> Option<Ended> {
@@ -140,5 +92,24 @@ fn deaths_and_exit_codes() {
         assert!(ended.err.contains("rank 1 died"), "{}\n{}", ended.out, ended.err);
         let ended = start(kind, 1, &["--ntasks=2"], "fail").unwrap();
         assert_eq!(ended.code, Some(7), "{}\n{}", ended.out, ended.err);
+    }
+}
+
+/// Unless it is told to end a job with its first rank, Slurm leaves the others alone.
+#[test]
+fn survivors_go_on() {
+    for kind in KINDS {
+        for nodes in [1, 2] {
+            let Some((mut command, nodes)) = srun(kind, nodes) else { break };
+            command.arg(format!("--nodelist={}", nodes.join(",")));
+            command.args(["--ntasks=4", "--kill-on-bad-exit=0"]);
+            command.env("HITHER_NET_TIMEOUT", "2");
+            let ended = run(command, "survive");
+            assert!(!ended.well, "one was killed: {}\n{}", ended.out, ended.err);
+            for rank in [0, 2, 3] {
+                let line = format!("rank {rank} of 3 left, sum 5: ");
+                assert!(ended.out.contains(&line), "{line}: {}\n{}", ended.out, ended.err);
+            }
+        }
     }
 }

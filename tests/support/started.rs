@@ -44,6 +44,21 @@ pub fn play(role: &str) -> Result<String> {
             team.barrier()?;
             Ok("nobody died".into())
         }
+        "survive" => {
+            if me == Rank(1) {
+                let own = rustix::process::getpid();
+                let _ = rustix::process::kill_process(own, rustix::process::Signal::KILL);
+            }
+            let error = team.barrier().expect_err("rank 1 is dead");
+            let rest = team.shrink()?;
+            let mut sum = [u64::from(me.0)];
+            rest.allreduce(Op::Sum, &mut sum)?;
+            let left = rest.size();
+            rest.barrier()?;
+            // It reports the death again.
+            let _ = job.finish();
+            Ok(format!("rank {me} of {left} left, sum {}: {error}", sum[0]))
+        }
         "fail" => {
             job.finish()?;
             std::process::exit(if me == Rank(1) { 7 } else { 0 });
