@@ -202,12 +202,13 @@ fn after_the_end_of_mpi() {
     try_with_both("outlive", RANKS);
 }
 
-/// Whose nodes are one machine: one node, unless it is told otherwise.
+/// On one of its nodes: of two that are one machine Open MPI takes the memory of one for that of the other
+/// (it names it by the machine and the rank on the node), and crashes now and then.
 #[test]
 fn under_slurm() {
     for (family, kind) in [("mpich", "pmi2"), ("open mpi", "pmix")] {
         for (what, near) in [("whole", RANKS), ("turns", RANKS / 2), ("outlive", RANKS)] {
-            let Some((mut srun, nodes)) = slurm_nodes::srun(kind, 2) else { break };
+            let Some((mut srun, nodes)) = slurm_nodes::srun(kind, 1) else { break };
             srun.arg(format!("--nodelist={}", nodes.join(",")));
             let Some(ended) = start_by(srun, what, family) else { break };
             launchers::assert_said(&ended, RANKS, |rank| {
