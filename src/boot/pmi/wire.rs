@@ -74,7 +74,10 @@ impl Connection {
             let why = "the launcher's process manager (PMI) has not answered an earlier question";
             return Err(Error::boot(why));
         }
-        debug_assert!(line.len() <= LINE, "{line}");
+        if line.len() > LINE {
+            let why = "the launcher (PMI) cannot read a question as long as the name of its store makes it";
+            return Err(Error::boot(why));
+        }
         self.broken = true;
         self.send(format!("{line}\n").as_bytes())?;
         let come = self.receive(deadline, during)?;
@@ -228,6 +231,10 @@ mod tests {
         assert!(matches!(late, Err(Error::TimedOut { .. })), "{late:?}");
         let again = connection.ask("cmd=a", "b", Deadline::NEVER, "a test").unwrap_err();
         assert!(again.to_string().contains("earlier"), "{again}");
+        let long = "x".repeat(LINE + 1);
+        let mut connection = answered(b"cmd=b\n").1;
+        let refused = connection.ask(&long, "b", Deadline::NEVER, "a test").unwrap_err();
+        assert!(refused.to_string().contains("cannot read"), "{refused}");
         let (other, _) = answered(b"cmd=c\n");
         assert!(other.unwrap_err().to_string().contains("cmd=b"));
         let (no_text, _) = answered(b"cmd=\xff\n");
