@@ -16,7 +16,8 @@ pub const PATIENCE: Duration = Duration::from_secs(120);
 /// Says what is not tried on this machine, and why: also where a test's own output is kept back, as that
 /// of a test that passes is.
 pub fn not_tried(what: &str, why: &str) {
-    let _ = writeln!(std::io::stderr(), "NOT TRIED: {what}: {why}");
+    let line = format!("NOT TRIED: {what}: {why}\n");
+    let _ = std::io::stderr().write_all(line.as_bytes());
 }
 
 /// Ends this process as a rank, if it was started as one: for a test that is the ranks' entry.
