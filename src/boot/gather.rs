@@ -45,7 +45,9 @@ impl<F> std::fmt::Debug for FromAllgather<F> {
 impl<F: FnMut(&[u8]) -> Result<Vec<Vec<u8>>> + Send> FromAllgather<F> {
     /// Rank `rank` of `size`. `gather` is collective: it takes this rank's bytes and returns all
     /// ranks' bytes in rank order; lengths differ between ranks. It is called once here, once in
-    /// [`Bootstrap::node_memory`], and once for each fence.
+    /// [`Bootstrap::node_memory`], and once for each fence: in a job that joins, never after that, and
+    /// by the threads that call this and [`crate::world::Builder::init`] alone. So an MPI that is called
+    /// by its main thread only (`MPI_THREAD_FUNNELED`) will do, and may be finalised before the job ends.
     ///
     /// Ranks of one user on one machine, in one network namespace, are a node and share memory. Others
     /// are on different nodes, and what goes between them goes over the network: on different machines,

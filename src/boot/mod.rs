@@ -24,6 +24,7 @@ pub(crate) mod launch;
 pub(crate) mod launched;
 pub(crate) mod lobby;
 pub(crate) mod meeting;
+pub(crate) mod mpi;
 pub(crate) mod neighbours;
 pub(crate) mod pairs;
 pub(crate) mod pmi;

@@ -16,7 +16,7 @@ use crate::base::{Deadline, Error, Rank, Result};
 use crate::topo::{Placement, Places};
 use rustix::fd::{AsFd, OwnedFd};
 
-pub(super) const CARD: &str = "hither card";
+const CARD: &str = "hither card";
 const MEMORY: &str = "hither memory";
 
 /// What a rank learns of the others' cards.
@@ -43,8 +43,24 @@ pub(super) fn introduce(
     Ok(Introduced { job: first.job, beyond: own.is_beyond(&first) })
 }
 
+/// Learns from everybody's cards where ranks are, of each one. Collective; costs a look-up for each rank.
+///
+/// # Errors
+/// Those of [`places`], and of the exchange.
+pub(super) fn meet(
+    ranks: &mut dyn Bootstrap,
+    own: &Card,
+    deadline: Deadline,
+) -> Result<(Placement, Introduced)> {
+    ranks.put(CARD, &own.encode())?;
+    ranks.fence(deadline)?;
+    let cards = (0..ranks.size()).map(|rank| card(ranks, rank, deadline));
+    let cards = cards.collect::<Result<Vec<Card>>>()?;
+    places(&cards, ranks.rank())
+}
+
 /// What a rank has put of itself.
-pub(super) fn card(ranks: &mut dyn Bootstrap, rank: u32, deadline: Deadline) -> Result<Card> {
+fn card(ranks: &mut dyn Bootstrap, rank: u32, deadline: Deadline) -> Result<Card> {
     let bytes = ranks.get(Rank(rank), CARD, deadline)?.unwrap_or_default();
     Card::decode(&bytes).filter(|card| card.rank == rank).ok_or_else(|| {
         Error::boot(format!(

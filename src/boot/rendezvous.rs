@@ -25,7 +25,7 @@ use super::card::Card;
 use super::channel::Channel;
 use super::lobby::{Door, Gathered, Gathering, unexpected};
 use super::meeting::{Found, Place};
-use super::neighbours::{self, CARD};
+use super::neighbours;
 use super::pairs::Pairs;
 use super::port::{self, Port};
 use super::socket::{self, Received};
@@ -148,11 +148,7 @@ impl Rendezvous {
         };
         let mut ranks = Rendezvous::of(gathered, false)?;
         let own = Card { rank: ranks.rank, ..own };
-        ranks.put(CARD, &own.encode())?;
-        ranks.fence(deadline)?;
-        let cards = (0..size).map(|rank| neighbours::card(&mut ranks, rank, deadline));
-        let cards = cards.collect::<Result<Vec<Card>>>()?;
-        let (placement, known) = neighbours::places(&cards, Rank(ranks.rank))?;
+        let (placement, known) = neighbours::meet(&mut ranks, &own, deadline)?;
         (ranks.placement, ranks.beyond) = (placement, known.beyond);
         Ok(ranks)
     }

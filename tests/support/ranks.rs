@@ -1,6 +1,7 @@
 //! Jobs whose ranks are this test's own executable.
 
 use hither::world::{Launcher, Outcome, Output};
+use std::io::Write;
 
 /// A launcher of this executable; what its ranks say is kept.
 pub fn launcher() -> Launcher {
@@ -31,7 +32,9 @@ pub fn well(outcome: &Outcome) -> bool {
 pub fn ends(role: &str, played: hither::Result<String>) -> ! {
     let code = match played {
         Ok(said) => {
-            print!("{said}{}", if said.is_empty() { "" } else { "\n" });
+            let end = if said.is_empty() { "" } else { "\n" };
+            // In one piece: a launcher may mix lines up otherwise.
+            let _ = std::io::stdout().write_all(format!("{said}{end}").as_bytes());
             0
         }
         Err(error) => {

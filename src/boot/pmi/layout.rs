@@ -11,6 +11,13 @@
 use crate::base::{Error, Result};
 use crate::topo::{Block, Places};
 
+/// Whether a mapping says nothing about nodes, where Slurm distributes ranks in this way: of any order that
+/// its user may want (`--distribution=arbitrary`, a file of hosts) it says that each rank is on a node of
+/// its own.
+pub fn is_made_up(distribution: &str) -> bool {
+    distribution.split([':', ',']).next() == Some("arbitrary")
+}
+
 /// The places that a mapping gives to `size` ranks.
 ///
 /// # Errors
@@ -69,6 +76,20 @@ mod tests {
         assert_eq!(list("(vector,(0,2,2),(2,1,3))", 7), [0, 0, 1, 1, 2, 2, 2]);
         assert_eq!(list("(vector,(1,1,2),(0,1,2))", 4), [0, 0, 1, 1]);
         assert_eq!(list("(vector,(5,1,1),(0,1,2),(5,1,1))", 4), [0, 1, 1, 0]);
+    }
+
+    #[test]
+    fn only_an_arbitrary_distribution_has_no_mapping() {
+        for known in
+            ["block", "cyclic", "cyclic:cyclic", "plane", "block:block,Pack", "", "arbitrar"]
+        {
+            assert!(!is_made_up(known), "{known}");
+        }
+        assert!(
+            is_made_up("arbitrary")
+                && is_made_up("arbitrary:block")
+                && is_made_up("arbitrary,Pack")
+        );
     }
 
     #[test]

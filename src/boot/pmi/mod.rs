@@ -4,7 +4,8 @@
 //! ```text
 //! rank                                    the launcher's process manager
 //!   init, get_maxes, get_my_kvsname  -->    who it is (PMI_RANK, PMI_SIZE), the name of its store
-//!   get PMI_process_mapping          -->    which ranks are on which node (see `layout`)
+//!   get PMI_process_mapping          -->    which ranks are on which node (see `layout`); where that
+//!                                           is not said, or not true, ranks tell each other
 //!   put RANK.FENCE.PIECE, barrier_in -->    what was put since the last fence, for everybody
 //!   get RANK.FENCE.PIECE             -->    when somebody asks for what that rank has put
 //!   finalize                         -->    when the bootstrap is dropped
@@ -19,6 +20,8 @@ mod layout;
 mod tests;
 mod wire;
 
+use super::card::Card;
+use super::mpi;
 use super::neighbours;
 use super::pairs::Pairs;
 use super::socket;
@@ -31,8 +34,8 @@ use std::collections::HashMap;
 use std::time::Duration;
 use wire::{Assembly, Connection, Line, Step};
 
-/// Least length of values with which a launcher is of use.
-const LEAST_VALUE: usize = 64;
+/// Least length of values with which a launcher is of use, without an end.
+const LEAST_VALUE: usize = 63;
 /// Most bytes that a rank puts between two fences.
 const MOST: usize = 4 << 20;
 /// How long the launcher may take for the farewell.
@@ -40,6 +43,8 @@ const PATIENCE: Duration = Duration::from_secs(1);
 
 /// The variable with the number of the launcher's socket.
 const SOCKET: &str = "PMI_FD";
+/// The variable with the way in which Slurm distributes ranks.
+const DISTRIBUTION: &str = "SLURM_DISTRIBUTION";
 
 /// A rank of an MPI launcher.
 #[derive(Debug)]
@@ -54,7 +59,7 @@ pub struct Pmi {
     beyond: bool,
     /// Name of the launcher's store for this job.
     store: String,
-    /// Most characters of a value.
+    /// Most characters of a value that is put.
     most: usize,
     /// Fences so far.
     fences: u32,
@@ -76,8 +81,8 @@ impl Pmi {
     /// hither up with [`super::FromAllgather`].
     ///
     /// # Errors
-    /// [`Error::Boot`] if the launcher's socket is not there, or was used up by this process; those
-    /// of [`Pmi::join`].
+    /// [`Error::Boot`] if the launcher's socket is not there, was used up by this process, or is its
+    /// MPI's; those of [`Pmi::join`].
     pub fn from_environment(deadline: Deadline) -> Result<Option<Pmi>> {
         let Some(fd) = settings::environment(SOCKET) else { return Ok(None) };
         let number = |name: &str| {
@@ -88,15 +93,28 @@ impl Pmi {
             })
         };
         let (rank, size) = (number("PMI_RANK")?, number("PMI_SIZE")?);
-        Pmi::join(claim(&fd)?, Rank(rank), size, deadline).map(Some)
+        mpi::refuse_in_use(SOCKET)?;
+        let told = settings::environment(DISTRIBUTION).is_none_or(|how| !layout::is_made_up(&how));
+        Pmi::join_told(told, claim(&fd)?, Rank(rank), size, deadline).map(Some)
     }
 
     /// Joins as `rank` of `size` over a socket connected to the launcher. Collective.
     ///
     /// # Errors
-    /// [`Error::TimedOut`]; [`Error::Boot`] if the launcher does not speak PMI-1, does not say where
-    /// ranks are as PMI-1 has it, or takes processes for neighbours that share no memory.
+    /// [`Error::TimedOut`]; [`Error::Boot`] if the launcher does not speak PMI-1, says where ranks are
+    /// in another way than PMI-1 has it, or takes processes for neighbours that share no memory.
     pub fn join(socket: OwnedFd, rank: Rank, size: u32, deadline: Deadline) -> Result<Pmi> {
+        Pmi::join_told(true, socket, rank, size, deadline)
+    }
+
+    /// The same; `told` is whether what the launcher says of nodes is true.
+    fn join_told(
+        told: bool,
+        socket: OwnedFd,
+        rank: Rank,
+        size: u32,
+        deadline: Deadline,
+    ) -> Result<Pmi> {
         if size == 0 || size > MAX_SIZE || rank.0 >= size {
             let why = format!("{rank} of {size} is not a rank of a job of 1 to {MAX_SIZE}");
             return Err(Error::invalid("rank", why));
@@ -111,9 +129,12 @@ impl Pmi {
             return Err(refused("PMI version 1", &version));
         }
         let most = ask("cmd=get_maxes", "maxes")?;
-        let most = most.get("vallen_max").and_then(|text| text.parse().ok()).unwrap_or(0);
+        let most: usize = most.get("vallen_max").and_then(|text| text.parse().ok()).unwrap_or(0);
         let store = ask("cmd=get_my_kvsname", "my_kvsname")?;
         let store = store.get("kvsname").unwrap_or_default().to_owned();
+        // One for an end that some count; and the whole line is one that launchers read at once.
+        let around = put(&store, &key(size, u32::MAX, MOST), "").len();
+        let most = most.saturating_sub(1).min(wire::LINE.saturating_sub(around));
         if most < LEAST_VALUE || store.is_empty() {
             let why = format!("the launcher's store (PMI) \"{store}\" has values of {most} bytes");
             return Err(Error::boot(why));
@@ -127,20 +148,26 @@ impl Pmi {
             job: 0,
             beyond: false,
             store,
-            // One for an end that some count.
-            most: most - 1,
+            most,
             fences: 0,
             pairs: Pairs::new(size),
             fetched: HashMap::new(),
             process: std::process::id(),
         };
-        if let Some(mapping) = pmi.look_up("PMI_process_mapping", deadline)? {
-            let places = layout::places(&mapping, size)?;
-            pmi.placement = Placement::of(places, 0)?.seen_from(rank);
-        }
-        let placement = pmi.placement.clone();
-        let known = neighbours::introduce(&mut pmi, &placement, deadline)?;
-        (pmi.job, pmi.beyond) = (known.job, known.beyond);
+        let mapping = if told { pmi.look_up("PMI_process_mapping", deadline)? } else { None };
+        let (placement, known) = match mapping {
+            Some(mapping) => {
+                let places = layout::places(&mapping, size)?;
+                let placement = Placement::of(places, 0)?.seen_from(rank);
+                let known = neighbours::introduce(&mut pmi, &placement, deadline)?;
+                (placement, known)
+            }
+            None => {
+                let own = Card::of_this_process(rank.0, size)?;
+                neighbours::meet(&mut pmi, &own, deadline)?
+            }
+        };
+        (pmi.placement, pmi.job, pmi.beyond) = (placement, known.job, known.beyond);
         Ok(pmi)
     }
 
@@ -184,6 +211,11 @@ impl Pmi {
 /// Under which a piece of what a rank put before a fence is in the store.
 fn key(rank: u32, fence: u32, piece: usize) -> String {
     format!("hither-{rank}.{fence}.{piece}")
+}
+
+/// The line that puts a value.
+fn put(store: &str, key: &str, value: &str) -> String {
+    format!("cmd=put kvsname={store} key={key} value={value}")
 }
 
 #[cold]
@@ -232,7 +264,7 @@ impl Bootstrap for Pmi {
         self.fences += 1;
         for (number, piece) in wire::pieces(&fresh, self.most).into_iter().enumerate() {
             let key = key(self.rank.0, self.fences, number);
-            let line = format!("cmd=put kvsname={} key={key} value={piece}", self.store);
+            let line = put(&self.store, &key, &piece);
             let said = self.connection.ask(&line, "put_result", deadline, during)?;
             if !said.succeeded() {
                 return Err(refused("put", &said));

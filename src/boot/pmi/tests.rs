@@ -14,23 +14,30 @@ struct Manager {
     arrived: Mutex<u64>,
     turn: Condvar,
     size: u64,
+    /// Most characters of a value, with its end; a few, if not given.
+    most: Option<usize>,
+    /// What it says of nodes is not true.
+    untold: bool,
 }
 
 /// Answers one rank until it takes leave: whether it did.
 fn converse(manager: &Manager, mut socket: UnixStream) -> bool {
+    let most = manager.most.unwrap_or(80);
     let lines = BufReader::new(socket.try_clone().unwrap()).lines();
     for line in lines {
         let Ok(line) = line else { return false };
+        // As much as Slurm reads.
+        assert!(line.len() < 1024, "{line}");
         let word = |key: &str| {
             let found = line.split(' ').find_map(|word| word.strip_prefix(&format!("{key}=")));
             found.unwrap_or_default().to_owned()
         };
         let answer = match word("cmd").as_str() {
             "init" => "cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0".to_owned(),
-            "get_maxes" => "cmd=maxes kvsname_max=256 keylen_max=64 vallen_max=80".to_owned(),
+            "get_maxes" => format!("cmd=maxes kvsname_max=256 keylen_max=64 vallen_max={most}"),
             "get_my_kvsname" => "cmd=my_kvsname kvsname=kvs".to_owned(),
             "put" => {
-                assert!(word("key").len() <= 64 && word("value").len() < 80);
+                assert!(word("key").len() <= 64 && word("value").len() < most);
                 let before = manager.store.lock().unwrap().insert(word("key"), word("value"));
                 assert!(before.is_none(), "{line}: a key is put once");
                 "cmd=put_result rc=0 msg=success".to_owned()
@@ -68,7 +75,17 @@ fn job<R: Send>(
     mapping: Option<&str>,
     body: impl Fn(Result<Pmi>) -> R + Sync,
 ) -> Vec<(R, bool)> {
-    let manager = Arc::new(Manager { size: size.into(), ..Manager::default() });
+    job_of(Manager { size: size.into(), ..Manager::default() }, mapping, body)
+}
+
+/// The same with this manager.
+fn job_of<R: Send>(
+    manager: Manager,
+    mapping: Option<&str>,
+    body: impl Fn(Result<Pmi>) -> R + Sync,
+) -> Vec<(R, bool)> {
+    let (size, told) = (manager.size as u32, !manager.untold);
+    let manager = Arc::new(manager);
     if let Some(mapping) = mapping {
         let key = "PMI_process_mapping".to_owned();
         manager.store.lock().unwrap().insert(key, mapping.to_owned());
@@ -80,7 +97,8 @@ fn job<R: Send>(
                 let (ours, theirs) = socket::stream_pair().unwrap();
                 let manager = manager.clone();
                 let other = scope.spawn(move || converse(&manager, UnixStream::from(theirs)));
-                let own = scope.spawn(move || body(Pmi::join(ours, Rank(rank), size, soon())));
+                let join = move || Pmi::join_told(told, ours, Rank(rank), size, soon());
+                let own = scope.spawn(move || body(join()));
                 (own, other)
             })
             .collect();
@@ -128,6 +146,42 @@ fn ranks_of_a_node_share_its_memory_and_all_see_all_values() {
         let apart = (1..5).filter(|&rank| seen[rank].0.1 != seen[0].0.1).count();
         let elsewhere = first.iter().filter(|leader| **leader != 0).count();
         assert_eq!(apart, elsewhere, "a memory for each node");
+    }
+}
+
+/// What is said of nodes is known not to be true: all of these share memory.
+#[test]
+fn ranks_whose_places_nobody_tells_are_where_they_say() {
+    let manager = Manager { size: 5, untold: true, ..Manager::default() };
+    let seen = job_of(manager, Some("(vector,(0,5,1))"), |pmi| {
+        let mut pmi = pmi.unwrap();
+        assert_eq!(pmi.placement().unwrap().nodes(), 1);
+        let fd = pmi.node_memory(&memory, soon()).unwrap();
+        (pmi.job(), rustix::fs::fstat(&fd).unwrap().st_ino)
+    });
+    assert!(seen.iter().all(|(known, left)| *known == seen[0].0 && *left), "{seen:?}");
+}
+
+/// Whatever the launcher says of values: one whose lines are short, and one that has room for any.
+#[test]
+fn what_is_put_fits_into_a_line_that_is_read_at_once() {
+    for most in [63, 64, 900, 1024, 60_000] {
+        let manager = Manager { size: 2, most: Some(most), ..Manager::default() };
+        let seen = job_of(manager, None, |pmi| {
+            let Ok(mut pmi) = pmi else { return false };
+            let value = |rank: u32, length: usize| [rank as u8 + 1].repeat(length);
+            for length in (0..80).chain(400..560).chain([32 << 10]) {
+                pmi.put("k", &value(pmi.rank().0, length)).unwrap();
+                pmi.fence(soon()).unwrap();
+                let (other, key) = (Rank(1 - pmi.rank().0), "k");
+                let got = pmi.get(other, key, soon()).unwrap();
+                assert_eq!(got, Some(value(other.0, length)), "{length} of {most}");
+                pmi.fence(soon()).unwrap();
+            }
+            true
+        });
+        // One character is for an end; less is of no use.
+        assert!(seen.iter().all(|(joined, _)| *joined == (most > 63)), "{most}: {seen:?}");
     }
 }
 

@@ -6,12 +6,19 @@
 //! ```
 //! One line asks, one answers. Values have no blanks and a most length that the launcher says, so
 //! bytes go as hexadecimal digits, in pieces.
+//!
+//! A question has at most [`LINE`] characters: Slurm reads so many at once and takes them for a whole
+//! one, although it says of values that they may be as long by themselves. What is left over it takes for
+//! another question, which it does not answer.
 
 use super::super::socket;
 use crate::base::{Deadline, Error, Result};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::net::SendFlags;
+
+/// Most characters of a line that asks, without its end.
+pub const LINE: usize = 1023;
 
 /// Longest line that makes sense: a value of any launcher, and what is around it.
 const LONGEST: usize = 64 << 10;
@@ -65,6 +72,10 @@ impl Connection {
     ) -> Result<Line> {
         if self.broken {
             let why = "the launcher's process manager (PMI) has not answered an earlier question";
+            return Err(Error::boot(why));
+        }
+        if line.len() > LINE {
+            let why = "the launcher (PMI) cannot read a question as long as the name of its store makes it";
             return Err(Error::boot(why));
         }
         self.broken = true;
@@ -220,6 +231,10 @@ mod tests {
         assert!(matches!(late, Err(Error::TimedOut { .. })), "{late:?}");
         let again = connection.ask("cmd=a", "b", Deadline::NEVER, "a test").unwrap_err();
         assert!(again.to_string().contains("earlier"), "{again}");
+        let long = "x".repeat(LINE + 1);
+        let mut connection = answered(b"cmd=b\n").1;
+        let refused = connection.ask(&long, "b", Deadline::NEVER, "a test").unwrap_err();
+        assert!(refused.to_string().contains("cannot read"), "{refused}");
         let (other, _) = answered(b"cmd=c\n");
         assert!(other.unwrap_err().to_string().contains("cmd=b"));
         let (no_text, _) = answered(b"cmd=\xff\n");

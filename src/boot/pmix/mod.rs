@@ -19,6 +19,7 @@
 
 mod library;
 
+use super::mpi;
 use super::neighbours;
 use super::pairs::Pairs;
 use super::wire::MAX_SIZE;
@@ -67,12 +68,13 @@ impl Pmix {
     ///
     /// # Errors
     /// [`Error::Boot`] if the library cannot be loaded (`HITHER_PMIX`), the server not be reached, the
-    /// process has used PMIx before, or neighbours share no memory; [`Error::TimedOut`].
+    /// process has used PMIx before or uses MPI, or neighbours share no memory; [`Error::TimedOut`].
     pub fn from_environment(deadline: Deadline) -> Result<Option<Pmix>> {
         if !Pmix::is_named() {
             return Ok(None);
         }
         let named = settings::environment(RANK).unwrap_or_default();
+        mpi::refuse_in_use(RANK)?;
         let client = Client::connect(deadline)?;
         let rank = client.rank();
         if named.trim().parse() != Ok(rank) {
