@@ -1,9 +1,13 @@
 //! Places for what is too short to be worth a registration of its own: a few of one size, registered once
 //! (the pre-registered pool of paper 004). Results of updates arrive in words; short puts and gets go
 //! through longer ones.
+//!
+//! Of an operation whose queue pair failed something may yet arrive. Its slot is nobody's any more then, nor
+//! are those beside it that are free: others are made, and the memory is registered no more, as that of any
+//! transfer that failed, when the last owner of one of them is through.
 
 use crate::base::Result;
-use crate::base::sync::{AtomicU64, Ordering};
+use crate::base::sync::{AtomicBool, AtomicU64, Ordering};
 use crate::net::memory::Memory;
 use crate::net::provider::{Access, Device, Local, Region};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,6 +22,8 @@ struct Slots {
     each: u64,
     /// A bit for each that is somebody's.
     taken: AtomicU64,
+    /// Something may yet arrive in one that has no owner.
+    spoiled: AtomicBool,
 }
 
 /// One of them, until this is dropped: when the device does nothing to it any more.
@@ -48,7 +54,7 @@ impl Slots {
     fn new(device: &dyn Device, each: u64) -> Result<Slots> {
         let memory = Memory::zeroed((u64::from(SLOTS) * each) as usize)?;
         let region = device.register(&memory, Access::LOCAL_WRITE)?;
-        Ok(Slots { region, each, taken: AtomicU64::new(0) })
+        Ok(Slots { region, each, taken: AtomicU64::new(0), spoiled: AtomicBool::new(false) })
     }
 }
 
@@ -77,7 +83,7 @@ impl Supply {
     /// One that is nobody's; nothing if there is none, or the device knows no more memory.
     fn take(&self, device: &dyn Device) -> Option<Slot> {
         let mut made = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
-        if made.is_none() {
+        if made.as_ref().is_none_or(|slots| slots.spoiled.load(Ordering::Acquire)) {
             *made = Slots::new(device, self.each).ok().map(Arc::new);
         }
         let slots = made.as_ref()?;
@@ -108,6 +114,11 @@ impl Slot {
         self.slots.region.local(self.at() + offset, length).ok().filter(|_| inside)
     }
 
+    /// Gives it back although the device may yet do something to it.
+    pub fn spoil(self) {
+        self.slots.spoiled.store(true, Ordering::Release);
+    }
+
     /// The first word of what has arrived.
     pub fn word(&self) -> u64 {
         self.slots.region.memory().load(self.at()).unwrap_or(0)
@@ -128,7 +139,10 @@ impl Slot {
 
 impl Drop for Slot {
     fn drop(&mut self) {
-        self.slots.taken.fetch_and(!(1 << self.index), Ordering::Release);
+        // Who is just taking one may not know yet that they are spoiled: it finds none free that is.
+        if !self.slots.spoiled.load(Ordering::Relaxed) {
+            self.slots.taken.fetch_and(!(1 << self.index), Ordering::Release);
+        }
     }
 }
 
@@ -174,5 +188,18 @@ mod tests {
             assert!(slot.empty(&found) && found.read(0, &mut bytes));
             assert_eq!(bytes, want);
         }
+    }
+    #[test]
+    fn where_something_may_yet_arrive_nobody_has_a_slot() {
+        let network = Network::in_real_time(Parameters::default()).unwrap();
+        let (device, supply) = (network.device(1), Supply::new(8));
+        let [one, other] = [(); 2].map(|()| supply.take(&*device).unwrap());
+        let there = Arc::downgrade(&one.slots);
+        one.spoil();
+        let next = supply.take(&*device).unwrap();
+        assert!(!Arc::ptr_eq(&next.slots, &other.slots));
+        assert!(there.upgrade().is_some(), "it is registered while somebody has one");
+        drop(other);
+        assert!(there.upgrade().is_none(), "the device knows it still");
     }
 }

@@ -246,6 +246,7 @@ impl Copying {
                 let _ = slot.empty(&memory);
             }
             (Here::Memory(memory), Outcome::Done | Outcome::Stopped) => memory.give_back(),
+            (Here::Short(slot, _) | Here::Word(slot), Outcome::Failed) => slot.spoil(),
             (here, _) => drop(here),
         }
         transfer.end(outcome);
