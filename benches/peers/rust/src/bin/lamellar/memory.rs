@@ -1,6 +1,9 @@
 //! Operations on the memory of another PE: puts and gets on memory regions, atomics on an array; and
-//! collectives. A put or get is complete when its handle says so, or, many at a time, when all of the region
-//! are.
+//! collectives.
+//!
+//! Where Lamellar has an operation that it does not keep account of ("unmanaged"), that is used: it takes less
+//! than one with a handle that is waited for. With this backend all are over when the call returns; the wait
+//! for all that comes after, one each or one for many, is what a program has to call nevertheless.
 
 use super::{Pe, plain};
 use hither_peers::{Ranks, Unit, Workload};
@@ -34,7 +37,8 @@ fn words<'a>(pe: &Pe, name: &str) -> Option<Workload<'a>> {
         "put" => plain(Unit::Nanoseconds, move |count| {
             for i in 0..turns(count) {
                 // SAFETY: see above.
-                unsafe { part.put_blocking(target, 0, i) };
+                unsafe { part.put_unmanaged(target, 0, i) };
+                part.wait_all();
             }
         }),
         "get" => plain(Unit::Nanoseconds, move |count| {
@@ -76,10 +80,12 @@ fn blocks<'a>(pe: &Pe, name: &str, bytes: usize) -> Option<Workload<'a>> {
             // owner does not look at it, and no other PE than the one before it works on it.
             unsafe {
                 if puts {
-                    part.put_buffer(target, 0, own.clone()).block();
+                    part.put_buffer_unmanaged(target, 0, own.clone());
+                    part.wait_all();
                 } else {
                     let into = LamellarBuffer::from_one_sided_memory_region(own.clone());
-                    part.get_into_buffer(target, 0, into).block();
+                    part.get_into_buffer_unmanaged(target, 0, into);
+                    part.wait_all();
                 }
             }
         }
@@ -94,7 +100,8 @@ fn atomics<'a>(pe: &Pe, name: &str) -> Option<Workload<'a>> {
     match name {
         "accumulate" => plain(Unit::Nanoseconds, move |count| {
             for _ in 0..turns(count) {
-                words.add(at, 1).block();
+                words.add_unmanaged(at, 1);
+                words.wait_all();
             }
         }),
         "accumulate-rate" => plain(Unit::MillionPerSecond, move |count| {
