@@ -33,7 +33,7 @@ impl Pe {
 
     /// Of a pair, the one that asks. Without a partner there is nobody to ask.
     fn asks(&self) -> bool {
-        self.number % 2 == 0 && self.partner() < self.all
+        self.number.is_multiple_of(2) && self.partner() < self.all
     }
 
     /// Whose memory it works on.
