@@ -9,8 +9,8 @@ use std::process::{Command, ExitCode};
 /// Arguments of `hither bench peers`.
 #[derive(clap::Args)]
 pub struct Args {
-    /// "install" to install what the package manager offers, and to build the program for
-    /// iceoryx2; without it, what is here is listed
+    /// "install" to install what the package manager offers, and to build the programs for
+    /// iceoryx2 and Lamellar; without it, what is here is listed
     #[arg(value_parser = ["install"])]
     what: Option<String>,
     /// Run the commands; without it, they are only shown
@@ -64,7 +64,7 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let mut failed = match native::home() {
         Some(home) => !native::install(&home, args.yes)?,
         None => {
-            println!("without a home there is no place for iceoryx2's program");
+            println!("without a home there is no place for programs for {}", native::Kind::names());
             false
         }
     };

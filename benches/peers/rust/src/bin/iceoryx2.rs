@@ -7,7 +7,7 @@
 //! `latency`: back and forth. `rate`: as many as possible one way, of which the last is answered: the first
 //! word counts down. A message with a byte too many ends it.
 
-use hither_peers::{Args, Unit, Workload, cores, settle};
+use hither_peers::{Alone, Args, Measured, Unit, Workload, cores, settle};
 use iceoryx2::port::publisher::Publisher;
 use iceoryx2::port::subscriber::Subscriber;
 use iceoryx2::prelude::*;
@@ -159,16 +159,16 @@ fn main() -> Result<(), Failure> {
     if let [_, role, job, name, bytes, core] = &words[..]
         && role == "answer"
     {
-        settle(&[core.parse()?], 0);
+        settle(&[core.parse()?]);
         return answer(job, name == "rate", bytes.parse()?);
     }
     let args = Args::of_program().ok_or("wants BATCH BATCHES NAME:BYTES ...")?;
     // Bound itself, it would start others that may use its core alone.
     let cores = cores();
     let other = cores.get(1 % cores.len().max(1)).copied().unwrap_or(0);
-    settle(&cores, 0);
+    settle(cores.get(..1).unwrap_or_default());
     let mut number = 0;
-    args.measure(|name, bytes| {
+    args.measure(&Alone, |name, bytes| {
         let rate = match name {
             "latency" => false,
             "rate" | "rate-pairs" => true,
@@ -183,13 +183,13 @@ fn main() -> Result<(), Failure> {
                 return None;
             }
         };
-        Some(if rate {
+        Some(Measured::Batches(if rate {
             let run = Box::new(move |count| must(pair.rate(count)));
             Workload { run, steps: 1.0, unit: Unit::MillionPerSecond }
         } else {
             let run = Box::new(move |count| must(pair.latency(count)));
             Workload { run, steps: 2.0, unit: Unit::Nanoseconds }
-        })
+        }))
     });
     Ok(())
 }

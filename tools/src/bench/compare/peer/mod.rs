@@ -3,7 +3,7 @@
 //! ```text
 //! mpi    MPICH, Open MPI, OpenSHMEM: programs of our own (benches/peers/*.c), compiled when they are needed
 //! ucx    UCX: its own program, ucx_perftest
-//! native iceoryx2: a program of our own, built once (benches/peers/rust)
+//! native iceoryx2, Lamellar: programs of our own, built once (benches/peers/rust)
 //! hither this program, started by itself
 //! ```
 
