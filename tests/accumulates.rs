@@ -177,6 +177,40 @@ fn what_anybody_adds_under_the_lock_is_there_in_the_end() {
     results.unwrap().into_iter().for_each(|result| result.unwrap());
 }
 
+/// Threads of one process in one epoch, on the same elements: one that carries its accumulates out itself,
+/// and others whose operations the target carries out.
+#[test]
+fn threads_of_an_epoch_lose_nothing_of_each_other() {
+    const TURNS: u64 = 25;
+    two(VirtualNetwork::default(), |_, window, peer| {
+        let ones = vec![1; LONG];
+        let epoch = window.lock(peer, LockKind::Exclusive)?;
+        std::thread::scope(|scope| {
+            let long = [(); 2].map(|()| {
+                scope.spawn(|| {
+                    (0..TURNS).try_for_each(|_| epoch.accumulate(peer, 0, Op::Sum, &ones))
+                })
+            });
+            let short = scope.spawn(|| -> Result<u64> {
+                for turn in 0..40 * TURNS {
+                    epoch.accumulate(peer, turn as usize % 9, Op::Sum, &[1; 2])?;
+                    epoch.fetch_and_op(peer, LONG - 1, Op::Sum, 1)?;
+                }
+                Ok(40 * TURNS)
+            });
+            long.into_iter().try_for_each(|thread| thread.join().unwrap())?;
+            let done = short.join().unwrap()?;
+            let mut all = vec![0; LONG];
+            epoch.get(peer, 0, &mut all)?;
+            let sum: u64 = all.iter().sum();
+            assert_eq!(sum, LONG as u64 * 2 * TURNS + 3 * done);
+            assert_eq!(all[LONG - 1], 2 * TURNS + done);
+            Ok::<_, Error>(())
+        })?;
+        epoch.unlock()
+    });
+}
+
 #[test]
 fn what_others_may_meet_or_is_short_or_lies_apart_goes_to_the_target() {
     two(VirtualNetwork::default(), |job, window, peer| {

@@ -80,6 +80,11 @@ impl Sizes {
         Ok(Sizes { put: from(settings::NET_PUT_FROM)?, get, get_by_all, accumulate })
     }
 
+    /// Whether an origin may carry accumulates out.
+    pub fn modifies(&self) -> bool {
+        self.accumulate != usize::MAX
+    }
+
     /// Whether this device is one for an operation that is for devices.
     fn suit(&self, operation: &Operation<'_>, far: &dyn Far) -> bool {
         operation.action != Action::Get

@@ -11,6 +11,10 @@
 //! part at any time, and a write would undo that. The target's processor has no part in it; the elements
 //! cross the network twice.
 //!
+//! *Nobody else* are the other threads of this process, too, which are in the same epoch: while one reads
+//! and writes, their operations on the window wait ([`Packets::turn`]), and where active messages may come
+//! to the part, packets do everything.
+//!
 //! The rules are those of large puts and gets ([`device`](super::device)): the lock is granted first, what
 //! was sent by packets before is done first, and the call returns when all is where it belongs.
 //!
@@ -321,9 +325,10 @@ impl Packets {
         let Some(far) = self.far().filter(|far| far.is_hot(slot, Flow::Requests)) else {
             return Ok(0);
         };
-        if self.node.is_local(slot) || self.performs(target) {
+        if self.node.is_local(slot) || self.foreign.get().is_some() {
             return Ok(0);
         }
+        let _alone = self.turn.write().unwrap_or_else(PoisonError::into_inner);
         let place = {
             let mut state = self.agent.enter()?;
             if !state.engine.is_alone(self.id, target.0) {

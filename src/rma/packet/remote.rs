@@ -25,7 +25,7 @@ use crate::rma::runtime::{Engine, FenceFlags, LockKind, Trouble, WindowId};
 use crate::shm::node::Node;
 use std::cell::Cell;
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 use std::task::{Poll, Waker};
 
 /// Most units of one waiting call whose answers are on their way.
@@ -53,6 +53,8 @@ pub(super) struct Packets {
     /// Who carries updates of single elements out.
     pub atomics: Atomics,
     pub far: OnceLock<Option<Arc<dyn Far>>>,
+    /// Held by operations on windows where one may have to be alone, and by that one.
+    pub turn: RwLock<()>,
     /// Where this origin carries accumulates out, once it has.
     pub workspace: Mutex<Option<Workspace>>,
     /// A write has failed, and may not be over: to be looked at before the epoch ends.
@@ -118,6 +120,7 @@ pub(crate) fn open(
         sizes,
         atomics,
         far: OnceLock::new(),
+        turn: RwLock::default(),
         workspace: Mutex::default(),
         doubtful: AtomicBool::new(false),
         foreign,
@@ -271,9 +274,6 @@ impl Drop for UnderWay<'_> {
 impl Remote for Packets {
     fn post(&self, operation: &Operation<'_>) -> Result<Option<Ticket>> {
         let mut cutter = Cutter::new(operation)?;
-        if self.carry(operation)? || self.update(operation)? {
-            return Ok(None);
-        }
         let rest = match self.modify(operation)? {
             0 => None,
             done if done == operation.bytes => return Ok(None),
@@ -282,6 +282,11 @@ impl Remote for Packets {
         let operation = rest.as_ref().unwrap_or(operation);
         if rest.is_some() {
             cutter = Cutter::new(operation)?;
+        }
+        let read = || self.turn.read().unwrap_or_else(PoisonError::into_inner);
+        let _beside = self.sizes.modifies().then(read);
+        if self.carry(operation)? || self.update(operation)? {
+            return Ok(None);
         }
         match operation.landing {
             Landing::Here(_) => self.fetch(operation, &mut cutter).map(|()| None),
