@@ -520,7 +520,7 @@ impl Far for Edge {
 
     fn update(&self, peer: Slot, by: Line, update: Update, there: Remote) -> Option<Arc<Transfer>> {
         let (inner, rank) = (&self.inner, self.inner.rank_of(peer)?);
-        let word = inner.outlet.pairs().slots().word()?;
+        let word = inner.outlet.pairs().bounces().word()?;
         let transfer = inner.transfer(by);
         let copying = Copying::update(transfer.clone(), update, word, there);
         inner.begin(rank, by.flow, copying).then_some(transfer)

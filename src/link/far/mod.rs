@@ -13,6 +13,7 @@
 mod alarm;
 pub(crate) mod bare;
 mod batch;
+mod bounce;
 mod counters;
 mod deliver;
 mod due;
@@ -33,7 +34,6 @@ mod pairs;
 mod places;
 mod seats;
 mod shift;
-mod slots;
 mod stock;
 #[cfg(test)]
 mod tests;

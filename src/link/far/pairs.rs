@@ -14,12 +14,12 @@
 //! are more when half of them were found used, up to as many as peers have promised not to exceed.
 
 use super::Flow;
+use super::bounce::Supplies;
 use super::counters::PairCounts;
 use super::head::{HEAD, Head};
 use super::kept::{Kept, Registered};
 use super::outlet::PairSettings;
 use super::places::{Places, Spot};
-use super::slots::Supplies;
 use super::stock::{self, Held, Stocks, USUAL};
 use super::transfer::{ABREAST, Direction, Motion, Part, Update};
 use crate::base::adapt::Class;
@@ -165,7 +165,7 @@ pub(super) struct Pairs {
     /// Somebody waits until something that was sent has completed.
     awaited: AtomicBool,
     /// Where the results of updates arrive, and what short transfers go through.
-    slots: Supplies,
+    bounces: Supplies,
     /// Parts of transfers that are under way, for all of which somebody waits.
     parts: AtomicU32,
     hints: Arc<Hints>,
@@ -204,7 +204,7 @@ impl Pairs {
             victims: Mutex::default(),
             any: AtomicBool::new(false),
             awaited: AtomicBool::new(false),
-            slots: Supplies::new(device.clone()),
+            bounces: Supplies::new(device.clone()),
             parts: AtomicU32::new(0),
             hints,
             kept: Kept::new(device.clone(), kept),
@@ -402,8 +402,8 @@ impl Pairs {
     }
 
     /// Memory for what is short.
-    pub fn slots(&self) -> &Supplies {
-        &self.slots
+    pub fn bounces(&self) -> &Supplies {
+        &self.bounces
     }
 
     /// Bytes of one part of a transfer at most.

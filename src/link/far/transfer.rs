@@ -12,19 +12,19 @@
 //! well or the memory is registered there no more.
 //!
 //! An *update* is a transfer of one word: the device at the peer adds to it or compares and swaps it, and
-//! what was there comes back, into one of a few words that stay registered ([`slots`](super::slots)). It
+//! what was there comes back, into one of a few words that stay registered ([`bounce`](super::bounce)). It
 //! cannot be done again another way once it may have been carried out. So of one that has failed it is
 //! told whether it may: one that was never posted, or that the peer's device has refused (the memory is
 //! not registered any more), counts as stopped, and has not been carried out.
 //!
-//! What is *short* goes through a slot that stays registered, too: a copy costs less than a registration.
+//! What is *short* goes through a bounce buffer that stays registered, too: a copy costs less than a registration.
 //!
 //! Of memory whose life the library controls the registration may stay after a transfer that has not
 //! failed ([`kept`](super::kept)).
 
+use super::bounce::{Bounce, WORD};
 use super::kept::Registered;
 use super::pairs::Pairs;
-use super::slots::{Slot, WORD};
 use crate::base::sync::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use crate::net::memory::Memory;
 use crate::net::provider::{Access, Local, Remote};
@@ -150,9 +150,9 @@ impl Transfer {
 /// This process's memory of a transfer.
 enum Here {
     Memory(Registered),
-    /// The device has the slot, which is filled before or emptied afterwards.
-    Short(Slot, Memory),
-    Word(Slot),
+    /// The device has the bounce buffer, which is filled before or emptied afterwards.
+    Short(Bounce, Memory),
+    Word(Bounce),
 }
 
 impl Here {
@@ -167,7 +167,7 @@ impl Here {
     fn local(&self, offset: u64, length: u32) -> Option<Local> {
         match self {
             Here::Memory(memory) => memory.local(offset, length),
-            Here::Short(slot, _) | Here::Word(slot) => slot.local(offset, length),
+            Here::Short(bounce, _) | Here::Word(bounce) => bounce.local(offset, length),
         }
     }
 }
@@ -198,7 +198,7 @@ impl Copying {
     }
 
     /// The same of memory that the device need not know yet; nothing if it knows no more. What is short goes
-    /// through a slot, if there is one.
+    /// through a bounce buffer, if there is one.
     pub fn begin(
         pairs: &Pairs,
         transfer: Arc<Transfer>,
@@ -206,19 +206,19 @@ impl Copying {
         memory: &Memory,
         there: Remote,
     ) -> Option<Copying> {
-        let Some(slot) = pairs.slots().short(memory.length()) else {
+        let Some(bounce) = pairs.bounces().short(memory.length()) else {
             let memory = pairs.register(memory, direction.access()).ok()?;
             return Some(Copying::new(transfer, direction, memory, there));
         };
-        if direction == Direction::Write && !slot.fill(memory) {
+        if direction == Direction::Write && !bounce.fill(memory) {
             return None;
         }
-        let here = Here::Short(slot, memory.clone());
+        let here = Here::Short(bounce, memory.clone());
         Some(Copying::of(transfer, Motion::Copy(direction), here, there))
     }
 
     /// An update of the word at `there`; what was there arrives in `word`.
-    pub fn update(transfer: Arc<Transfer>, update: Update, word: Slot, there: Remote) -> Copying {
+    pub fn update(transfer: Arc<Transfer>, update: Update, word: Bounce, there: Remote) -> Copying {
         Copying::of(transfer, Motion::Update(update), Here::Word(word), there)
     }
 
@@ -239,14 +239,14 @@ impl Copying {
             (Here::Word(word), Outcome::Done) => {
                 transfer.old.store(word.word(), Ordering::Release);
             }
-            (Here::Short(slot, memory), Outcome::Done)
+            (Here::Short(bounce, memory), Outcome::Done)
                 if motion == Motion::Copy(Direction::Read) =>
             {
-                // All of it is there: the slot had room.
-                let _ = slot.empty(&memory);
+                // All of it is there: the buffer had room.
+                let _ = bounce.empty(&memory);
             }
             (Here::Memory(memory), Outcome::Done | Outcome::Stopped) => memory.give_back(),
-            (Here::Short(slot, _) | Here::Word(slot), Outcome::Failed) => slot.spoil(),
+            (Here::Short(bounce, _) | Here::Word(bounce), Outcome::Failed) => bounce.spoil(),
             (here, _) => drop(here),
         }
         transfer.end(outcome);

@@ -174,7 +174,7 @@ fn update(
     there: Remote,
 ) -> Option<Arc<Transfer>> {
     let Bare { outlet, flows, .. } = &mut world.processes[from].ends;
-    let (word, transfer) = (outlet.pairs().slots().word()?, Arc::new(Transfer::new(|| {})));
+    let (word, transfer) = (outlet.pairs().bounces().word()?, Arc::new(Transfer::new(|| {})));
     let copying = Copying::update(transfer.clone(), update, word, there);
     flows[MESSAGES].copy(outlet, Rank(to as u32), copying).is_none().then_some(transfer)
 }
