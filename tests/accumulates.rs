@@ -355,22 +355,29 @@ fn count_while_queue_pairs_fail() -> Result<String> {
     team.allreduce(Op::Sum, &mut all)?;
     window.free()?;
     job.finish()?;
-    assert!(all[0] > 0 && all[1] > 0, "{all:?}: nothing was tried");
     Ok(format!("{} by origins, {} failed", all[0], all[1]))
 }
 
+/// Queue pairs that fail often are not made again: whether one fails just then is chance.
 #[test]
 fn each_is_done_once_whatever_fails() {
-    let launcher = ranks::launcher()
-        .args(["role", "--exact", "--nocapture"])
-        .env(ROLE, "count")
-        .env("HITHER_NET_PAIR_AFTER", "3")
-        .env("HITHER_NET_FAULTS", "cut=20,seed=5")
-        .env("HITHER_WAIT_TIMEOUT", "100")
-        .ranks(4)
-        .nodes(2)
-        .timeout(Duration::from_secs(200));
-    let outcome = ranks::run(launcher);
-    assert!(ranks::well(&outcome));
-    println!("{}", ranks::said(&outcome, 0));
+    for seed in 1..=20 {
+        let launcher = ranks::launcher()
+            .args(["role", "--exact", "--nocapture"])
+            .env(ROLE, "count")
+            .env("HITHER_NET_PAIR_AFTER", "3")
+            .env("HITHER_NET_FAULTS", format!("cut=20,seed={seed}"))
+            .env("HITHER_WAIT_TIMEOUT", "100")
+            .ranks(4)
+            .nodes(2)
+            .timeout(Duration::from_secs(200));
+        let outcome = ranks::run(launcher);
+        assert!(ranks::well(&outcome));
+        let said = ranks::said(&outcome, 0);
+        println!("{said}");
+        if seed >= 3 && said.contains(" by origins") && !said.contains(" 0 failed") {
+            return;
+        }
+    }
+    panic!("nothing ever failed");
 }
