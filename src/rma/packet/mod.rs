@@ -26,6 +26,7 @@
 //! that it shares with this process, and is told so ([`distrust`]). All others go on.
 
 mod agent;
+mod alone;
 mod body;
 mod cut;
 mod device;

@@ -12,7 +12,7 @@
 //! cross the network twice.
 //!
 //! *Nobody else* are the other threads of this process, too, which are in the same epoch: while one reads
-//! and writes, their operations on the window wait ([`Packets::turn`]), and where active messages may come
+//! and writes, their operations on the part wait ([`alone`](super::alone)), and where active messages may come
 //! to the part, packets do everything.
 //!
 //! The rules are those of large puts and gets ([`device`](super::device)): the lock is granted first, what
@@ -27,7 +27,7 @@ use super::device::{Carried, inside};
 use super::remote::Packets;
 use super::waiting::Limit;
 use crate::base::sync::Ordering;
-use crate::base::{Result, Slot};
+use crate::base::{Rank, Result, Slot};
 use crate::layout::{Kind, Op};
 use crate::link::far::{Direction, Far, Flow, Outcome};
 use crate::net::memory::Memory as Space;
@@ -38,7 +38,7 @@ use crate::rma::remote::{Landing, Memory, Operation};
 use crate::shm::copy::{copy_in, copy_out};
 use crate::shm::map::PAGE;
 use std::ptr::NonNull;
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, PoisonError, RwLock};
 
 /// Bytes of a block: a multiple of every element's.
 const BLOCK: usize = 128 << 10;
@@ -117,7 +117,7 @@ impl Change {
         let kind = operation.kind?;
         let whole = |memory: &Memory<'_>| memory.shape.is_none() && memory.bytes == operation.bytes;
         let fits = operation.shape.is_none()
-            && (op == Op::NoOp || whole(&operation.origin))
+            && (op == Op::NoOp && operation.origin.bytes == 0 || whole(&operation.origin))
             && result.as_ref().is_none_or(whole)
             && operation.bytes.is_multiple_of(kind.size());
         let long = operation.bytes >= least && operation.bytes > 0;
@@ -328,14 +328,9 @@ impl Packets {
         if self.node.is_local(slot) || self.foreign.get().is_some() {
             return Ok(0);
         }
-        let _alone = self.turn.write().unwrap_or_else(PoisonError::into_inner);
-        let place = {
-            let mut state = self.agent.enter()?;
-            if !state.engine.is_alone(self.id, target.0) {
-                return Ok(0);
-            }
-            state.world.place(&self.node, self.id, target, slot)
-        };
+        let Some(part) = self.alone_at(target)? else { return Ok(0) };
+        let _alone = part.write().unwrap_or_else(PoisonError::into_inner);
+        let place = self.agent.enter()?.world.place(&self.node, self.id, target, slot);
         let there = place.and_then(|region| inside(region, operation.at, operation.bytes));
         let (Some(region), Some(there)) = (place, there) else { return Ok(0) };
         // What is not aligned is refused by the target.
@@ -364,10 +359,57 @@ impl Packets {
         done
     }
 
+    /// The lock of a part that this process has locked alone, if an origin may read and write it then.
+    pub(super) fn alone_at(&self, target: Rank) -> Result<Option<Arc<RwLock<()>>>> {
+        let may = self.sizes.modifies() && self.agent.enter()?.engine.is_alone(self.id, target.0);
+        Ok(may.then(|| self.alone.part(target)))
+    }
+
     /// The window's workspace, or another one if a call has it.
     fn workspace(&self) -> Option<Workspace> {
         let mut kept = self.workspace.lock().unwrap_or_else(PoisonError::into_inner);
         let far = self.far.get()?.as_ref()?;
         kept.take().or_else(|| Workspace::new(far.clone()).ok())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::layout::{Layout, Shape};
+
+    /// What is left of one that was broken off begins behind what was done: so everything lies together,
+    /// an origin that is not looked at, too.
+    #[test]
+    fn what_does_not_lie_together_is_for_packets() {
+        let (data, mut into) = ([1u64; 8], [0u64; 8]);
+        let layout = Layout::of::<u64>().vector(8, 1, 1).unwrap();
+        let shape = Shape { layout: &layout, count: 1 };
+        let landing = Landing::Here(Memory::of_mut(&mut into));
+        let choose = |op, origin, least| {
+            let operation = Operation {
+                what: "a test",
+                target: Rank(1),
+                at: 16,
+                bytes: 64,
+                shape: None,
+                action: Action::GetAccumulate(op),
+                kind: Some(Kind::U64),
+                element: 8,
+                origin,
+                compare: Memory::NONE,
+                landing,
+            };
+            let rest = rest(&operation, 24);
+            let behind = (rest.at, rest.bytes) == (40, 40)
+                && rest.origin.bytes == operation.origin.bytes.saturating_sub(24);
+            Change::of(&operation, least).is_some() && behind
+        };
+        let (plain, shaped) = (Memory::of(&data), Memory::of(&data).shaped(shape, 64));
+        for op in [Op::Sum, Op::Replace, Op::NoOp] {
+            assert!(choose(op, plain, 64) && !choose(op, plain, 65), "{op:?}");
+            assert!(!choose(op, shaped, 64), "{op:?}");
+        }
+        assert!(choose(Op::NoOp, Memory::NONE, 64) && !choose(Op::Sum, Memory::NONE, 64));
     }
 }

@@ -1,6 +1,7 @@
 //! The calls of a window whose parts are reached by packets.
 
 use super::agent::Agent;
+use super::alone::Alone;
 use super::cut::{Cutter, land};
 use super::device::Sizes;
 use super::distrust::Distrust;
@@ -25,7 +26,7 @@ use crate::rma::runtime::{Engine, FenceFlags, LockKind, Trouble, WindowId};
 use crate::shm::node::Node;
 use std::cell::Cell;
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::task::{Poll, Waker};
 
 /// Most units of one waiting call whose answers are on their way.
@@ -53,8 +54,8 @@ pub(super) struct Packets {
     /// Who carries updates of single elements out.
     pub atomics: Atomics,
     pub far: OnceLock<Option<Arc<dyn Far>>>,
-    /// Held by operations on windows where one may have to be alone, and by that one.
-    pub turn: RwLock<()>,
+    /// Who of its threads may use parts that it has locked.
+    pub alone: Alone,
     /// Where this origin carries accumulates out, once it has.
     pub workspace: Mutex<Option<Workspace>>,
     /// A write has failed, and may not be over: to be looked at before the epoch ends.
@@ -120,7 +121,7 @@ pub(crate) fn open(
         sizes,
         atomics,
         far: OnceLock::new(),
-        turn: RwLock::default(),
+        alone: Alone::default(),
         workspace: Mutex::default(),
         doubtful: AtomicBool::new(false),
         foreign,
@@ -283,8 +284,8 @@ impl Remote for Packets {
         if rest.is_some() {
             cutter = Cutter::new(operation)?;
         }
-        let read = || self.turn.read().unwrap_or_else(PoisonError::into_inner);
-        let _beside = self.sizes.modifies().then(read);
+        let part = self.alone_at(operation.target)?;
+        let _beside = part.as_ref().map(|p| p.read().unwrap_or_else(PoisonError::into_inner));
         if self.carry(operation)? || self.update(operation)? {
             return Ok(None);
         }
@@ -397,6 +398,9 @@ impl Remote for Packets {
         let settled = self.settle("unlock", Some(target), true, &limit, |_| {});
         let unlocked =
             self.ask_within("unlock", &limit, |e, around, id| e.unlock(around, id, target.0));
+        if self.sizes.modifies() {
+            self.alone.forget(target);
+        }
         both(settled, self.naming(Some(target), unlocked))
     }
 
