@@ -41,6 +41,9 @@ settings! {
     /// Spin iterations before a wait yields; auto means many when every rank has a core of its
     /// own and waits with no more threads than it has cores, few otherwise.
     SPIN = "HITHER_SPIN", "auto", "iterations";
+    /// Where ranks share cores: whether a rank that keeps finding the peer it waits for on its own core
+    /// moves to another of those it may use.
+    STEP_ASIDE = "HITHER_STEP_ASIDE", "1", "0 or 1";
     /// Ask for huge pages in symmetric memory (advice; the system may have them switched off).
     HUGE_PAGES = "HITHER_HUGE_PAGES", "1", "0 or 1";
     /// Messages to one peer through its inbox before a private lane is opened to it.

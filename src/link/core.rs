@@ -375,7 +375,8 @@ impl<'a> Wire<'a> {
             let check = || {
                 if self.node.probe(peer) { Err(self.node.died(peer, during)) } else { Ok(()) }
             };
-            let waited = self.node.wait(space.cell(), deadline, during, poll, check);
+            let waited =
+                self.node.wait_for(space.cell(), Some(peer), deadline, during, poll, check);
             match waited {
                 Ok(Ok(true)) => return Ok(()),
                 Ok(Ok(false)) => {}

@@ -227,7 +227,7 @@ impl Link {
             wire.probe_unfinished();
             check()
         };
-        self.node.wait(wire.doorbell(), deadline, "receive", poll, check)?
+        self.node.wait_for(wire.doorbell(), None, deadline, "receive", poll, check)?
     }
 
     /// What has been done so far. Takes every connection's lock for a moment. Zeros in a process

@@ -202,7 +202,8 @@ impl Endpoint {
             }
             check()
         };
-        let waited = self.node.wait(wire.doorbell(), deadline, during, poll, check);
+        let waited =
+            self.node.wait_for(wire.doorbell(), pattern.source, deadline, during, poll, check);
         let waited = waited.and_then(|outcome| outcome);
         let Some(guard) = posted.take() else {
             return match waited {

@@ -217,7 +217,36 @@ impl Messenger {
         self.progress_until(wire, Wanted::default(), Manner::Polite, || false)
     }
 
-    /// The same, whoever looks after it.
+    /// Receives what has come, but leaves copies to the next call that waits or asks: what the caller
+    /// is about to send is not to wait for them, nor is its peer, which could copy at the same time.
+    ///
+    /// # Errors
+    /// Those of [`Messenger::progress`].
+    pub(super) fn glance(&self, wire: Wire<'_>) -> Result<()> {
+        wire.poll_sink((None, false), Manner::Polite, |message| {
+            self.take(wire, message);
+            ControlFlow::<bool>::Continue(())
+        })?;
+        if !self.outgoing.is_empty() {
+            self.outgoing.flush(self, wire);
+        }
+        self.look_sometimes(wire);
+        if self.work.load(Ordering::Relaxed) != 0 {
+            self.refuse_broken()?;
+            // Threads that wait, asleep or not, need not wait for this one's next call.
+            wire.doorbell().notify();
+        }
+        Ok(())
+    }
+
+    fn refuse_broken(&self) -> Result<()> {
+        match &*lock(&self.broken) {
+            Some(why) => Err(Error::Incompatible { what: "a message", why: why.clone() }),
+            None => Ok(()),
+        }
+    }
+
+    /// The same as [`Messenger::progress`], whoever looks after it.
     ///
     /// # Errors
     /// The same.
@@ -308,9 +337,7 @@ impl Messenger {
     /// Sends what found no room, and makes the copies that are due.
     #[cold]
     fn carry_out(&self, wire: Wire<'_>) -> Result<()> {
-        if let Some(why) = &*lock(&self.broken) {
-            return Err(Error::Incompatible { what: "a message", why: why.clone() });
-        }
+        self.refuse_broken()?;
         loop {
             self.outgoing.flush(self, wire);
             let Some(due) = lock(&self.due).pop_front() else { return Ok(()) };
@@ -358,7 +385,10 @@ impl Messenger {
             check()
         };
         match pace {
-            None => wire.node.wait(wire.doorbell(), deadline, during, poll, check)?,
+            None => {
+                let (bell, peer) = (wire.doorbell(), wanted.source);
+                wire.node.wait_for(bell, peer, deadline, during, poll, check)?
+            }
             Some(pace) => wire.doorbell().wait(pace, deadline, during, poll, check)?,
         }
     }

@@ -252,7 +252,7 @@ impl Endpoint {
         }
         let address = handle.get().buffer.place.address();
         if let Some(at) = address {
-            messenger.progress(wire)?;
+            messenger.glance(wire)?;
             // SAFETY: the record's memory, which is not changed before the record is done.
             let data = unsafe { std::slice::from_raw_parts(at, len) };
             if messenger.try_fulfil(wire, letter, data)? {

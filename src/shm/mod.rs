@@ -4,6 +4,8 @@
 #[cfg(not(loom))]
 pub(crate) mod alloc;
 #[cfg(not(loom))]
+mod aside;
+#[cfg(not(loom))]
 pub(crate) mod beyond;
 pub(crate) mod bias;
 pub(crate) mod bits;
@@ -14,6 +16,8 @@ mod crash;
 mod crowd;
 #[cfg(not(loom))]
 pub(crate) mod forked;
+#[cfg(not(loom))]
+mod habit;
 #[cfg_attr(loom, allow(dead_code, unused_imports))]
 pub(crate) mod heap;
 #[cfg(not(loom))]

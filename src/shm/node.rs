@@ -1,9 +1,11 @@
 //! One process's attachment to its node's segment: how it reaches the memory, and how it waits. How
 //! it comes about is in `wiring`, whom it takes for alive in `standing`.
 
+use super::aside::Aside;
 use super::beyond::Beyond;
 use super::crowd::Crowd;
 use super::forked::Presence;
+use super::habit::Habits;
 use super::lock::LocalNodes;
 use super::map::{self, Mapping, PAGE};
 use super::park::{Pace, WaitCell, Yielded};
@@ -38,6 +40,15 @@ const HELP_EVERY: u32 = 32;
 
 type Help = Box<dyn Fn(&Node) + Send + Sync>;
 
+/// Who has to do what a wait is for.
+#[derive(Clone, Copy)]
+enum Peers {
+    /// Several.
+    Many,
+    /// One, if that is known.
+    One(Option<Slot>),
+}
+
 /// Gets the kind of a block, where it lies, and how many members it had.
 type LastRites = fn(&Node, u32, Offset, u32);
 
@@ -62,6 +73,10 @@ pub struct Node {
     pub(super) header: SharedRef<NodeHeader>,
     pub(super) pace: Pace,
     pub(super) crowd: Crowd,
+    /// Of ranks that share cores.
+    pub(super) habits: Option<Habits>,
+    /// The same, if they may.
+    pub(super) aside: Option<Aside>,
     pub(super) huge_pages: bool,
     pub(super) leaving: AtomicBool,
     pub(super) lock_nodes: LocalNodes,
@@ -320,9 +335,38 @@ impl Node {
 
     /// [`WaitCell::wait`] at this process's pace, which looks whether there is a core for each thread
     /// of this process that waits, and after pending work meanwhile: then packets end its sleeps too.
+    ///
+    /// For what many have to do, of whom some may want this core; see [`Node::wait_for`].
     pub fn wait<R>(
         &self,
         cell: &WaitCell,
+        deadline: Deadline,
+        during: &'static str,
+        poll: impl FnMut() -> Option<R>,
+        check: impl FnMut() -> Result<()>,
+    ) -> Result<R> {
+        self.wait_beside(cell, Peers::Many, deadline, during, poll, check)
+    }
+
+    /// The same for what a process has to do, which is `peer` if it is known. Ranks that share cores
+    /// keep theirs for longer here, while that pays (see `habit`), and part from peers on the same core
+    /// (see `aside`).
+    pub fn wait_for<R>(
+        &self,
+        cell: &WaitCell,
+        peer: Option<Slot>,
+        deadline: Deadline,
+        during: &'static str,
+        poll: impl FnMut() -> Option<R>,
+        check: impl FnMut() -> Result<()>,
+    ) -> Result<R> {
+        self.wait_beside(cell, Peers::One(peer), deadline, during, poll, check)
+    }
+
+    fn wait_beside<R>(
+        &self,
+        cell: &WaitCell,
+        peers: Peers,
         deadline: Deadline,
         during: &'static str,
         mut poll: impl FnMut() -> Option<R>,
@@ -330,7 +374,7 @@ impl Node {
     ) -> Result<R> {
         let pace = self.pace();
         if !self.has_pending() {
-            return self.wait_at((cell, None), pace, deadline, during, poll, check);
+            return self.wait_at((cell, None, peers), pace, deadline, during, poll, check);
         }
         let mut turn = 0u32;
         let poll = || {
@@ -344,12 +388,12 @@ impl Node {
         };
         let service = &self.rank_slot(self.slot).service;
         let beside = (!std::ptr::eq(cell, service)).then_some(service);
-        self.wait_at((cell, beside), pace.watchful(), deadline, during, poll, check)
+        self.wait_at((cell, beside, peers), pace.watchful(), deadline, during, poll, check)
     }
 
     fn wait_at<R>(
         &self,
-        (cell, beside): (&WaitCell, Option<&WaitCell>),
+        (cell, beside, peers): (&WaitCell, Option<&WaitCell>, Peers),
         pace: Pace,
         deadline: Deadline,
         during: &'static str,
@@ -363,6 +407,12 @@ impl Node {
         let crowd = &self.crowd;
         if let Some(value) = pace.poll_with_pauses(|| !crowd.is_crowded(), &mut poll) {
             return Ok(value);
+        }
+        if let (Peers::One(peer), Some(habits)) = (peers, &self.habits) {
+            if let Some(value) = habits.poll(cell, &mut poll) {
+                return Ok(value);
+            }
+            self.step_aside_of(peer);
         }
         match pace.poll_with_yields(&mut poll) {
             Yielded::Come(value, at_once) => {
@@ -379,6 +429,16 @@ impl Node {
             beyond.rest();
         }
         cell.sleep_until(beside, pace, deadline, during, poll, check)
+    }
+
+    fn step_aside_of(&self, peer: Option<Slot>) {
+        if let (Some(aside), Some(peer)) = (&self.aside, peer)
+            && peer != self.slot
+            && self.is_local(peer)
+        {
+            let (here, there) = (self.rank_slot(self.slot), self.rank_slot(peer));
+            aside.look(&here.seen_on, &there.seen_on, self.slot < peer);
+        }
     }
 
     /// Has `run` called for each block that this process frees, whoever was the last to hold it,

@@ -11,8 +11,10 @@
 //!   else: unmap, next candidate, up to ROUNDS times; then agreed = 2 and everyone fails
 //! ```
 
+use super::aside::Aside;
 use super::crowd::Crowd;
 use super::forked::Presence;
+use super::habit::Habits;
 use super::liveness::{self, may_act};
 use super::lock::LocalNodes;
 use super::map::{self, Mapping, PAGE};
@@ -251,7 +253,7 @@ impl Wiring {
         // Before there is anybody who could use the mapping.
         let presence = self.presence.ok_or_else(|| Error::boot("this process has not entered"))?;
         presence.mapped(&map)?;
-        let (pace, crowd) = choose_pace(self.size, header.cpus.load(Ordering::Relaxed))?;
+        let (pace, crowd, habits) = choose_pace(self.size, header.cpus.load(Ordering::Relaxed))?;
         let node = Node {
             _presence: presence,
             map,
@@ -264,6 +266,8 @@ impl Wiring {
             header,
             pace,
             crowd,
+            aside: settings::STEP_ASIDE.switch()?.then(Aside::default).filter(|_| habits.is_some()),
+            habits,
             huge_pages: settings::HUGE_PAGES.switch()?,
             leaving: AtomicBool::new(false),
             lock_nodes: LocalNodes::default(),
@@ -319,14 +323,14 @@ impl Node {
 }
 
 /// How to wait, and whether to look at how many threads do.
-fn choose_pace(size: u32, cpus: u32) -> Result<(Pace, Crowd)> {
+fn choose_pace(size: u32, cpus: u32) -> Result<(Pace, Crowd, Option<Habits>)> {
     if settings::SPIN.text() != "auto" {
         let pace = if size <= cpus { Pace::DEDICATED } else { Pace::SHARED };
         let spins = settings::SPIN.number()?.min(u64::from(u32::MAX)) as u32;
-        return Ok((Pace { spins, ..pace }, Crowd::ignored()));
+        return Ok((Pace { spins, ..pace }, Crowd::ignored(), None));
     }
     Ok(match cpus.checked_div(size) {
-        Some(share @ 1..) => (Pace::DEDICATED.measured(), Crowd::new(share)),
-        _ => (Pace::SHARED, Crowd::ignored()),
+        Some(share @ 1..) => (Pace::DEDICATED.measured(), Crowd::new(share), None),
+        _ => (Pace::SHARED, Crowd::ignored(), Some(Habits::new())),
     })
 }
