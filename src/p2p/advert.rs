@@ -196,10 +196,12 @@ impl Messenger {
         } else {
             self.reaches.of(wire.node, to)
         };
-        // Who waits for shared data reads them faster than the kernel copies.
+        // Who waits for shared data reads them faster than the kernel copies, and both together may be
+        // faster, too, with private ones.
         let at = data.as_ptr().addr() as u64;
-        let slower =
-            matches!(reach, Reach::Kernel(_)) && reach::is_shared(wire.node, at, data.len() as u64);
+        let slower = matches!(reach, Reach::Kernel(_))
+            && (wire.node.pace().is_awake() && self.reaches.is_slow()
+                || reach::is_shared(wire.node, at, data.len() as u64));
         if reach == Reach::Never || !claim::claim(wire.node, to, advert.word, slower) {
             return Ok(None);
         }

@@ -85,6 +85,11 @@ pub(super) fn leave(node: &Node, name: u32) {
     named(node, node.slot(), name).leave();
 }
 
+/// Whether the owner of a word waits awake, as it says.
+pub(super) fn is_attended(node: &Node, owner: Slot, name: u32) -> bool {
+    named(node, owner, name).is_attended()
+}
+
 /// Claims a word of `owner`'s; false if it was taken back, or is attended and the caller would
 /// rather `yield_to` the owner then.
 pub(super) fn claim(node: &Node, owner: Slot, name: u32, yield_to: bool) -> bool {

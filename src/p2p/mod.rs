@@ -19,7 +19,8 @@
 //! | `transfer`, `reach`, `claim` | copying large ones from their senders; whether and how; who has the buffer |
 //! | `words` | the words in shared memory by which that is agreed, and their models |
 //! | `advert` | telling the sender where a large message is wanted |
-//! | `stream` | large messages in pieces, where nobody can copy |
+//! | `stream` | large messages in pieces, where nobody can copy, or both are sooner there together |
+//! | `awake` | when that is |
 //! | `far` | the same over the network; what peers of other nodes are told |
 //! | `fetch` | large messages of other nodes that are read out of their senders' memory |
 //! | `awaited` | wakers of requests, and the thread that makes progress for them |
@@ -38,6 +39,8 @@ mod advert;
 mod arrive;
 #[cfg(not(loom))]
 mod awaited;
+#[cfg(not(loom))]
+mod awake;
 #[cfg(not(loom))]
 mod budget;
 #[cfg(not(loom))]

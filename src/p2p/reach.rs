@@ -14,6 +14,7 @@ use crate::shm::node::Node;
 use crate::shm::wiring::random;
 use std::collections::HashMap;
 use std::sync::{Mutex, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
 
 /// Bytes copied between two looks at whether the peer lives.
 const CHUNK: usize = 1 << 20;
@@ -34,6 +35,8 @@ pub enum Reach {
 pub(super) struct Reaches {
     known: Mutex<HashMap<Slot, Reach>>,
     allowed: bool,
+    /// Whether the kernel copies slowly; found out when it first matters.
+    slow: OnceLock<bool>,
     /// What peers look for.
     _cookie: Box<u64>,
 }
@@ -72,7 +75,7 @@ impl Reaches {
         here.cookie_at.store(at, Ordering::Relaxed);
         here.cookie.store(*cookie, Ordering::Relaxed);
         here.ready.store(1, Ordering::Release);
-        Ok(Reaches { known: Mutex::default(), allowed, _cookie: cookie })
+        Ok(Reaches { known: Mutex::default(), allowed, slow: OnceLock::new(), _cookie: cookie })
     }
 
     /// How `peer` is reached. Found out at the first call: then a system call.
@@ -103,6 +106,13 @@ impl Reaches {
     /// Copies from or to `peer` fail after all: no more are tried.
     pub fn forget(&self, peer: Slot) {
         self.known.lock().unwrap_or_else(PoisonError::into_inner).insert(peer, Reach::Never);
+    }
+
+    /// Whether the kernel takes so much longer for a copy that two copies are sooner over which two
+    /// processes make at the same time, each of its own pieces. Measured once, which takes some
+    /// 100 µs.
+    pub fn is_slow(&self) -> bool {
+        *self.slow.get_or_init(kernel_is_slow)
     }
 
     fn find(&self, node: &Node, peer: Slot) -> Reach {
@@ -137,6 +147,34 @@ fn allow_fellows() {
         // SAFETY: takes numbers only.
         unsafe { libc::prctl(libc::PR_SET_PTRACER, libc::getppid(), 0, 0, 0) };
     }
+}
+
+/// Times a copy of the kernel's from this process to itself against one of the library's.
+fn kernel_is_slow() -> bool {
+    const BYTES: usize = 64 << 10;
+    let (Ok(pid), from, mut to) =
+        (i32::try_from(std::process::id()), vec![1u8; BYTES], vec![0u8; BYTES])
+    else {
+        return false;
+    };
+    let (mut kernel, mut own) = (Duration::MAX, Duration::MAX);
+    // The shortest of some: the others are longer by what interrupted them.
+    for _ in 0..5 {
+        let at = from.as_ptr();
+        let start = Instant::now();
+        // SAFETY: both are vectors of so many bytes.
+        let copied =
+            unsafe { by_kernel(pid, to.as_mut_ptr(), at.addr() as u64, BYTES, Direction::In) };
+        kernel = kernel.min(start.elapsed());
+        if copied != Ok(BYTES) {
+            return false;
+        }
+        let start = Instant::now();
+        // SAFETY: as above.
+        unsafe { opaque_copy(to.as_mut_ptr(), at, BYTES) };
+        own = own.min(start.elapsed());
+    }
+    kernel * 2 > own * 3
 }
 
 /// Which way bytes go, as seen from here.

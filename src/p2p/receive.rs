@@ -1,6 +1,5 @@
 //! Receiving, looking for messages, and what becomes of both when peers are gone.
 
-use super::claim;
 use super::direct::Soon;
 use super::endpoint::Endpoint;
 use super::engine::{Advertised, Body, Posted, Unexpected};
@@ -28,10 +27,6 @@ impl Taken {
         Arrived { rank: self.message.rank, tag: self.envelope.tag, bytes }
     }
 }
-
-/// From so many bytes on a receiver that sleeps is woken to copy from shared memory itself, rather than
-/// have its sender ask the kernel for a copy that takes half as long again.
-const WORTH_WAKING: usize = 512 << 10;
 
 impl Endpoint {
     /// Posts a receive; its key if it waits. Not `present`: the caller may not be there when the
@@ -125,10 +120,12 @@ impl Endpoint {
         self.blocking(pattern.source, record.buffer.place.len());
         let mut guard = GivenUp::new(self, record);
         let present = self.node.pace().is_awake();
+        self.attend_receive(record, None);
         // SAFETY: the guard gives it up if it is not done when this ends.
         guard.key = unsafe { self.post(pattern, record, present) };
         let mut leaving = guard.key.filter(|_| present);
         let check = || {
+            self.rest_receive(record, None);
             if let Some(key) = leaving.take() {
                 self.messenger.advertise(self.wire(), key, pattern);
             }
@@ -181,23 +178,13 @@ impl Endpoint {
         during: &'static str,
         mut check: impl FnMut() -> Result<()>,
     ) -> Result<()> {
-        let advert = |key| self.messenger.engine().matching.posted_mut(key)?.advert;
-        let large = record.buffer.place.len() > self.messenger.limits.eager;
-        let woken = record.buffer.place.len() >= WORTH_WAKING;
-        let key = key.filter(|_| woken || large && self.node.pace().is_awake());
-        let Some(word) = key.and_then(advert) else {
-            return self.await_received(pattern, record, deadline, during, check);
-        };
-        claim::attend(&self.node, word);
+        self.attend_receive(record, key);
         let check = || {
-            if !woken {
-                claim::leave(&self.node, word);
-            }
+            self.rest_receive(record, key);
             check()
         };
         let waited = self.await_received(pattern, record, deadline, during, check);
-        // If it has a message the word is another's by now, which this does not touch.
-        claim::leave(&self.node, word);
+        self.leave_receive(record, key);
         waited
     }
 

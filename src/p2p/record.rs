@@ -12,7 +12,7 @@
 
 use super::messenger::Messenger;
 use super::wire::elements_agree;
-use crate::base::sync::{AtomicU32, Ordering, UnsafeCell};
+use crate::base::sync::{AtomicU32, AtomicU64, Ordering, UnsafeCell};
 use crate::base::{Error, Rank, Result};
 use crate::layout::{Cursor, Layout};
 use crate::shm::ring::cell::{MORE_BYTES, copy_short};
@@ -202,6 +202,9 @@ pub(crate) struct Arrived {
 pub(crate) struct Record {
     state: AtomicU32,
     pub buffer: Buffer,
+    /// 1 once the owner waits awake, and does nothing else before the record is done, or it sleeps. Of a
+    /// send that was announced the name of its claim instead, see `awake`; 0 before.
+    pub(super) awake: AtomicU64,
     outcome: UnsafeCell<Option<Result<Arrived>>>,
     keep: UnsafeCell<Option<Arc<dyn Any + Send + Sync>>>,
     /// Who is told of the end: the owner's before ARMED, of whoever ends the record from then on.
@@ -226,6 +229,7 @@ impl Record {
         Record {
             state: AtomicU32::new(WAITING),
             buffer,
+            awake: AtomicU64::new(0),
             outcome: UnsafeCell::new(None),
             keep: UnsafeCell::new(None),
             watcher: UnsafeCell::new(None),

@@ -206,6 +206,14 @@ impl Borrowed {
         endpoint.asked_for(&self.watch);
     }
 
+    /// The caller waits for it from now on, though for others first: it does nothing else meanwhile.
+    pub fn attend(&self, endpoint: &Endpoint) {
+        match self.what {
+            What::Send(_) => endpoint.attend_send(&self.record),
+            What::Receive(_, key) => endpoint.attend_receive(&self.record, key),
+        }
+    }
+
     /// Waits for the end until the deadline, then gives it up: its memory is nobody's any more
     /// when this returns.
     pub fn end(

@@ -142,6 +142,7 @@ impl Endpoint {
         if let Begun::Over = begun {
             return Ok(());
         }
+        self.attend_send(&record);
         let sent = match begun {
             Begun::Words { label, words } => self.wait_for_room(letter.to, deadline, || {
                 let outgoing = &self.messenger.outgoing;
@@ -223,10 +224,15 @@ impl Endpoint {
         mut check: impl FnMut() -> Result<()>,
     ) -> Result<()> {
         let wire = self.wire();
-        let check = || self.messenger.mourn(wire, to).and_then(|()| check());
+        self.attend_send(record);
+        let check = || {
+            self.rest_send(record);
+            self.messenger.mourn(wire, to).and_then(|()| check())
+        };
         let wanted = Wanted { record: Some(record), source: Some(to), beside: false };
         let done = || record.is_done();
         let waited = self.messenger.wait_until(wire, deadline, DURING, wanted, done, check);
+        self.leave_send(record);
         waited.map_err(|error| missing(&self.node, error, Some(to)))
     }
 
@@ -282,6 +288,7 @@ impl Endpoint {
         let local = self.node.is_local(to);
         let claimed = address.filter(|_| borrowed && local);
         sending.claim = claimed.and_then(|_| messenger.claims.take(wire.node));
+        sending.claim.into_iter().for_each(|name| handle.get().note_claim(name));
         sending.exposed = messenger.expose(wire, to, handle);
         let rts = Rts { missed, ..messenger.rts(sending, borrowed || !local) };
         Ok(Begun::Words { label: letter.label(wire::RTS)?, words: rts.words(head) })

@@ -1,5 +1,5 @@
-//! Large messages piece by piece, where neither side can copy from or to the other's memory, or
-//! the data do not lie together: through buffers of the receiver's in the node's memory.
+//! Large messages piece by piece, where neither side can copy from or to the other's memory, the
+//! data do not lie together, or both wait for them (see `awake`): through buffers of the receiver's in the node's memory.
 //!
 //! ```text
 //!  receiver                                        sender
@@ -34,6 +34,11 @@ const BUFFER: usize = 64 << 10;
 const BUFFERS: usize = 16;
 /// Buffers that one stream has at most.
 const ABREAST: usize = 4;
+
+/// Bytes of a piece: short messages in some, too, so that one side fills while the other empties.
+fn piece(total: usize) -> usize {
+    (total / ABREAST).next_multiple_of(4096).clamp(16 << 10, BUFFER)
+}
 
 /// A process's buffers.
 #[derive(Debug, Default)]
@@ -97,7 +102,7 @@ impl Messenger {
         count(&self.counting.streamed);
         let (from, total) = (stream.from, stream.arrived.bytes);
         let number = self.engine().streams.insert(stream);
-        let wanted = total.div_ceil(BUFFER).clamp(1, ABREAST);
+        let wanted = total.div_ceil(piece(total)).clamp(1, ABREAST);
         match self.buffers.take(wire.node, number, wanted) {
             Ok(buffers) => buffers.into_iter().for_each(|b| self.grant(wire, number, b)),
             Err(error) => {
@@ -117,12 +122,13 @@ impl Messenger {
             if let Some(stream) = engine.streams.get_mut(number)
                 && (stream.granted < stream.arrived.bytes || stream.arrived.bytes == 0)
             {
-                stream.granted += BUFFER.min(stream.arrived.bytes - stream.granted);
+                let piece = piece(stream.arrived.bytes);
+                stream.granted += piece.min(stream.arrived.bytes - stream.granted);
                 stream.buffers.push(buffer);
                 let (to, theirs) = (stream.from, stream.number);
                 drop(engine);
                 if let Ok(label) = Label::new(wire::CTS, 0) {
-                    let words = Words::new([theirs, number, buffer, BUFFER as u64]);
+                    let words = Words::new([theirs, number, buffer, piece as u64]);
                     self.outgoing.note(wire, to, label, words);
                 }
                 return;

@@ -134,7 +134,7 @@ impl Messenger {
                 self.fetch(wire, stream, source);
             }
         };
-        if reach == Reach::Never {
+        if reach == Reach::Never || self.is_shared_work(wire, record.get(), from, reach, &rts) {
             return stream(record);
         }
         match rts.claim.map(|name| claim(wire.node, from, name, false)) {

@@ -78,6 +78,11 @@ impl<'a> Claim<'a> {
         self.word.store(self.next(), Ordering::Release);
     }
 
+    /// Peer: whether its owner waits awake.
+    pub fn is_attended(self) -> bool {
+        self.state() == ATTENDED
+    }
+
     /// Peer: claims it; false if it was taken back, or if it is attended and the peer would rather
     /// `yield_to` an owner that is.
     pub fn claim(self, yield_to: bool) -> bool {

@@ -203,6 +203,10 @@ impl All<'_> {
     fn wait_all(&self) -> Result<()> {
         let mut first = Ok(());
         let count = self.going.borrow().len();
+        if count > 1 {
+            let endpoint = self.team.messages(WHAT)?;
+            self.going.borrow().iter().flatten().for_each(|begun| begun.request.attend(endpoint));
+        }
         for at in 0..count {
             let ended = self.end(at, 0).map(drop);
             first = first.and(ended);

@@ -1,0 +1,124 @@
+//! Large messages between two that both wait for their ends: both copy, at the same time.
+//!
+//! | | sender waits for its end | it does something else |
+//! |---|---|---|
+//! | receiver waits | in pieces through shared buffers (`stream`): one fills while the other empties | the receiver copies, by the kernel |
+//! | it does something else | the sender copies, by the kernel, to where it is wanted (`advert`) | the first who looks |
+//!
+//! Two copies by two cores are sooner over than one by the kernel, where that is slow: it has to find and
+//! hold every page, and on some processors its loop is not the fastest. (Where the data, or the place
+//! they go to, are memory that both have mapped, one copy is enough, and nothing of this is used.) That is
+//! measured ([`Reaches::is_slow`](super::reach::Reaches::is_slow)). A stream needs both sides, so it is
+//! begun only if both are inside of a call that does not return before this message is over:
+//!
+//! - who waits to have sent says so by its claim's word (`claim`), as a receiver does that was
+//!   advertised;
+//! - who waits to receive by its record, which nobody else looks at.
+//!
+//! A thread that goes to sleep takes that back, unless the message is so long that waking it is worth
+//! while.
+
+use super::claim;
+use super::endpoint::Endpoint;
+use super::matching::Key;
+use super::messenger::Messenger;
+use super::reach::Reach;
+use super::record::Record;
+use super::wire::Rts;
+use crate::base::Slot;
+use crate::base::sync::Ordering;
+use crate::link::core::Wire;
+
+/// Set in the note of a send, above its claim's name.
+const NAMED: u64 = 1 << 32;
+
+/// From so many bytes on it is worth while to wake a thread for its half of the copies, or to have it copy
+/// from shared memory itself, rather than ask the kernel for a copy that takes half as long again.
+pub(super) const WORTH_WAKING: usize = 512 << 10;
+
+impl Record {
+    /// Notes the claim of a send.
+    pub(super) fn note_claim(&self, name: u32) {
+        self.awake.store(NAMED | u64::from(name), Ordering::Relaxed);
+    }
+
+    fn claim(&self) -> Option<u32> {
+        let noted = self.awake.load(Ordering::Relaxed);
+        (noted & NAMED != 0).then_some(noted as u32)
+    }
+}
+
+impl Endpoint {
+    fn is_large(&self, record: &Record) -> bool {
+        record.buffer.place.len() > self.messenger.limits.eager
+    }
+
+    /// The caller waits from now on for the end of a send that was announced.
+    pub(super) fn attend_send(&self, record: &Record) {
+        if self.is_large(record)
+            && let Some(name) = record.claim()
+            && self.node.pace().is_awake()
+        {
+            claim::attend(&self.node, name);
+        }
+    }
+
+    /// It does not any more, or sleeps.
+    pub(super) fn leave_send(&self, record: &Record) {
+        if let Some(name) = record.claim() {
+            // If the message is over, the word is another's by now, which this does not touch.
+            claim::leave(&self.node, name);
+        }
+    }
+
+    /// The same before a sleep.
+    pub(super) fn rest_send(&self, record: &Record) {
+        if record.buffer.place.len() < WORTH_WAKING {
+            self.leave_send(record);
+        }
+    }
+
+    /// The caller waits from now on for the end of a receive. Under `key` it is posted, if it is.
+    pub(super) fn attend_receive(&self, record: &Record, key: Option<Key>) {
+        let woken = record.buffer.place.len() >= WORTH_WAKING;
+        if woken || self.is_large(record) && self.node.pace().is_awake() {
+            record.awake.store(1, Ordering::Relaxed);
+            self.advert_of(key).into_iter().for_each(|word| claim::attend(&self.node, word));
+        }
+    }
+
+    /// It does not any more, or sleeps.
+    pub(super) fn leave_receive(&self, record: &Record, key: Option<Key>) {
+        if record.awake.swap(0, Ordering::Relaxed) != 0 {
+            self.advert_of(key).into_iter().for_each(|word| claim::leave(&self.node, word));
+        }
+    }
+
+    /// The same before a sleep.
+    pub(super) fn rest_receive(&self, record: &Record, key: Option<Key>) {
+        if record.buffer.place.len() < WORTH_WAKING {
+            self.leave_receive(record, key);
+        }
+    }
+
+    fn advert_of(&self, key: Option<Key>) -> Option<u32> {
+        self.messenger.engine().matching.posted_mut(key?)?.advert
+    }
+}
+
+impl Messenger {
+    /// Whether both sides of an announced message wait for its end, and are sooner there together.
+    pub(super) fn is_shared_work(
+        &self,
+        wire: Wire<'_>,
+        record: &Record,
+        from: Slot,
+        reach: Reach,
+        rts: &Rts,
+    ) -> bool {
+        matches!(reach, Reach::Kernel(_))
+            && record.awake.load(Ordering::Relaxed) != 0
+            && rts.claim.is_some_and(|name| claim::is_attended(wire.node, from, name))
+            && self.reaches.is_slow()
+    }
+}
