@@ -55,11 +55,13 @@ fn own_space() -> Result<[u64; 2]> {
 impl Reaches {
     /// Publishes what peers need to find out about this process.
     pub fn open(node: &Node) -> Result<Reaches> {
-        let allowed = match settings::CMA.text().as_str() {
-            "auto" => true,
-            "0" => false,
+        let (allowed, slow) = match settings::CMA.text().as_str() {
+            "auto" => (true, OnceLock::new()),
+            "fast" => (true, OnceLock::from(false)),
+            "slow" => (true, OnceLock::from(true)),
+            "0" => (false, OnceLock::new()),
             other => {
-                let why = format!("\"{other}\" is neither auto nor 0");
+                let why = format!("\"{other}\" is none of auto, fast, slow and 0");
                 return Err(Error::invalid(settings::CMA.name, why));
             }
         };
@@ -75,7 +77,7 @@ impl Reaches {
         here.cookie_at.store(at, Ordering::Relaxed);
         here.cookie.store(*cookie, Ordering::Relaxed);
         here.ready.store(1, Ordering::Release);
-        Ok(Reaches { known: Mutex::default(), allowed, slow: OnceLock::new(), _cookie: cookie })
+        Ok(Reaches { known: Mutex::default(), allowed, slow, _cookie: cookie })
     }
 
     /// How `peer` is reached. Found out at the first call: then a system call.

@@ -49,6 +49,11 @@ fn main() {
         settings: vec![("HITHER_CMA", "0"), POOLS],
         ..work(talk.name, talk.points)
     });
+    let by_both = talk::WORKS.iter().map(|talk| Work {
+        name: format!("{} by both sides", talk.name),
+        settings: vec![("HITHER_CMA", "slow"), ("HITHER_SPIN", "64"), POOLS],
+        ..work(talk.name, talk.points)
+    });
     let through_pools = talk::WORKS.iter().map(|talk| Work {
         name: format!("{} through pools", talk.name),
         settings: vec![
@@ -59,7 +64,7 @@ fn main() {
         ],
         ..work(talk.name, talk.points)
     });
-    let works = works.chain(through_buffers).chain(through_pools);
+    let works = works.chain(through_buffers).chain(by_both).chain(through_pools);
     let works =
         works.chain(windows.map(|of_windows| by_packets(work(of_windows.name, of_windows.points))));
     Campaign {

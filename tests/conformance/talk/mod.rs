@@ -19,7 +19,7 @@ use hither::{Job, Rank};
 type Settings = &'static [(&'static str, &'static str)];
 
 /// Ways in which only cases about large messages run, with their settings.
-pub const WAYS: [(&str, Settings); 5] = [
+pub const WAYS: [(&str, Settings); 6] = [
     // Nobody copies another's private memory, and no threshold changes.
     ("streams", &[("HITHER_EAGER", "fixed"), ("HITHER_CMA", "0")]),
     // Thresholds go up, pools are used up, and buffers go again all the time.
@@ -46,6 +46,8 @@ pub const WAYS: [(&str, Settings); 5] = [
         "eager-fixed-streams",
         &[("HITHER_EAGER", "fixed"), ("HITHER_EAGER_LIMIT", "40K"), ("HITHER_CMA", "0")],
     ),
+    // Both sides copy at the same time where both wait, however many ranks share a core.
+    ("together", &[("HITHER_CMA", "slow"), ("HITHER_SPIN", "64")]),
 ];
 
 pub fn cases() -> impl Iterator<Item = &'static Written> {

@@ -18,17 +18,56 @@ pub const CASES: &[Written] = &[
     ("talk_switch_unexpected", unexpected),
     ("talk_switch_memory_goes_back", goes_back),
     ("talk_switch_then_blocking", blocking),
+    ("talk_both_copy", both_copy),
 ];
 
 /// Whether thresholds have to change: each rank is a process that copies no other's memory, or it
 /// is wanted everywhere.
 fn has_to(team: &Team) -> Result<bool> {
     let is = |name: &str, value: &str| std::env::var(name).as_deref() == Ok(value);
-    let mut processes = [u64::from(std::process::id()); 1];
-    team.allreduce(hither::Op::Min, &mut processes)?;
-    let apart = !all(team, processes[0] == u64::from(std::process::id()))?;
+    let apart = has_apart(team)?;
     Ok(!is("HITHER_EAGER", "adaptive") && std::env::var_os("HITHER_EAGER").is_some()
         || apart && is("HITHER_CMA", "0"))
+}
+
+/// Whether ranks are processes.
+fn has_apart(team: &Team) -> Result<bool> {
+    let mut processes = [u64::from(std::process::id()); 1];
+    team.allreduce(hither::Op::Min, &mut processes)?;
+    Ok(!all(team, processes[0] == u64::from(std::process::id()))?)
+}
+
+/// Messages whose two sides wait for nothing else go in pieces where that is sooner, even if the one or
+/// the other sleeps until they meet.
+fn both_copy(job: &Job) -> Result<()> {
+    const MANY: u64 = 20;
+    let team = job.team();
+    let is = |name: &str, value: &str| std::env::var(name).as_deref() == Ok(value);
+    let private = vec![team.rank().0 as u8; 1 << 20];
+    let mut into = vec![0u8; 1 << 20];
+    let before = team.message_counters()?;
+    for round in 0..MANY {
+        let (odd, peer) = (team.rank().0 % 2 == 1, Rank(team.rank().0 ^ 1));
+        if peer.0 >= team.size() {
+            break;
+        }
+        if round % 3 == u64::from(odd) {
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        if odd {
+            team.recv(peer, 9, &mut into)?;
+            assert!(into.iter().all(|byte| *byte == peer.0 as u8), "round {round}");
+        } else {
+            team.send(peer, 9, &private)?;
+        }
+    }
+    let now = team.message_counters()?;
+    let processes = has_apart(team)?;
+    if processes && is("HITHER_CMA", "slow") && team.rank().0 % 2 == 1 {
+        let streamed = now.streamed - before.streamed;
+        assert!(streamed > MANY / 2, "{before:?} {now:?}");
+    }
+    team.barrier()
 }
 
 fn adapts() -> bool {
