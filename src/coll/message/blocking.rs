@@ -2,7 +2,7 @@
 
 use super::super::Team;
 use super::name::{Source, Status, Tag};
-use super::{MatchedMessage, code, layout_code};
+use super::{MatchedMessage, Told, code, layout_code};
 use crate::base::{Error, Rank, Result};
 use crate::layout::{Datum, Shape};
 use crate::p2p::{Buffer, Mode, Pattern, Place};
@@ -149,9 +149,12 @@ impl Team {
         during: &'static str,
     ) -> Result<Status> {
         let endpoint = self.messages(during)?;
-        let check = || self.check_for(pattern, during);
-        let arrived = endpoint.receive(pattern, buffer, || self.deadline(), during, check)?;
-        self.status(arrived, unit)
+        let told = Told::default();
+        let check = || self.check_for(pattern, during, &told);
+        match endpoint.receive(pattern, buffer, || self.deadline(), during, check) {
+            Ok(arrived) => self.status(arrived, unit),
+            Err(error) => told.pass(self, Err(error)),
+        }
     }
 
     /// Sends `data` and receives into `into` at the same time: members that all do so do not wait
@@ -183,9 +186,11 @@ impl Team {
     pub fn probe<T: Datum>(&self, from: impl Into<Source>, tag: impl Into<Tag>) -> Result<Status> {
         const WHAT: &str = "probe";
         let pattern = self.pattern(from.into(), tag.into())?;
-        let check = || self.check_for(&pattern, WHAT);
+        let told = Told::default();
+        let check = || self.check_for(&pattern, WHAT, &told);
         let endpoint = self.messages(WHAT)?;
-        let arrived = endpoint.await_look(&pattern, self.deadline(), WHAT, check)?;
+        let seen = endpoint.await_look(&pattern, self.deadline(), WHAT, check);
+        let arrived = told.pass(self, seen)?;
         self.status(arrived, size_of::<T>())
     }
 
@@ -212,9 +217,11 @@ impl Team {
     ) -> Result<MatchedMessage<T>> {
         const WHAT: &str = "mprobe";
         let pattern = self.pattern(from.into(), tag.into())?;
-        let check = || self.check_for(&pattern, WHAT);
+        let told = Told::default();
+        let check = || self.check_for(&pattern, WHAT, &told);
         let endpoint = self.messages(WHAT)?;
-        let taken = endpoint.await_taken(&pattern, self.deadline(), WHAT, check)?;
+        let taken = endpoint.await_taken(&pattern, self.deadline(), WHAT, check);
+        let taken = told.pass(self, taken)?;
         MatchedMessage::new(self, taken)
     }
 

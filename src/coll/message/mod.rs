@@ -37,6 +37,7 @@ use crate::base::sync::Ordering;
 use crate::base::{Error, Rank, Result, Slot, reentry};
 use crate::layout::{Datum, Kind};
 use crate::p2p::{Arrived, Buffer, Endpoint, Letter, Pattern, Place, Record, element_code};
+use std::cell::Cell;
 use std::sync::Arc;
 
 /// Members asked about in one check of a receive from any source.
@@ -68,6 +69,22 @@ pub(super) unsafe fn bytes_record(at: *mut u8, len: usize) -> Record {
     Record::new(Buffer::new(unsafe { Place::flat(at, len) }, 0, 1))
 }
 
+/// How many deaths of members the last check of a wait for any of them has found that nobody was told
+/// of yet. Whoever returns from the wait says by [`Told::pass`] what came of it: only an error that the
+/// program gets is one that it has been told.
+#[doc(hidden)]
+#[derive(Debug, Default)]
+pub struct Told(Cell<u32>);
+
+impl Told {
+    fn pass<T>(&self, team: &Team, outcome: Result<T>) -> Result<T> {
+        if let (Err(Error::RankDied { .. }), died @ 1..) = (&outcome, self.0.take()) {
+            team.member.deaths_reported.fetch_max(died, Ordering::Relaxed);
+        }
+        outcome
+    }
+}
+
 impl Member {
     /// What messages are sent and received by.
     #[inline]
@@ -85,7 +102,9 @@ impl Member {
     }
 
     /// The check of a wait for any member.
-    pub fn check_any(&self, during: &'static str) -> Result<()> {
+    /// The error is reported once, to whoever gets it: what keeps it, because its message has come
+    /// meanwhile, must not count. See [`Told`].
+    fn check_any(&self, during: &'static str, told: &Told) -> Result<()> {
         let node = &self.block.node;
         let size = self.members();
         let others = |rank: &u32| *rank != self.me();
@@ -115,7 +134,8 @@ impl Member {
         let alone = gone.len() as u32 + 1 == size;
         let error = |slot: Slot| node.died(slot, during);
         let died = gone.iter().filter(|slot| node.has_died(**slot)).count() as u32;
-        if died > self.deaths_reported.fetch_max(died, Ordering::Relaxed) || alone {
+        if died > self.deaths_reported.load(Ordering::Relaxed) || alone {
+            told.0.set(died);
             let last = gone.iter().rev().find(|slot| node.has_died(**slot)).or(gone.last());
             return last.map_or(Ok(()), |slot| Err(error(*slot)));
         }
@@ -146,10 +166,10 @@ impl Team {
     }
 
     /// The check of a receive's wait, for what the pattern does not name.
-    fn check_for(&self, pattern: &Pattern, during: &'static str) -> Result<()> {
+    fn check_for(&self, pattern: &Pattern, during: &'static str, told: &Told) -> Result<()> {
         match pattern.source {
             Some(_) => Ok(()),
-            None => self.member.check_any(during),
+            None => self.member.check_any(during, told),
         }
     }
 

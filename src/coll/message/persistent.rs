@@ -6,6 +6,7 @@
 //! ```
 
 use super::super::Team;
+use super::Told;
 use super::name::{Source, Status, Tag};
 use super::request::{Pending, ReceiveBuffer, ReceiveRequest, SendBuffer, SendRequest};
 use crate::base::{Error, Rank, Result};
@@ -142,8 +143,8 @@ macro_rules! pending {
             fn is_over(&self) -> bool {
                 self.request.as_ref().is_none_or(Pending::is_over)
             }
-            fn tend(&self) -> Result<()> {
-                self.request.as_ref().map_or(Ok(()), Pending::tend)
+            fn tend(&self, told: &Told) -> Result<()> {
+                self.request.as_ref().map_or(Ok(()), |request| request.tend(told))
             }
         }
     };

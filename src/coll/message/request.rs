@@ -10,11 +10,12 @@
 
 use super::super::Team;
 use super::blocking::buffer;
-use super::code;
 use super::name::{Source, Status, Tag};
+use super::{Told, code};
 use crate::base::{Error, Rank, Result, reentry};
 use crate::layout::Datum;
 use crate::p2p::{Buffer, Going, Mode, Owned, Pattern, Place, Record};
+use std::cell::Cell;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -93,7 +94,8 @@ pub trait Pending {
     ///
     /// # Errors
     /// The death of a member, where any source was asked for.
-    fn tend(&self) -> Result<()>;
+    #[doc(hidden)]
+    fn tend(&self, told: &Told) -> Result<()>;
 }
 
 /// A send that goes on.
@@ -188,7 +190,7 @@ impl<B: SendBuffer> SendRequest<B> {
         self.result()
     }
 
-    fn check(&self) -> Result<()> {
+    fn check(&self, _: &Told) -> Result<()> {
         Ok(())
     }
 
@@ -218,14 +220,15 @@ impl<B: ReceiveBuffer> ReceiveRequest<B> {
         if let Err(error) = reentry::refuse_inside(WHAT) {
             return (Err(error), None);
         }
-        let check = || self.team.check_for(&self.pattern, WHAT);
+        let told = Told::default();
+        let check = || self.team.check_for(&self.pattern, WHAT, &told);
         if let Err(error) = self.going.wait(self.team.deadline(), WHAT, check) {
             if let Some(buffer) = self.going.cancel() {
-                return (Err(error), Some(buffer));
+                return (told.pass(&self.team, Err(error)), Some(buffer));
             }
             // A message came after all; its copy goes on.
             if !self.going.is_over() {
-                return (Err(error), None);
+                return (told.pass(&self.team, Err(error)), None);
             }
         }
         self.parts()
@@ -243,8 +246,8 @@ impl<B: ReceiveBuffer> ReceiveRequest<B> {
         Ok((buffer.ok_or_else(taken)?, status))
     }
 
-    fn check(&self) -> Result<()> {
-        self.team.check_for(&self.pattern, "a receive")
+    fn check(&self, told: &Told) -> Result<()> {
+        self.team.check_for(&self.pattern, "a receive", told)
     }
 
     /// Takes the receive back, or gets the message that came before.
@@ -266,13 +269,13 @@ macro_rules! pending {
                 reentry::refuse_inside("a request")?;
                 let over = self.going.test()?;
                 if !over && self.team.node().death_mark() > 0 {
-                    self.tend()?;
+                    self.tend_now()?;
                 }
                 Ok(over || self.going.is_over())
             }
-            fn tend(&self) -> Result<()> {
+            fn tend(&self, told: &Told) -> Result<()> {
                 self.going.mourn()?;
-                self.check()
+                self.check(told)
             }
             fn team(&self) -> &Team {
                 &self.team
@@ -283,6 +286,12 @@ macro_rules! pending {
         }
 
         impl<B: $buffer> $request<B> {
+            /// [`Pending::tend`] of a call that returns its error.
+            fn tend_now(&self) -> Result<()> {
+                let told = Told::default();
+                told.pass(&self.team, self.tend(&told))
+            }
+
             /// Whether [`wait`](Self::wait) would return at once. Makes progress; does not block.
             ///
             /// # Errors
@@ -304,7 +313,7 @@ macro_rules! pending {
             fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
                 if !Pending::test(&mut *self)? {
                     // Asked for before it is left to itself: whether its peer lives.
-                    self.tend()?;
+                    self.tend_now()?;
                     if !self.going.is_over() && !self.going.keep_waker(context.waker()) {
                         return Poll::Pending;
                     }
@@ -352,8 +361,9 @@ pub fn wait_any(requests: &mut [&mut dyn Pending]) -> Result<Option<usize>> {
         return Ok(Some(at));
     }
     let find = || requests.iter().position(|request| request.is_over());
-    let check = || requests.iter().try_for_each(|request| request.tend());
-    endpoint.await_any(deadline, WHAT, find, check).map(Some)
+    let tended = Tended::default();
+    let check = || tended.tend(requests);
+    tended.pass(requests, endpoint.await_any(deadline, WHAT, find, check)).map(Some)
 }
 
 /// Whether all of the requests are over: sends, receives, persistent ones, in any mix. Makes
@@ -393,8 +403,32 @@ pub fn wait_all(requests: &mut [&mut dyn Pending]) -> Result<()> {
         begin.set(begin.get() + ended);
         (begin.get() == requests.len()).then_some(())
     };
-    let check = || requests.iter().try_for_each(|request| request.tend());
-    endpoint.await_any(deadline, WHAT, find, check)
+    let tended = Tended::default();
+    let check = || tended.tend(requests);
+    tended.pass(requests, endpoint.await_any(deadline, WHAT, find, check))
+}
+
+/// What a wait for several has found of deaths, and which of them.
+#[derive(Default)]
+struct Tended {
+    told: Told,
+    at: Cell<usize>,
+}
+
+impl Tended {
+    fn tend(&self, requests: &[&mut dyn Pending]) -> Result<()> {
+        requests.iter().enumerate().try_for_each(|(at, request)| {
+            self.at.set(at);
+            request.tend(&self.told)
+        })
+    }
+
+    fn pass<T>(&self, requests: &[&mut dyn Pending], outcome: Result<T>) -> Result<T> {
+        match requests.get(self.at.get()) {
+            Some(request) => self.told.pass(request.team(), outcome),
+            None => outcome,
+        }
+    }
 }
 
 #[cold]

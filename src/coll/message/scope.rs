@@ -6,7 +6,7 @@
 use super::super::Team;
 use super::blocking::{buffer, bytes, shaped};
 use super::name::{Source, Status, Tag};
-use super::{code, layout_code};
+use super::{Told, code, layout_code};
 use crate::base::{Error, Rank, Result};
 use crate::layout::{Datum, Shape};
 use crate::p2p::{Borrowed, Buffer, Mode, Pattern, Place, Record};
@@ -221,8 +221,10 @@ impl All<'_> {
         // Should it panic, the request is given up before the borrow ends.
         let held = Held { all: self, request: &request };
         let endpoint = self.team.messages(WHAT)?;
-        let check = || pattern.map_or(Ok(()), |pattern| self.team.check_for(&pattern, WHAT));
+        let told = Told::default();
+        let check = || pattern.map_or(Ok(()), |pattern| self.team.check_for(&pattern, WHAT, &told));
         let ended = request.end(endpoint, self.team.deadline(), WHAT, check);
+        let ended = told.pass(self.team, ended);
         std::mem::forget(held);
         match pattern {
             Some(_) => self.team.status(ended?, unit).map(Some),
