@@ -107,7 +107,8 @@ impl Endpoint {
 }
 
 impl Messenger {
-    /// Whether both sides of an announced message wait for its end, and are sooner there together.
+    /// Whether both sides of an announced message wait for its end, and are sooner there together: not if
+    /// the sender has messages of this process's to copy at the same time.
     pub(super) fn is_shared_work(
         &self,
         wire: Wire<'_>,
@@ -120,5 +121,6 @@ impl Messenger {
             && record.awake.load(Ordering::Relaxed) != 0
             && rts.claim.is_some_and(|name| claim::is_attended(wire.node, from, name))
             && self.reaches.is_slow()
+            && !self.engine().sendings.iter().any(|(_, sending)| sending.to == from)
     }
 }

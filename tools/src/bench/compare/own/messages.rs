@@ -4,10 +4,42 @@ use super::{Run, unknown};
 use crate::bench::crew::Crew;
 use hither::am::Call;
 use hither::{Rank, Result, Window};
+use std::ops::{Deref, DerefMut};
 
 const WINDOW: usize = 64;
 const SMALL_WINDOW: usize = 8;
 const LARGE: usize = 256 << 10;
+
+/// Bytes that begin with a page, as those of `benches/peers` do (`memory`): whoever copies page by page has
+/// one less to find.
+struct Pages {
+    all: Vec<u8>,
+    begin: usize,
+    len: usize,
+}
+
+impl Pages {
+    fn new(len: usize) -> Pages {
+        const PAGE: usize = 4096;
+        let all = vec![1u8; len + PAGE];
+        let begin = all.as_ptr().align_offset(PAGE).min(PAGE);
+        Pages { all, begin, len }
+    }
+}
+
+impl Deref for Pages {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.all[self.begin..][..self.len]
+    }
+}
+
+impl DerefMut for Pages {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        &mut self.all[self.begin..][..self.len]
+    }
+}
 
 /// The handler: what was there comes back, the input is added.
 fn add(call: Call<'_, u64, u64, u64>) {
@@ -21,7 +53,7 @@ fn add(call: Call<'_, u64, u64, u64>) {
 pub fn make(crew: &Crew, name: &str, size: usize) -> Result<Run<'static>> {
     let team = crew.job()?.team().clone();
     let (peer, even) = (Rank(crew.rank() ^ 1), crew.rank().is_multiple_of(2));
-    let mut one = vec![1u8; size];
+    let mut one = Pages::new(size);
     let window = if size < LARGE { WINDOW } else { SMALL_WINDOW };
     Ok(match name {
         "latency" => Box::new(move |n| {
@@ -86,8 +118,9 @@ pub fn make(crew: &Crew, name: &str, size: usize) -> Result<Run<'static>> {
         }
         "bandwidth" | "bidirectional" => {
             let both = name == "bidirectional";
-            let out = vec![vec![1u8; size]; window];
-            let mut into = vec![vec![1u8; size]; window];
+            let pages = || (0..window).map(|_| Pages::new(size)).collect::<Vec<_>>();
+            let out = pages();
+            let mut into = pages();
             Box::new(move |n| {
                 let mut at = 0;
                 while at < n {
