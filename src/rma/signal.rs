@@ -155,7 +155,7 @@ impl<T: Element + PartialOrd> Window<T> {
                 let (team, node) = (self.team(), self.node());
                 let cell = &self.core().block.active(team.rank().0).signal;
                 let check = || self.somebody_is_there(DURING);
-                node.wait_for(cell, None, team.deadline(), DURING, poll, check)?
+                node.wait(cell, team.deadline(), DURING, poll, check)?
             }
         };
         fence(Ordering::Acquire);

@@ -4,7 +4,7 @@
 use super::super::core::Core;
 use super::state::Exposure;
 use crate::base::sync::Ordering;
-use crate::base::{Error, Rank, Result, Slot};
+use crate::base::{Error, Rank, Result};
 use crate::shm::lock::part::Parts;
 use crate::shm::pair::{Answer, Pair};
 use std::cell::{Cell, RefCell};
@@ -86,21 +86,12 @@ impl Core {
         };
         let cell = &self.block.active(self.block.team.rank().0).active;
         let poll = || self.all_open(group).then_some(());
-        let waited =
-            node.wait_for(cell, self.only(group), self.block.team.deadline(), what, poll, look);
+        let waited = node.wait(cell, self.block.team.deadline(), what, poll, look);
         waited.map_err(|error| {
             let error = self.with_missing(error, missing().copied());
             self.give_up(group, cause.get(), !matches!(error, Error::TimedOut { .. }));
             error
         })
-    }
-
-    /// The process of the one member of a group.
-    fn only(&self, group: &[Rank]) -> Option<Slot> {
-        match group {
-            [member] => self.block.slot_of(member.0),
-            _ => None,
-        }
     }
 
     /// Tells the targets of a start that it has failed; `forgo`: also those that have not posted.
@@ -116,10 +107,6 @@ impl Core {
     pub(super) fn await_answers(&self, what: &'static str, exposure: &mut Exposure) -> Result<()> {
         let node = self.block.team.node();
         let cell = &self.block.active(self.block.team.rank().0).active;
-        let peer = match exposure.open[..] {
-            [(origin, _)] => self.only(&[origin]),
-            _ => None,
-        };
         let exposure = RefCell::new(exposure);
         let poll = || self.take_answers(what, &mut exposure.borrow_mut()).then_some(());
         let look = || {
@@ -131,7 +118,7 @@ impl Core {
             }
             Ok(())
         };
-        let waited = node.wait_for(cell, peer, self.block.team.deadline(), what, poll, look);
+        let waited = node.wait(cell, self.block.team.deadline(), what, poll, look);
         waited.map_err(|error| {
             self.with_missing(error, exposure.borrow().open.iter().map(|(origin, _)| *origin))
         })
