@@ -42,7 +42,7 @@ settings! {
     /// own and waits with no more threads than it has cores, few otherwise.
     SPIN = "HITHER_SPIN", "auto", "iterations";
     /// Where ranks share cores: whether a rank that keeps finding the peer it waits for on its own core
-    /// moves to another of those it may use.
+    /// moves to another of those it may use. Only with HITHER_SPIN=auto.
     STEP_ASIDE = "HITHER_STEP_ASIDE", "1", "0 or 1";
     /// Ask for huge pages in symmetric memory (advice; the system may have them switched off).
     HUGE_PAGES = "HITHER_HUGE_PAGES", "1", "0 or 1";

@@ -117,3 +117,32 @@ fn who_leaves_instead_is_missed() {
         }
     }
 }
+
+/// A death counts as reported only to whom an error reached: one that is dropped, as a message has
+/// come after all, is found again by the next wait.
+#[test]
+fn a_death_is_reported_until_somebody_is_told() {
+    use crate::coll::message::Told;
+    let ends = Job::threads(4, |job| {
+        let team = job.team().clone();
+        team.barrier()?;
+        if team.rank() == Rank(3) {
+            // Dies: it does not say that it leaves.
+            return Ok(());
+        }
+        while !team.node().probe(team.slot_of(Rank(3))?) {
+            std::thread::yield_now();
+        }
+        let told = Told::default();
+        for _ in 0..3 {
+            let found = team.member.check_any("a test", &told);
+            assert!(matches!(found, Err(Error::RankDied { .. })), "{found:?}");
+            told.pass(&team, Ok(()))?;
+        }
+        let found = team.member.check_any("a test", &told);
+        assert!(told.pass(&team, found).is_err());
+        team.member.check_any("a test", &told)?;
+        job.finish()
+    });
+    ends.unwrap().into_iter().take(3).for_each(|end| end.unwrap());
+}

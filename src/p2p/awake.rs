@@ -6,9 +6,9 @@
 //! | it does something else | the sender copies, by the kernel, to where it is wanted (`advert`) | the first who looks |
 //!
 //! Two copies by two cores are sooner over than one by the kernel, where that is slow: it has to find and
-//! hold every page, and on some processors its loop is not the fastest. (Where the data, or the place
-//! they go to, are memory that both have mapped, one copy is enough, and nothing of this is used.) That is
-//! measured ([`Reaches::is_slow`](super::reach::Reaches::is_slow)). A stream needs both sides, so it is
+//! hold every page, and on some processors its loop is not the fastest. That is measured
+//! ([`Reaches::is_slow`](super::reach::Reaches::is_slow)). Data in memory that both have mapped are
+//! copied once, by the receiver. A stream needs both sides, so it is
 //! begun only if both are inside of a call that does not return before this message is over:
 //!
 //! - who waits to have sent says so by its claim's word (`claim`), as a receiver does that was
@@ -29,7 +29,7 @@ use crate::base::Slot;
 use crate::base::sync::Ordering;
 use crate::link::core::Wire;
 
-/// Set in the note of a send, above its claim's name.
+/// Set in what a send's record notes, above its claim's name.
 const NAMED: u64 = 1 << 32;
 
 /// From so many bytes on it is worth while to wake a thread for its half of the copies, or to have it copy
@@ -87,9 +87,17 @@ impl Endpoint {
         }
     }
 
+    /// The source of a receive that the caller may wait for was just told of it.
+    pub(super) fn attend_advert(&self, record: &Record, key: Key) {
+        if record.awake.load(Ordering::Relaxed) != 0 {
+            self.advert_of(Some(key)).into_iter().for_each(|word| claim::attend(&self.node, word));
+        }
+    }
+
     /// It does not any more, or sleeps.
     pub(super) fn leave_receive(&self, record: &Record, key: Option<Key>) {
-        if record.awake.swap(0, Ordering::Relaxed) != 0 {
+        if record.awake.load(Ordering::Relaxed) != 0 {
+            record.awake.store(0, Ordering::Relaxed);
             self.advert_of(key).into_iter().for_each(|word| claim::leave(&self.node, word));
         }
     }
@@ -102,7 +110,8 @@ impl Endpoint {
     }
 
     fn advert_of(&self, key: Option<Key>) -> Option<u32> {
-        self.messenger.engine().matching.posted_mut(key?)?.advert
+        let key = key?;
+        self.messenger.engine().matching.posted_mut(key)?.advert
     }
 }
 

@@ -11,8 +11,9 @@
 //!    +------------------+<-------------------------------+ release (the owner, who was told
 //!      next generation                                     that the copy is over)
 //! ```
-//! ATTENDED is OPEN, but a thread of the owner's waits awake for the message: a peer that would have
-//! to ask the kernel for a copy which the owner can make without yields to it.
+//! ATTENDED is OPEN, but a thread of the owner's waits awake for the message. If the owner receives, a
+//! peer that would have to ask the kernel for a copy which the owner can make without yields to it; if it
+//! sends, a receiver that waits as well asks for the message in pieces instead (see `awake`).
 //!
 //! They lie in the owner's control block, which nobody else ever gets. A word's value is its
 //! generation and its state, so a claim that comes late meets another generation.

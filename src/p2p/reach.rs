@@ -154,17 +154,15 @@ fn allow_fellows() {
 /// Times a copy of the kernel's from this process to itself against one of the library's.
 fn kernel_is_slow() -> bool {
     const BYTES: usize = 64 << 10;
-    let (Ok(pid), from, mut to) =
-        (i32::try_from(std::process::id()), vec![1u8; BYTES], vec![0u8; BYTES])
-    else {
-        return false;
-    };
+    let Ok(pid) = i32::try_from(std::process::id()) else { return false };
+    let (from, mut to) = (vec![1u8; BYTES], vec![0u8; BYTES]);
     let (mut kernel, mut own) = (Duration::MAX, Duration::MAX);
     // The shortest of some: the others are longer by what interrupted them.
     for _ in 0..5 {
         let at = from.as_ptr();
         let start = Instant::now();
-        // SAFETY: both are vectors of so many bytes.
+        // SAFETY: `to` is a vector of so many bytes, which nobody else has; where `from` lies the kernel
+        // looks by itself.
         let copied =
             unsafe { by_kernel(pid, to.as_mut_ptr(), at.addr() as u64, BYTES, Direction::In) };
         kernel = kernel.min(start.elapsed());
@@ -172,7 +170,7 @@ fn kernel_is_slow() -> bool {
             return false;
         }
         let start = Instant::now();
-        // SAFETY: as above.
+        // SAFETY: two vectors of so many bytes.
         unsafe { opaque_copy(to.as_mut_ptr(), at, BYTES) };
         own = own.min(start.elapsed());
     }

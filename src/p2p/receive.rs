@@ -8,7 +8,6 @@ use super::messenger::{Messenger, Wanted};
 use super::outgoing::Waiting;
 use super::record::{Arrived, Buffer, Record, RecordRef};
 use super::send::missing;
-use crate::base::sync::Ordering;
 use crate::base::{Deadline, Result, Slot};
 use crate::link::core::Wire;
 use std::any::Any;
@@ -129,9 +128,7 @@ impl Endpoint {
             self.rest_receive(record, None);
             if let Some(key) = leaving.take() {
                 self.messenger.advertise(self.wire(), key, pattern);
-                if record.awake.load(Ordering::Relaxed) != 0 {
-                    self.attend_receive(record, Some(key));
-                }
+                self.attend_advert(record, key);
             }
             check()
         };

@@ -1,5 +1,6 @@
 //! Large messages piece by piece, where neither side can copy from or to the other's memory, the
-//! data do not lie together, or both wait for them (see `awake`): through buffers of the receiver's in the node's memory.
+//! data do not lie together, or both wait for them (see `awake`): through buffers of the receiver's
+//! in the node's memory.
 //!
 //! ```text
 //!  receiver                                        sender

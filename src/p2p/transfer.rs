@@ -5,7 +5,7 @@
 //!    RTS --------------------------------> match; claim; copy from the sender's memory
 //!    done <------------------------- FIN
 //!
-//!    or, if neither can reach the other's memory (see `stream`):
+//!    or, if neither can reach the other's memory (see `stream`), or both wait (see `awake`):
 //!         <------------- CTS, a buffer each
 //!    fill a buffer; DATA ----------------> empty it; CTS again
 //! ```

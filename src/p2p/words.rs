@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!  claim   63 generation 2 | 1 state 0     FREE, OPEN, CLAIMED, or ATTENDED: open, and its owner
-//!                                          waits awake and would rather copy by itself
+//!                                          waits awake and would rather copy by itself, or its half
 //!  buffer  GONE, FREE, or 32 ARRIVED | 31 slot + 2 0
 //! ```
 

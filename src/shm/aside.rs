@@ -28,7 +28,7 @@ const SAME: u32 = 64;
 /// Least time between two moves, which is doubled by each that comes within [`FORGOTTEN`] times that.
 const SOONEST: Duration = Duration::from_millis(4);
 /// Most of it.
-const LATEST: Duration = Duration::from_secs(2);
+const LATEST: Duration = Duration::from_millis(128);
 /// See [`SOONEST`].
 const FORGOTTEN: u32 = 8;
 

@@ -77,7 +77,7 @@ pub(super) unsafe fn bytes_record(at: *mut u8, len: usize) -> Record {
 pub struct Told(Cell<u32>);
 
 impl Told {
-    fn pass<T>(&self, team: &Team, outcome: Result<T>) -> Result<T> {
+    pub(in crate::coll) fn pass<T>(&self, team: &Team, outcome: Result<T>) -> Result<T> {
         if let (Err(Error::RankDied { .. }), died @ 1..) = (&outcome, self.0.take()) {
             team.member.deaths_reported.fetch_max(died, Ordering::Relaxed);
         }
@@ -102,9 +102,10 @@ impl Member {
     }
 
     /// The check of a wait for any member.
-    /// The error is reported once, to whoever gets it: what keeps it, because its message has come
-    /// meanwhile, must not count. See [`Told`].
-    fn check_any(&self, during: &'static str, told: &Told) -> Result<()> {
+    ///
+    /// The error is reported once, to whoever gets it: one that is dropped because a message has
+    /// come meanwhile must not count. See [`Told`].
+    pub(in crate::coll) fn check_any(&self, during: &'static str, told: &Told) -> Result<()> {
         let node = &self.block.node;
         let size = self.members();
         let others = |rank: &u32| *rank != self.me();
