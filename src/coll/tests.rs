@@ -123,26 +123,35 @@ fn who_leaves_instead_is_missed() {
 #[test]
 fn a_death_is_reported_until_somebody_is_told() {
     use crate::coll::message::Told;
+    let living = std::sync::Barrier::new(3);
     let ends = Job::threads(4, |job| {
         let team = job.team().clone();
         team.barrier()?;
         if team.rank() == Rank(3) {
-            // Dies: it does not say that it leaves.
+            // Dies: a job that a panic takes away does not say that it leaves.
+            drop(team);
+            let dies = std::panic::AssertUnwindSafe(move || {
+                let _job = job;
+                std::panic::resume_unwind(Box::new(()));
+            });
+            assert!(std::panic::catch_unwind(dies).is_err());
             return Ok(());
         }
         while !team.node().probe(team.slot_of(Rank(3))?) {
             std::thread::yield_now();
         }
         let told = Told::default();
-        for _ in 0..3 {
-            let found = team.member.check_any("a test", &told);
-            assert!(matches!(found, Err(Error::RankDied { .. })), "{found:?}");
-            told.pass(&team, Ok(()))?;
+        let check = || team.member.check_any("a test", &told);
+        // Nobody is told of the first three.
+        let mut found: Vec<_> = (0..3).map(|_| (check(), told.pass(&team, Ok(())))).collect();
+        found.push((told.pass(&team, check()), Ok(())));
+        let quiet = check();
+        // Nobody is alone before all have looked.
+        living.wait();
+        for (found, _) in found {
+            assert!(matches!(found, Err(Error::RankDied { rank: Rank(3), .. })), "{found:?}");
         }
-        let found = team.member.check_any("a test", &told);
-        assert!(told.pass(&team, found).is_err());
-        team.member.check_any("a test", &told)?;
-        job.finish()
+        quiet
     });
-    ends.unwrap().into_iter().take(3).for_each(|end| end.unwrap());
+    ends.unwrap().into_iter().for_each(|end| end.unwrap());
 }
