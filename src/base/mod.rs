@@ -21,6 +21,8 @@ pub mod settings;
 pub(crate) mod signals;
 #[cfg(not(loom))]
 pub(crate) mod slab;
+#[cfg(not(loom))]
+pub(crate) mod stores;
 pub mod sync;
 pub mod time;
 #[cfg_attr(loom, allow(dead_code))]

@@ -2,7 +2,7 @@
 
 use super::passive::{Grant, Hold};
 use super::{Assertions, Epoch, LockKind, Scope};
-use crate::base::sync::full_fence;
+use crate::base::stores;
 use crate::base::{Rank, Result};
 use crate::layout::Datum;
 use crate::rma::Window;
@@ -82,8 +82,9 @@ impl<T: Datum> LockEpoch<'_, T> {
         core.recovered_from(self.target, self.grant).ok().flatten()
     }
 
-    /// Completes this rank's operations on the target, there. Cost: a full fence, and a load of a
-    /// line that only deaths write; by packets it waits for the target's answers.
+    /// Completes this rank's operations on the target, there. Cost: a full fence if this
+    /// thread has put since its last one (what updates single elements is one), and a load of a line that
+    /// only deaths write; by packets it waits for the target's answers.
     ///
     /// # Errors
     /// [`crate::Error::RankDied`] if the target is dead. Its memory is still there, but nobody
@@ -91,7 +92,7 @@ impl<T: Datum> LockEpoch<'_, T> {
     #[inline(always)]
     pub fn flush(&self) -> Result<()> {
         if self.epoch.window.completes_by_fence(self.target) {
-            full_fence();
+            stores::complete();
             return Ok(());
         }
         self.epoch.window.core().flush("LockEpoch::flush", Some(self.target), false)

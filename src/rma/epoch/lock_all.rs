@@ -1,7 +1,7 @@
 //! Lock-all epochs: access to every part, shared with everybody but exclusive locks.
 
 use super::{Assertions, Epoch, Scope};
-use crate::base::sync::full_fence;
+use crate::base::stores;
 use crate::base::{Rank, Result};
 use crate::layout::Datum;
 use crate::rma::Window;
@@ -39,8 +39,9 @@ impl<T: Datum> Window<T> {
 impl<T: Datum> LockAllEpoch<'_, T> {
     /// Completes this rank's operations on `target`, at the target.
     ///
-    /// Cost: a full fence and the load of a line that only deaths write; by packets it waits for
-    /// the target's answers.
+    /// Cost: a full fence if this thread has put since its last one (what updates single elements is
+    /// one), and the load of a line that only deaths write; by packets it waits for the target's
+    /// answers.
     ///
     /// # Errors
     /// [`crate::Error::RankDied`] if the target is dead. Its memory is still there, but nobody
@@ -50,7 +51,7 @@ impl<T: Datum> LockAllEpoch<'_, T> {
         let window = self.epoch.window;
         // Looked at first: behind the fence the loads would have to wait for it.
         if window.completes_by_fence(target) {
-            full_fence();
+            stores::complete();
             return Ok(());
         }
         window.core().flush("LockAllEpoch::flush", Some(target), false)
@@ -63,12 +64,12 @@ impl<T: Datum> LockAllEpoch<'_, T> {
         self.epoch.window.core().flush("LockAllEpoch::flush_local", Some(target), true)
     }
 
-    /// Completes this rank's operations on every rank. Cost: a full fence. Does not look for dead
-    /// targets.
+    /// Completes this rank's operations on every rank. Cost: a full fence at most, as for
+    /// [`LockAllEpoch::flush`]. Does not look for dead targets.
     #[inline(always)]
     pub fn flush_all(&self) -> Result<()> {
         if self.epoch.window.is_direct() {
-            full_fence();
+            stores::complete();
             return Ok(());
         }
         self.epoch.window.core().flush("LockAllEpoch::flush_all", None, false)

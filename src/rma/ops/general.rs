@@ -3,7 +3,7 @@
 use super::away::Operands;
 use super::direct::carry_out;
 use super::transfer::Action;
-use crate::base::{Error, Rank, Result};
+use crate::base::{Error, Rank, Result, stores};
 use crate::layout::{Datum, Kind, Op, Shape};
 use crate::rma::Window;
 use crate::rma::kind::{Place, Span};
@@ -53,6 +53,7 @@ impl<T: Datum> Window<T> {
                     compare,
                     landing,
                 };
+                stores::note();
                 // SAFETY: `place_span` checked the bounds of the shape; whoever made the memories
                 // those of theirs (`within`); the sizes are equal.
                 unsafe { carry_out(&self.domain(), &operation, at) }

@@ -18,7 +18,7 @@ pub(crate) use requests::zeroed;
 
 use super::accumulate::Element;
 use super::epoch::Epoch;
-use crate::base::{Error, Rank, Result};
+use crate::base::{Error, Rank, Result, stores};
 use crate::layout::Datum;
 use crate::layout::op::{Op, check_op};
 use crate::rma::kind::Place;
@@ -47,6 +47,7 @@ impl<T: Datum> Epoch<'_, T> {
             let Some(to) = self.direct(target, start, 1) else {
                 return self.put_one_anywhere(target, start, value);
             };
+            stores::note();
             // SAFETY: `direct` checked the range; `value` is private memory, so nothing overlaps.
             unsafe { copy_in(to.cast(), (&raw const value).cast(), size_of::<T>()) };
             return Ok(());
@@ -54,6 +55,7 @@ impl<T: Datum> Epoch<'_, T> {
         let Some(to) = self.direct(target, start, values.len()) else {
             return self.put_anywhere(target, start, values);
         };
+        stores::note();
         // SAFETY: `direct` checked the range; `values` is private memory, so nothing overlaps.
         unsafe { copy_in(to.cast(), values.as_ptr().cast(), size_of_val(values)) };
         Ok(())
@@ -71,6 +73,7 @@ impl<T: Datum> Epoch<'_, T> {
             Place::Here(to) => to,
             Place::Away(at) => return self.window.put_away(target, at, values),
         };
+        stores::note();
         // SAFETY: as for `put`, by `place`.
         unsafe { copy_in(to.cast(), values.as_ptr().cast(), size_of_val(values)) };
         Ok(())
@@ -121,6 +124,9 @@ impl<T: Element> Epoch<'_, T> {
     /// then.
     #[inline(always)]
     pub fn accumulate(&self, target: Rank, start: usize, op: Op, values: &[T]) -> Result<()> {
+        if op == Op::Replace {
+            stores::note();
+        }
         if let [value] = *values
             && T::KIND.allows(op)
             && let Some(at) = self.direct(target, start, 1)
@@ -140,6 +146,7 @@ impl<T: Element> Epoch<'_, T> {
             Place::Here(at) => at,
             Place::Away(at) => return self.window.accumulate_away(target, at, op, values),
         };
+        stores::note();
         // SAFETY: `place` checked the range.
         unsafe { self.window.domain().accumulate(target, at, op, values) }
     }
@@ -152,7 +159,29 @@ impl<T: Element> Epoch<'_, T> {
     /// # Errors
     /// As for [`Epoch::accumulate`]; [`Error::InvalidArgument`] also if there are not as many
     /// values as results.
+    #[inline(always)]
     pub fn get_accumulate(
+        &self,
+        target: Rank,
+        start: usize,
+        op: Op,
+        values: &[T],
+        result: &mut [T],
+    ) -> Result<()> {
+        if let ([value], [result]) = (values, &mut *result)
+            && T::KIND.allows(op)
+            && let Some(at) = self.direct(target, start, 1)
+            // SAFETY: `direct` checked the range.
+            && let Some(old) = unsafe { self.window.domain().fetch_op_natively(at, op, *value) }
+        {
+            *result = old;
+            return Ok(());
+        }
+        self.get_accumulate_anywhere(target, start, op, values, result)
+    }
+
+    #[inline(never)]
+    fn get_accumulate_anywhere(
         &self,
         target: Rank,
         start: usize,
@@ -175,6 +204,7 @@ impl<T: Element> Epoch<'_, T> {
                 // An operation without operands looks at none; the results stand in.
                 let from = if reads_only { into.cast_const() } else { values.as_ptr().cast() };
                 let (domain, at) = (self.window.domain(), at.cast());
+                stores::note();
                 // SAFETY: `place` checked the range; values and result are as long.
                 unsafe { domain.update(target, T::KIND, op, at, count, from, Some(into)) }
             }
@@ -214,6 +244,7 @@ impl<T: Element> Epoch<'_, T> {
                 return Ok(old[0]);
             }
         };
+        stores::note();
         // SAFETY: as above.
         unsafe { self.window.domain().fetch_op(target, at, op, value) }
     }
@@ -248,6 +279,7 @@ impl<T: Element> Epoch<'_, T> {
             Place::Here(at) => at,
             Place::Away(at) => return self.window.swap_away(target, at, expected, new),
         };
+        stores::note();
         // SAFETY: as above.
         unsafe { self.window.domain().compare_swap(target, at, expected, new) }
     }
