@@ -150,11 +150,11 @@ pub trait Payload: Copy {
     /// What does not fit the first cell.
     fn rest(&self) -> &[u8];
 
-    /// Writes the first [`FIRST_BYTES`] of it, or all if there are fewer.
+    /// Writes the first [`FIRST_BYTES`] of it, or all if there are fewer, in whole words.
     ///
     /// # Safety
-    /// `to` is writable for [`FIRST_BYTES`] and aligned to 8.
-    unsafe fn put_first(self, to: *mut u8);
+    /// `to` is writable for [`FIRST_BYTES`].
+    unsafe fn put_first(self, to: *mut u64);
 }
 
 impl Payload for &[u8] {
@@ -167,9 +167,9 @@ impl Payload for &[u8] {
         self.get(FIRST_BYTES..).unwrap_or_default()
     }
     #[inline(always)]
-    unsafe fn put_first(self, to: *mut u8) {
+    unsafe fn put_first(self, to: *mut u64) {
         // SAFETY: the caller's; as many bytes are read as the slice has.
-        unsafe { copy_short(to, self.as_ptr(), self.len().min(FIRST_BYTES)) }
+        unsafe { put_words(to, self.as_ptr(), self.len().min(FIRST_BYTES)) }
     }
 }
 
@@ -187,11 +187,11 @@ impl Payload for Headed<'_> {
         self.1.get(FIRST_BYTES - 8..).unwrap_or_default()
     }
     #[inline(always)]
-    unsafe fn put_first(self, to: *mut u8) {
+    unsafe fn put_first(self, to: *mut u64) {
         // SAFETY: the caller's; as many bytes are read as the slice has.
         unsafe {
-            to.cast::<u64>().write(self.0);
-            copy_short(to.add(8), self.1.as_ptr(), self.1.len().min(FIRST_BYTES - 8));
+            to.write(self.0);
+            put_words(to.add(1), self.1.as_ptr(), self.1.len().min(FIRST_BYTES - 8));
         }
     }
 }
@@ -295,7 +295,7 @@ impl Cell {
             // FIRST_BYTES behind it.
             unsafe {
                 body.write(label.with_len(payload.size()));
-                payload.put_first(body.add(1).cast());
+                payload.put_first(body.add(1));
             }
         });
     }
@@ -307,13 +307,13 @@ impl Cell {
     #[inline(always)]
     pub(super) unsafe fn put_more(&self, bytes: &[u8]) {
         self.body.with_mut(|body| {
-            let body = body.cast::<u8>();
+            let body = body.cast::<u64>();
             // SAFETY: the caller owns the MORE_BYTES bytes of the body; reads stay in the slice.
             unsafe {
                 if bytes.len() >= MORE_BYTES {
-                    std::ptr::copy_nonoverlapping(bytes.as_ptr(), body, MORE_BYTES);
+                    put_all(body, bytes.as_ptr());
                 } else {
-                    copy_short(body, bytes.as_ptr(), bytes.len());
+                    put_words(body, bytes.as_ptr(), bytes.len());
                 }
             }
         });
@@ -363,6 +363,80 @@ impl Cell {
 impl Default for Cell {
     fn default() -> Self {
         Cell::new()
+    }
+}
+
+/// Writes `len` bytes by stores of whole, aligned words; the last one is filled up with zeros.
+///
+/// To a line that another core has, stores across 16 bytes are far dearer than aligned ones: on an AMD
+/// EPYC (family 25) a message of 1 KiB took 1.6 times as long with those that the compiler makes of a
+/// copy to the body, which begins at a multiple of 8. So they are volatile: it does not join them.
+///
+/// # Safety
+/// `from` is readable for `len` bytes, `to` writable for as many, rounded up to words; they do not
+/// overlap.
+#[inline(always)]
+unsafe fn put_words(to: *mut u64, from: *const u8, len: usize) {
+    let mut at = 0;
+    // SAFETY: the caller's: at + 8 <= len for a whole word; the rest is the last one's.
+    unsafe {
+        while at + 8 <= len {
+            to.byte_add(at).write_volatile(from.add(at).cast::<u64>().read_unaligned());
+            at += 8;
+        }
+        if at < len {
+            to.byte_add(at).write_volatile(last_word(from, at, len));
+        }
+    }
+}
+
+/// The bytes `at..len`, of which there are 1 to 7, as the first ones of a word.
+///
+/// # Safety
+/// `from` is readable for `len` bytes.
+#[inline(always)]
+unsafe fn last_word(from: *const u8, at: usize, len: usize) -> u64 {
+    let rest = len - at;
+    // SAFETY: the caller's; each read ends at `len` or before, and begins at 0 or behind.
+    unsafe {
+        let word = |at: usize| u64::from_le(from.add(at).cast::<u64>().read_unaligned());
+        let half = |at: usize| u64::from(u32::from_le(from.add(at).cast::<u32>().read_unaligned()));
+        let byte = |at: usize| u64::from(from.add(at).read());
+        let value = if len >= 8 {
+            word(len - 8) >> (64 - 8 * rest)
+        } else if rest >= 4 {
+            half(at) | half(len - 4) << (8 * (rest - 4))
+        } else {
+            let middle = rest / 2;
+            byte(at) | byte(at + middle) << (8 * middle) | byte(len - 1) << (8 * (rest - 1))
+        };
+        value.to_le()
+    }
+}
+
+/// Writes [`MORE_BYTES`] to a body, the last seven words of a line, by stores that are as wide as they
+/// can be and still aligned; see [`put_words`].
+///
+/// # Safety
+/// `from` is readable and `body` writable for so many; they do not overlap.
+#[inline(always)]
+unsafe fn put_all(body: *mut u64, from: *const u8) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: the caller's. Every x86-64 has these instructions; behind the first word of a body the
+    // line goes on at a multiple of 16.
+    unsafe {
+        use std::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_store_si128};
+        body.write_volatile(from.cast::<u64>().read_unaligned());
+        let (to, from) = (body.add(1).cast::<__m128i>(), from.add(8).cast::<__m128i>());
+        let [a, b, c] = [0, 1, 2].map(|k| _mm_loadu_si128(from.add(k)));
+        _mm_store_si128(to, a);
+        _mm_store_si128(to.add(1), b);
+        _mm_store_si128(to.add(2), c);
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    // SAFETY: the caller's.
+    unsafe {
+        put_words(body, from, MORE_BYTES);
     }
 }
 
@@ -435,6 +509,41 @@ mod tests {
                 assert_eq!(&there[shift..shift + len], &source[1..1 + len]);
                 assert!(there[..shift].iter().chain(&there[shift + len..]).all(|&b| b == 0));
             }
+        }
+    }
+
+    #[test]
+    fn words_hold_exactly_their_bytes() {
+        let source: Vec<u8> = (1..=80).collect();
+        for len in 0..=MORE_BYTES {
+            for shift in 0..8 {
+                let mut there = [u64::MAX; 8];
+                // SAFETY: eight words; the source has more than len + shift bytes.
+                unsafe { put_words(there.as_mut_ptr(), source.as_ptr().add(shift), len) };
+                let bytes: Vec<u8> = there.iter().flat_map(|word| word.to_ne_bytes()).collect();
+                assert_eq!(&bytes[..len], &source[shift..shift + len]);
+                let words = len.next_multiple_of(8);
+                assert!(bytes[len..words].iter().all(|&b| b == 0), "{len}");
+                assert!(bytes[words..].iter().all(|&b| b == 255), "{len}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_body_is_written_whole_and_nothing_else() {
+        let source: Vec<u8> = (1..=80).collect();
+        for shift in 0..16 {
+            let cell = Cell::new();
+            // SAFETY: nobody else has the cell; the source has more than 56 + shift bytes.
+            unsafe { cell.put_more(&source[shift..]) };
+            assert_eq!(cell.tag.load(crate::base::sync::Ordering::Relaxed), FREE);
+            let mut scratch = Scratch::new();
+            // SAFETY: as above; of the scratch the first cell's bytes are not looked at.
+            let bytes = unsafe {
+                cell.take_more(&mut scratch, 1);
+                std::slice::from_raw_parts(scratch.start().add(FIRST_BYTES), MORE_BYTES)
+            };
+            assert_eq!(bytes, &source[shift..shift + MORE_BYTES]);
         }
     }
 
