@@ -304,6 +304,14 @@ impl<'a> Wire<'a> {
         }
     }
 
+    /// See [`Sending::express`](super::vc::Sending::express); also on the condition that the calling
+    /// thread is the one that usually sends to `peer`.
+    #[inline(always)]
+    pub fn express(self, peer: Slot, label: Label, payload: impl Payload) -> bool {
+        let sending = self.core.table.get(peer).and_then(Vc::lock_as_owner);
+        sending.is_some_and(|mut sending| sending.express(self.node.slot(), label, payload))
+    }
+
     /// As [`Wire::try_send_numbered`], by whoever has closed the numbers.
     pub fn push_numbered(self, peer: Slot, label: Label, bytes: impl Payload) -> Result<Numbered> {
         if !self.node.is_local(peer) {
@@ -477,7 +485,7 @@ impl<'a> Wire<'a> {
             let sending = vc.lock();
             counters.connections += 1;
             counters.sent_cold += sending.sent_cold;
-            counters.sent_hot += sending.sent_hot;
+            counters.sent_hot += sending.sent_hot();
             counters.promotions += sending.promotions;
         });
         let mut receiver = self.core.receiver.lock();

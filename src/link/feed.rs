@@ -19,8 +19,8 @@ use super::{KINDS, Message};
 use crate::base::sync::{AtomicU32, AtomicU64, Ordering};
 use crate::base::{Result, Slot};
 use crate::shm::region::SharedRef;
-use crate::shm::ring::lane::{LaneMemory, LaneReceiver};
-use crate::shm::ring::{Polled, Scratch};
+use crate::shm::ring::lane::{LaneMemory, LaneReceiver, One};
+use crate::shm::ring::{Polled, Scratch, Single};
 use std::ops::ControlFlow::{self, Continue};
 
 /// Looks in a row that ended with a message, before one at all the others.
@@ -174,6 +174,30 @@ impl Feed {
         let (count, flow) = self.take(way, scratch, limit, f)?;
         way.ended = if flow.is_break() { way.ended + 1 } else { 0 };
         Ok(First::Looked(count, flow))
+    }
+
+    /// The short way of [`Feed::take_one`] for a message of one cell: has `f` look at it where it lies, if
+    /// the calling thread is the one that usually looks here, and `enter` agrees. The lock may have been
+    /// taken and left, whatever came of it.
+    ///
+    /// Cost: as for [`Feed::take_one`], without the copy.
+    #[inline(always)]
+    pub fn express(&self, enter: impl FnOnce() -> bool, f: impl FnOnce(Single<'_>) -> bool) -> One {
+        let Some(mut way) = self.way.lock_as_owner() else { return One::Left };
+        if way.is_others_turn() || !enter() {
+            return One::Left;
+        }
+        let Some(lane) = &mut way.lane else { return One::Left };
+        let one = lane.from_lane.take_one(&lane.memory, f);
+        if one != One::Left {
+            self.looks.store(self.looks().wrapping_add(1), Ordering::Relaxed);
+        }
+        if one == One::Taken {
+            way.ended += 1;
+            self.add(&self.taken, 1);
+            self.add(&self.direct, 1);
+        }
+        one
     }
 
     /// Takes at most one message, which is one for `f` unless it is `hold`'s: the program's.

@@ -15,7 +15,8 @@ use super::table::OfPeer;
 use super::{KINDS, Message};
 use crate::base::sync::Ordering;
 use crate::base::{Result, Slot};
-use crate::shm::ring::Scratch;
+use crate::shm::ring::lane::One;
+use crate::shm::ring::{Scratch, Single};
 use std::ops::ControlFlow;
 
 /// What a part of a poll has come to.
@@ -204,6 +205,21 @@ impl Wire<'_> {
         drop(way);
         self.left(matches!(look, Look::Taken { found: true }));
         Ok(look)
+    }
+
+    /// The short way of [`Wire::poll_one`], see [`Feed::express`]: `f` looks at the next message that the
+    /// lane of `source` has, and says whether it has taken it.
+    #[inline(always)]
+    pub fn express_from(
+        self,
+        source: Slot,
+        enter: impl FnOnce() -> bool,
+        f: impl FnOnce(Single<'_>) -> bool,
+    ) -> One {
+        let Some(feed) = self.core.feed(Some(source)) else { return One::Left };
+        let one = feed.express(enter, f);
+        self.left(false);
+        one
     }
 
     /// Messages that threads took for themselves by [`Wire::poll_one`].

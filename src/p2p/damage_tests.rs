@@ -39,7 +39,7 @@ fn say(ends: &[Endpoint; 2], label: Label, words: Words) {
 /// An ordinary message from rank 0 to rank 1.
 fn hello(ends: &[Endpoint; 2]) -> Result<(), Error> {
     let letter = Letter { to: Slot(1), context: CONTEXT, rank: 0, tag: 7, element: 1 };
-    ends[0].send(&letter, b"hello", Mode::Standard, || Deadline::NEVER)?;
+    ends[0].send(letter, b"hello", Mode::Standard, || Deadline::NEVER)?;
     let mut got = [0u8; 5];
     let pattern = Pattern { context: CONTEXT, source: Some(Slot(0)), tag: Some(7) };
     // SAFETY: the array outlives the call, which ends or gives the record up.

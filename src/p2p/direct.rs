@@ -13,6 +13,7 @@
 //! Now and then it looks after everything else, as every wait does.
 
 use super::endpoint::Endpoint;
+use super::express::Quick;
 use super::matching::{Envelope, Pattern};
 use super::messenger::{Messenger, Wanted};
 use super::receive::GivenUp;
@@ -52,13 +53,13 @@ pub(super) enum Soon {
 }
 
 impl Messenger {
-    /// The short way of a small message to a receive that was not posted: straight out of the lane,
+    /// The way of a small message to a receive that was not posted: straight out of the lane,
     /// if no receive is posted and no message kept that could come before. What came, or whether
     /// it is worth asking again at once. No record is made of `buffer`.
     ///
-    /// Cost: the message's line, one private lock, two loads, and the copy. Not inlined, and nothing
-    /// inside that is seldom needed: it is all that most receives do, and in a loop the addresses of
-    /// all that it looks at would be kept on the stack.
+    /// Cost: the message's lines, one private lock, two loads, and the copies. Not inlined, and nothing
+    /// inside that is seldom needed: in a loop the addresses of all that it looks at would be kept on the
+    /// stack.
     ///
     /// # Errors
     /// Damaged shared memory.
@@ -112,12 +113,25 @@ impl Messenger {
 }
 
 impl Endpoint {
+    /// The short way first, then the other one.
+    #[inline]
+    fn take_soon(&self, pattern: &Pattern, buffer: &Buffer) -> Result<Directly> {
+        let quick = self.receive_express(pattern, buffer);
+        if let Some(arrived) = quick.taken() {
+            return Ok(Directly::Taken(arrived));
+        }
+        if quick == Quick::NOTHING {
+            return Ok(Directly::Nothing);
+        }
+        self.messenger.take_directly(self.wire(), pattern, buffer)
+    }
+
     /// Receives what is there, or comes soon from a source that is known.
     #[inline]
     pub(super) fn receive_soon(&self, pattern: &Pattern, buffer: &Buffer) -> Result<Soon> {
         let mut turns = 0;
         loop {
-            match self.messenger.take_directly(self.wire(), pattern, buffer)? {
+            match self.take_soon(pattern, buffer)? {
                 Directly::Taken(arrived) => return Ok(Soon::Taken(arrived)),
                 Directly::No => return Ok(Soon::Post),
                 Directly::Nothing => {}
@@ -174,7 +188,7 @@ impl Endpoint {
         // What was taken, or nothing if the record is done.
         let poll = || {
             if !is_posted() {
-                match messenger.take_directly(wire, pattern, &record.buffer) {
+                match self.take_soon(pattern, &record.buffer) {
                     Ok(Directly::Taken(arrived)) => return Some(Ok(Some(arrived))),
                     Ok(Directly::No) => {
                         post();

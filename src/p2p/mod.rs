@@ -14,6 +14,7 @@
 //! | `messenger`, `engine` | one per process: progress, waiting; what is known, behind one lock |
 //! | `arrive` | what becomes of a message that has come |
 //! | `endpoint`, `send`, `receive` | what the rooms above call |
+//! | `express`, `direct` | the short ways of short messages |
 //! | `record`, `request` | a send or receive that goes on, its memory and its outcome; requests that own theirs |
 //! | `wire`, `outgoing` | how messages look; those that found no room |
 //! | `transfer`, `reach`, `claim` | copying large ones from their senders; whether and how; who has the buffer |
@@ -57,6 +58,8 @@ mod eager;
 mod endpoint;
 #[cfg(not(loom))]
 mod engine;
+#[cfg(not(loom))]
+mod express;
 #[cfg(not(loom))]
 mod far;
 #[cfg(not(loom))]

@@ -13,6 +13,7 @@ use super::counters::count;
 use super::eager::{Fill, Filled};
 use super::endpoint::Endpoint;
 use super::engine::Sending;
+use super::express;
 use super::fetch::Exposed;
 use super::messenger::{Messenger, Wanted};
 use super::outgoing::{Waiting, pack, with_data};
@@ -45,6 +46,12 @@ impl Letter {
     #[inline(always)]
     pub(super) fn label(&self, kind: u8) -> Result<Label> {
         wire::label(kind, self.context, self.element)
+    }
+
+    /// The value of its labels.
+    #[inline(always)]
+    fn value(&self) -> u64 {
+        wire::label_value(self.context, self.element)
     }
 
     #[inline(always)]
@@ -81,13 +88,32 @@ impl Endpoint {
 
     /// Sends bytes that lie together. See [`Team::send`](crate::coll::Team::send).
     ///
-    /// Cost of a small one on a hot connection: that of [`crate::link::Link::try_send`] with eight
-    /// bytes more, up to 40 bytes in one cache line; two loads that find that nothing else waits
-    /// to be sent. Nothing is allocated.
+    /// Cost of up to 40 bytes on a hot connection: see [`Endpoint::send_express`]; of a larger small one
+    /// that of [`crate::link::Link::try_send`] with eight bytes more, and two loads that find that nothing
+    /// else waits to be sent. Nothing is allocated.
     #[inline]
     pub fn send(
         &self,
-        letter: &Letter,
+        letter: Letter,
+        data: &[u8],
+        mode: Mode,
+        deadline: impl FnOnce() -> Deadline,
+    ) -> Result<()> {
+        let Letter { to, .. } = letter;
+        if mode == Mode::Standard
+            && data.len() <= express::MOST
+            && self.send_express(to, letter.value(), letter.head(), data)
+        {
+            return Ok(());
+        }
+        self.send_unexpressed(letter, data, mode, deadline)
+    }
+
+    /// What [`Endpoint::send_express`] has not sent.
+    #[inline(never)]
+    fn send_unexpressed(
+        &self,
+        letter: Letter,
         data: &[u8],
         mode: Mode,
         deadline: impl FnOnce() -> Deadline,
@@ -103,7 +129,7 @@ impl Endpoint {
         }
         // SAFETY: `data` is borrowed until the record is done or given up; it is only read.
         let place = unsafe { Place::flat(data.as_ptr().cast_mut(), data.len()) };
-        self.send_place(letter, place, mode, deadline())
+        self.send_place(&letter, place, mode, deadline())
     }
 
     /// Sends what lies in a place.

@@ -48,7 +48,13 @@ pub(super) const MOST_EAGER: usize = MAX_MESSAGE - 16;
 /// Label of a message of a context.
 #[inline(always)]
 pub(super) fn label(kind: u8, context: u32, element: u8) -> Result<Label> {
-    Label::new(kind, u64::from(context) << 8 | u64::from(element))
+    Label::new(kind, label_value(context, element))
+}
+
+/// Its value.
+#[inline(always)]
+pub(super) fn label_value(context: u32, element: u8) -> u64 {
+    u64::from(context) << 8 | u64::from(element)
 }
 
 /// Context and element of a label's value.

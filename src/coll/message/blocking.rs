@@ -65,14 +65,14 @@ impl Team {
     pub fn send<T: Datum>(&self, to: Rank, tag: u32, data: &[T]) -> Result<()> {
         let endpoint = self.messages("send")?;
         let letter = self.letter(to, tag, code::<T>())?;
-        endpoint.send(&letter, bytes(data), Mode::Standard, || self.deadline())
+        endpoint.send(letter, bytes(data), Mode::Standard, || self.deadline())
     }
 
     /// As [`Team::send`], but returns only once the receive that takes it has begun.
     pub fn ssend<T: Datum>(&self, to: Rank, tag: u32, data: &[T]) -> Result<()> {
         let endpoint = self.messages("ssend")?;
         let letter = self.letter(to, tag, code::<T>())?;
-        endpoint.send(&letter, bytes(data), Mode::Synchronous, || self.deadline())
+        endpoint.send(letter, bytes(data), Mode::Synchronous, || self.deadline())
     }
 
     /// As [`Team::send`], of the bytes of `shape` in `data`. Data that do not lie together travel
@@ -118,7 +118,10 @@ impl Team {
         // SAFETY: `into` is borrowed until `receive` returns, which ends with all that has it.
         let buffer = unsafe { buffer(into.as_mut_ptr(), into.len()) };
         let pattern = self.pattern(from.into(), tag.into())?;
-        self.receive(&pattern, buffer, size_of::<T>(), "recv")
+        match self.messages("recv")?.receive_at_once(&pattern, &buffer) {
+            Some(arrived) => self.status(arrived, size_of::<T>()),
+            None => self.receive(&pattern, buffer, size_of::<T>(), "recv"),
+        }
     }
 
     /// As [`Team::recv`], into the bytes of `shape` in `into`.
@@ -140,7 +143,8 @@ impl Team {
         self.receive(&pattern, buffer, size_of::<T>(), WHAT)
     }
 
-    #[inline]
+    /// What is not there at once.
+    #[inline(never)]
     fn receive(
         &self,
         pattern: &Pattern,

@@ -65,6 +65,14 @@ impl Tag {
         Tag(self.0 & !(3 << 30) | state << 30)
     }
 
+    /// Whether it is that of a message of one cell, committed at this position.
+    #[inline(always)]
+    pub fn is_whole(self, at: Position) -> bool {
+        let owner =
+            Tag::new(at, COMMITTED, Slot(0x3fff), 1).0 ^ Tag::new(at, COMMITTED, Slot(0), 1).0;
+        self.0 & !owner == Tag::new(at, COMMITTED, Slot(0), 1).0
+    }
+
     /// The same tag, one lap on.
     #[inline(always)]
     pub fn next_lap(self) -> Tag {
@@ -207,6 +215,43 @@ pub struct Incoming<'a> {
     pub bytes: &'a [u8],
 }
 
+/// A received message of one cell, where its producer put it: the consumer's until it goes on.
+#[derive(Clone, Copy)]
+pub struct Single<'a> {
+    cell: &'a Cell,
+    label: Label,
+    len: usize,
+}
+
+impl Single<'_> {
+    /// Its label.
+    #[inline(always)]
+    pub fn label(&self) -> Label {
+        self.label
+    }
+
+    /// The first word of its payload, and the number of bytes behind it, if it has a whole word.
+    #[inline(always)]
+    pub fn headed(&self) -> Option<(u64, usize)> {
+        // SAFETY: the second word of the body, which is the consumer's, see `Cell::single`.
+        let word = || self.cell.body.with(|body| unsafe { body.cast::<u64>().add(1).read() });
+        (self.len >= 8).then(|| (word(), self.len - 8))
+    }
+
+    /// Copies out the bytes behind the first word.
+    ///
+    /// # Safety
+    /// There is a first word, and `to` is private memory, writable for as many bytes as
+    /// [`Single::headed`] says.
+    #[inline(always)]
+    pub unsafe fn copy_behind_head(&self, to: *mut u8) {
+        self.cell.body.with(|body| {
+            // SAFETY: the caller's; at most FIRST_BYTES - 8 bytes from the body's third word on.
+            unsafe { copy_short(to, body.cast::<u64>().add(2).cast(), self.len - 8) }
+        });
+    }
+}
+
 /// Private memory that a consumer copies messages into. It may lie on a stack: nothing is written
 /// to it before a message is. (For that it must have no other field: a constant of which a part has a
 /// value would be written as a whole.)
@@ -341,6 +386,18 @@ impl Cell {
         })
     }
 
+    /// A message of one cell, to be looked at here; `None` if it says that it has more bytes than that.
+    ///
+    /// # Safety
+    /// The caller owns the body as its consumer, for as long as it has what it got.
+    #[inline(always)]
+    pub(super) unsafe fn single(&self) -> Option<Single<'_>> {
+        // SAFETY: the caller owns the body. The word is read once: what is checked is what is used.
+        let word = self.body.with(|body| unsafe { body.cast::<u64>().read() });
+        let (label, len) = Label::split(word);
+        (len <= FIRST_BYTES).then_some(Single { cell: self, label, len })
+    }
+
     /// Reads the bytes of the message's cell number `k`, `1 <= k < MAX_CELLS`, into `scratch`, behind
     /// those of the cells before it.
     ///
@@ -421,7 +478,7 @@ unsafe fn last_word(from: *const u8, at: usize, len: usize) -> u64 {
 /// `from` is readable and `body` writable for so many; they do not overlap.
 #[inline(always)]
 unsafe fn put_all(body: *mut u64, from: *const u8) {
-    #[cfg(target_arch = "x86_64")]
+    #[cfg(all(target_arch = "x86_64", not(loom)))]
     // SAFETY: the caller's. Every x86-64 has these instructions; behind the first word of a body the
     // line goes on at a multiple of 16.
     unsafe {
@@ -433,7 +490,8 @@ unsafe fn put_all(body: *mut u64, from: *const u8) {
         _mm_store_si128(to.add(1), b);
         _mm_store_si128(to.add(2), c);
     }
-    #[cfg(not(target_arch = "x86_64"))]
+    // Cells of the models begin elsewhere.
+    #[cfg(not(all(target_arch = "x86_64", not(loom))))]
     // SAFETY: the caller's.
     unsafe {
         put_words(body, from, MORE_BYTES);

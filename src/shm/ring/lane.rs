@@ -32,7 +32,9 @@
 //! cells (but not the first, which holds the control lines) may be given back in between: zeros
 //! look like nothing, too.
 
-use super::cell::{COMMITTED, Cell, Incoming, Label, Payload, Scratch, Tag, cells_for};
+use super::cell::{
+    COMMITTED, Cell, FIRST_BYTES, Incoming, Label, Payload, Scratch, Single, Tag, cells_for,
+};
 use super::message::{cell, read, write};
 use super::position::Position;
 use super::{Polled, Push, damaged, largest, publish_after, too_long};
@@ -231,6 +233,33 @@ impl LaneSender {
         push
     }
 
+    /// As [`LaneSender::try_send_guarded`], of a message of one cell for which there is room as far as is
+    /// known: whether it was sent. If not, nothing was written, and that one says why.
+    #[inline(always)]
+    pub fn try_one_guarded<const N: usize>(
+        &mut self,
+        lane: &LaneMemory<N>,
+        sending: &AtomicU32,
+        me: Slot,
+        label: Label,
+        payload: impl Payload,
+    ) -> bool {
+        // All of the lane is a lap ahead of the head.
+        if self.at == self.head.next_lap() || payload.size() > FIRST_BYTES {
+            return false;
+        }
+        sending.store(1, Ordering::Relaxed);
+        light_fence();
+        let granted = lane.grant.grant.load(Ordering::Acquire) == self.grant;
+        if granted {
+            // SAFETY: as for `try_push`; the payload fits the one cell.
+            unsafe { write(&lane.cells, self.at, me, 1, label, payload) };
+            self.at = self.at.plus(1, N);
+        }
+        sending.store(0, Ordering::Release);
+        granted
+    }
+
     #[cold]
     fn find_room<const N: usize>(&mut self, lane: &LaneMemory<N>, n: usize) -> Result<bool> {
         let head = Position(lane.head.head.load(Ordering::Acquire));
@@ -241,6 +270,17 @@ impl LaneSender {
         self.head = head;
         Ok(used as usize + n <= N)
     }
+}
+
+/// What came of a look at one message of a single cell.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum One {
+    /// It was taken.
+    Taken,
+    /// None has come.
+    Nothing,
+    /// Something is there that was not taken.
+    Left,
 }
 
 /// The consumer's side of a lane. There must be only one at a time.
@@ -285,24 +325,14 @@ impl LaneReceiver {
     ) -> Result<Polled<'s>> {
         let tag = Tag(cell(&lane.cells, self.at, 0).tag.load(Ordering::Acquire));
         if tag.lap() != self.at.tag_lap() {
-            // Further cells are written before the first, so their lines can be on their way
-            // while the tag is still to come. How many there will be is a guess: as last time.
-            for k in 1..self.expected.min(PREFETCHED) {
-                cell(&lane.cells, self.at, k).prefetch();
-            }
-            self.follows = false;
+            self.expect(lane);
             return Ok(Polled::Empty);
         }
         if tag.state() != COMMITTED || self.broken {
             self.broken = true;
             return Err(damaged(WHAT, format!("at {:?} there is {tag:?}", self.at)));
         }
-        if self.follows && N > 2 * AHEAD {
-            for k in 0..tag.cells().min(AHEAD) {
-                cell(&lane.cells, self.at, AHEAD + k).prefetch();
-            }
-        }
-        self.follows = true;
+        self.look_ahead(lane, tag.cells());
         let read = read(WHAT, &lane.cells, self.at, tag, scratch);
         let (label, bytes) = match read {
             Ok(read) => read,
@@ -311,13 +341,71 @@ impl LaneReceiver {
                 return Err(error);
             }
         };
-        self.expected = tag.cells();
-        self.at = self.at.plus(tag.cells(), N);
-        self.unpublished += tag.cells();
+        self.pass(lane, tag.cells());
+        Ok(Polled::Message(Incoming { from: tag.owner(), label, bytes }))
+    }
+
+    /// Has `f` look at the next message where it lies, if it is one of a single cell, and takes it if `f`
+    /// says so. Whatever is left, or broken, [`LaneReceiver::poll`] is for.
+    ///
+    /// Cost: as for `poll`, without its copy.
+    #[inline(always)]
+    pub fn take_one<const N: usize>(
+        &mut self,
+        lane: &LaneMemory<N>,
+        f: impl FnOnce(Single<'_>) -> bool,
+    ) -> One {
+        let first = cell(&lane.cells, self.at, 0);
+        let tag = Tag(first.tag.load(Ordering::Acquire));
+        if tag.lap() != self.at.tag_lap() {
+            self.expect(lane);
+            return One::Nothing;
+        }
+        if !tag.is_whole(self.at) || self.broken {
+            return One::Left;
+        }
+        // SAFETY: the tag is committed in this lap, and the consumer, which runs this, has not
+        // published a head behind the cell: its body is the consumer's.
+        let single = unsafe { first.single() };
+        if !single.is_some_and(f) {
+            return One::Left;
+        }
+        self.look_ahead(lane, 1);
+        self.pass(lane, 1);
+        One::Taken
+    }
+
+    /// Nothing has come yet.
+    #[inline(always)]
+    fn expect<const N: usize>(&mut self, lane: &LaneMemory<N>) {
+        // Further cells are written before the first, so their lines can be on their way
+        // while the tag is still to come. How many there will be is a guess: as last time.
+        for k in 1..self.expected.min(PREFETCHED) {
+            cell(&lane.cells, self.at, k).prefetch();
+        }
+        self.follows = false;
+    }
+
+    /// A message of so many cells has come.
+    #[inline(always)]
+    fn look_ahead<const N: usize>(&mut self, lane: &LaneMemory<N>, cells: usize) {
+        if self.follows && N > 2 * AHEAD {
+            for k in 0..cells.min(AHEAD) {
+                cell(&lane.cells, self.at, AHEAD + k).prefetch();
+            }
+        }
+        self.follows = true;
+    }
+
+    /// A message of so many cells was taken.
+    #[inline(always)]
+    fn pass<const N: usize>(&mut self, lane: &LaneMemory<N>, cells: usize) {
+        self.expected = cells;
+        self.at = self.at.plus(cells, N);
+        self.unpublished += cells;
         if self.unpublished >= publish_after(N) {
             self.publish(lane);
         }
-        Ok(Polled::Message(Incoming { from: tag.owner(), label, bytes }))
     }
 
     /// Whether no message is there now.

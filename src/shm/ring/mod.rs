@@ -22,7 +22,9 @@ mod models;
 #[cfg(all(test, not(loom)))]
 mod oracle;
 
-pub use cell::{FIRST_BYTES, Headed, Incoming, Label, MAX_CELLS, MAX_MESSAGE, Payload, Scratch};
+pub use cell::{
+    FIRST_BYTES, Headed, Incoming, Label, MAX_CELLS, MAX_MESSAGE, Payload, Scratch, Single,
+};
 pub use position::Position;
 
 use crate::base::Error;

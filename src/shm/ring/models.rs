@@ -5,8 +5,8 @@
 //! bounded number of times side by side, and what is left is received after they have ended.
 
 use super::inbox::{InboxMemory, InboxReceiver, InboxSender, dying};
-use super::lane::{LaneMemory, LanePush, LaneReceiver, LaneSender};
-use super::{Label, Polled, Push, Scratch};
+use super::lane::{LaneMemory, LanePush, LaneReceiver, LaneSender, One};
+use super::{FIRST_BYTES, Headed, Label, Polled, Push, Scratch};
 use crate::base::Slot;
 use crate::base::sync::{AtomicU32, AtomicU64, Ordering};
 use std::sync::Arc;
@@ -172,6 +172,7 @@ fn loom_lane_wraps_around() {
     explore(3, || {
         let lane = Arc::new(LaneMemory::<CELLS>::new());
         let mut sender = LaneSender::open(&lane).unwrap();
+        let sending = AtomicU32::new(0);
         let generation = sender.generation().low_bits();
         let producer = {
             let lane = lane.clone();
@@ -180,6 +181,14 @@ fn loom_lane_wraps_around() {
                 for len in [8usize, 104, 100, 48, 49] {
                     let label = Label::new(len as u8, sent).unwrap();
                     let bytes = [sent as u8; 104];
+                    let mut short = || {
+                        let payload = Headed(u64::from_ne_bytes([sent as u8; 8]), &bytes[8..len]);
+                        sender.try_one_guarded(&lane, &sending, Slot(1), label, payload)
+                    };
+                    if len <= FIRST_BYTES && short() {
+                        sent += 1;
+                        continue;
+                    }
                     let push = sender.try_send(&lane, Slot(1), label, &bytes[..len]).unwrap();
                     sent += u64::from(push == Push::Sent);
                 }
@@ -189,15 +198,32 @@ fn loom_lane_wraps_around() {
         let mut receiver = LaneReceiver::open(&lane, generation).unwrap();
         let mut scratch = Scratch::new();
         let mut got = 0;
-        let mut poll = || match receiver.poll(&lane, &mut scratch).unwrap() {
-            Polled::Message(m) => {
-                assert_eq!(m.label.imm(), got);
-                assert_eq!(m.bytes.len(), usize::from(m.label.kind()));
-                assert!(m.bytes.iter().all(|&b| u64::from(b) == got));
-                got += 1;
-                true
+        let mut poll = || {
+            // Short ones where they lie, but for one of them.
+            let one = receiver.take_one(&lane, |m| {
+                let (head, behind) = m.headed().unwrap();
+                assert_eq!((m.label().imm(), head), (got, u64::from_ne_bytes([got as u8; 8])));
+                assert_eq!(8 + behind, usize::from(m.label().kind()));
+                got != 3
+            });
+            match one {
+                One::Taken => {
+                    got += 1;
+                    return true;
+                }
+                One::Nothing => return false,
+                One::Left => {}
             }
-            _ => false,
+            match receiver.poll(&lane, &mut scratch).unwrap() {
+                Polled::Message(m) => {
+                    assert_eq!(m.label.imm(), got);
+                    assert_eq!(m.bytes.len(), usize::from(m.label.kind()));
+                    assert!(m.bytes.iter().all(|&b| u64::from(b) == got));
+                    got += 1;
+                    true
+                }
+                other => panic!("there was one: {other:?}"),
+            }
         };
         for _ in 0..4 {
             poll();

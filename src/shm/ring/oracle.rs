@@ -3,9 +3,9 @@
 
 use super::cell::cells_for;
 use super::inbox::{InboxMemory, InboxReceiver, InboxSender, dying};
-use super::lane::{LaneMemory, LanePush, LaneReceiver, LaneSender};
-use super::{Label, MAX_MESSAGE, Polled, Push, Scratch};
-use crate::base::sync::AtomicU32;
+use super::lane::{LaneMemory, LanePush, LaneReceiver, LaneSender, One};
+use super::{FIRST_BYTES, Headed, Label, MAX_MESSAGE, Polled, Push, Scratch};
+use crate::base::sync::{AtomicU32, Ordering};
 use crate::base::{Error, Slot};
 use proptest::prelude::*;
 use std::collections::VecDeque;
@@ -51,6 +51,41 @@ fn expect(found: Polled<'_>, oracle: &mut Queue) -> Result<(), TestCaseError> {
         (found, want) => prop_assert!(false, "found {:?}, want {:?}", found, want),
     }
     Ok(())
+}
+
+/// A look at one message, which takes it or not, by the seed: whether it did.
+fn take_one<const N: usize>(
+    receiver: &mut LaneReceiver,
+    lane: &LaneMemory<N>,
+    seed: u64,
+    oracle: &mut Queue,
+) -> Result<bool, TestCaseError> {
+    let mut seen = None;
+    let one = receiver.take_one(lane, |m| {
+        let bytes = m.headed().map(|(head, behind)| {
+            let mut bytes = head.to_ne_bytes().to_vec();
+            bytes.resize(8 + behind, 0);
+            // SAFETY: there is a head, and room for as many bytes as are behind it.
+            unsafe { m.copy_behind_head(bytes[8..].as_mut_ptr()) };
+            bytes
+        });
+        seen = Some((m.label(), bytes));
+        !seed.is_multiple_of(2)
+    });
+    let next = oracle.front();
+    prop_assert_eq!(one == One::Nothing, next.is_none());
+    // Only what is in one cell is shown, and all of that.
+    let in_one = next.filter(|next| next.2.len() <= FIRST_BYTES);
+    prop_assert_eq!(seen.is_some(), in_one.is_some());
+    if let (Some((label, bytes)), Some((_, number, want))) = (seen, in_one) {
+        prop_assert_eq!(label, Label::new(1, *number).unwrap());
+        prop_assert_eq!(bytes.as_ref(), Some(want).filter(|want| want.len() >= 8));
+    }
+    prop_assert_eq!(one == One::Taken, in_one.is_some() && !seed.is_multiple_of(2));
+    if one == One::Taken {
+        oracle.pop_front();
+    }
+    Ok(one == One::Taken)
 }
 
 proptest! {
@@ -112,6 +147,7 @@ proptest! {
         let lane = LaneMemory::<N>::new();
         let mut sender = LaneSender::open(&lane).unwrap();
         let mut receiver = LaneReceiver::open(&lane, sender.generation().low_bits()).unwrap();
+        let sending = AtomicU32::new(0);
         let mut scratch = Scratch::new();
         let mut oracle = Queue::new();
         let mut used = VecDeque::new();
@@ -121,15 +157,29 @@ proptest! {
                 Step::Send { len, .. } => {
                     let bytes = content(seed, len);
                     let label = Label::new(1, seed).unwrap();
-                    let push = sender.try_send(&lane, Slot(1), label, &bytes).unwrap();
                     let fits = used.iter().sum::<usize>() + cells_for(len) <= N;
-                    prop_assert_eq!(push, if fits { Push::Sent } else { Push::Full });
+                    // Some the short way, which may leave it to the other one even if there is room.
+                    let short = !seed.is_multiple_of(3) && len >= 8 && {
+                        let (head, rest) = bytes.split_first_chunk::<8>().unwrap();
+                        let payload = Headed(u64::from_ne_bytes(*head), rest);
+                        sender.try_one_guarded(&lane, &sending, Slot(1), label, payload)
+                    };
+                    prop_assert_eq!(sending.load(Ordering::Relaxed), 0);
+                    prop_assert!(!short || fits && len <= FIRST_BYTES);
+                    if !short {
+                        let push = sender.try_send(&lane, Slot(1), label, &bytes).unwrap();
+                        prop_assert_eq!(push, if fits { Push::Sent } else { Push::Full });
+                    }
                     if fits {
                         used.push_back(cells_for(len));
                         oracle.push_back((1, seed, bytes));
                     }
                 }
                 _ => {
+                    if !seed.is_multiple_of(3) && take_one(&mut receiver, &lane, seed, &mut oracle)? {
+                        used.pop_front();
+                        continue;
+                    }
                     expect(receiver.poll(&lane, &mut scratch).unwrap(), &mut oracle)?;
                     used.pop_front();
                 }
@@ -205,6 +255,15 @@ proptest! {
                 let _ = sender.try_send(&inbox, Slot(1), label, &bytes);
                 let _ = lane_sender.try_send(&lane, Slot(1), label, &bytes);
                 let _ = receiver.poll(&inbox, &mut scratch, |_| true).map(|_| ());
+                let _ = lane_receiver.take_one(&lane, |m| {
+                    let mut there = [0u8; FIRST_BYTES];
+                    if let Some((_, behind)) = m.headed() {
+                        assert!(behind <= FIRST_BYTES - 8);
+                        // SAFETY: there is a head, and room for as many bytes.
+                        unsafe { m.copy_behind_head(there.as_mut_ptr()) };
+                    }
+                    small
+                });
                 let _ = lane_receiver.poll(&lane, &mut scratch).map(|_| ());
             }
         }

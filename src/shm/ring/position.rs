@@ -43,6 +43,12 @@ impl Position {
         }
     }
 
+    /// The same cell, one lap on.
+    #[inline(always)]
+    pub(super) fn next_lap(self) -> Position {
+        Position(self.0.wrapping_add(1 << 32))
+    }
+
     /// Cells from `earlier` to here; negative if `earlier` is later.
     #[inline(always)]
     pub(super) fn since(self, earlier: Position, cells: usize) -> i64 {
