@@ -10,12 +10,9 @@
 //! completes what this one has stored, it has learned of it by a later store of this one, and on x86-64
 //! those become visible in order.
 
-use super::sync::full_fence;
-
 #[cfg(all(target_arch = "x86_64", not(miri), not(loom)))]
 mod imp {
-    use super::full_fence;
-    use crate::base::sync::{Ordering, compiler_fence};
+    use crate::base::sync::{Ordering, compiler_fence, full_fence};
     use std::cell::Cell;
 
     thread_local! {
@@ -41,7 +38,7 @@ mod imp {
 mod imp {
     // Elsewhere a relaxed read-modify-write orders nothing.
     pub fn note() {}
-    pub use super::full_fence as complete;
+    pub use crate::base::sync::full_fence as complete;
 }
 
 /// This thread is about to store, other than by a read-modify-write.

@@ -2,17 +2,23 @@
 //!
 //! ```text
 //! word 0   63           32 31  30 29        16 15      8 7      0
-//!          | lap          | state | owner slot | cells   | 0     |    tag: an atomic
+//!          | lap          | state | owner slot | cells   | 0 | 2nd   tag: an atomic
 //!
 //! first cell of a message                  every further cell
 //! word 1   | imm 40 | kind 8 | len 16 |    words 1..8   56 bytes of payload
 //! word 2.. 48 bytes of payload
+//!
+//! a cell of two messages (in lanes only)
+//! word 1   the first one's label           word 4   the second one's label
+//! word 2.. its 16 bytes of payload         word 5.. its 24 bytes of payload
 //! ```
 //! * `lap`: the lap (from 1) in which the tag was written.
 //! * `state`: FREE only in memory never written; CLAIMED a producer is writing the message;
 //!   COMMITTED the message is complete; MIDDLE a further cell of a message, or the first cell of
 //!   one that was given up.
 //! * `owner`: the producer. `cells`: how many cells the message has, in all of its tags.
+//! * bit 0: a second message has come to the one that was alone in the cell. It is written while the
+//!   consumer may look at the first one already, so who has one half leaves the other alone.
 //!
 //! Every cell has its tag, also in the middle of a message: no payload is ever taken for a tag.
 
@@ -23,6 +29,10 @@ use std::mem::MaybeUninit;
 
 /// Payload bytes in the first cell of a message.
 pub const FIRST_BYTES: usize = 48;
+/// Payload bytes of a message that leaves room for a second one in its cell.
+pub(super) const HALF_BYTES: usize = 16;
+/// Payload bytes of that one.
+pub(super) const SECOND_BYTES: usize = 24;
 /// Payload bytes in every further cell.
 pub const MORE_BYTES: usize = 56;
 /// Most cells of one message: half a lane.
@@ -65,12 +75,24 @@ impl Tag {
         Tag(self.0 & !(3 << 30) | state << 30)
     }
 
-    /// Whether it is that of a message of one cell, committed at this position.
+    /// The same tag, with a second message.
+    #[inline(always)]
+    pub fn with_second(self) -> Tag {
+        Tag(self.0 | 1)
+    }
+
+    /// Whether there is a second message in the cell.
+    #[inline(always)]
+    pub fn has_second(self) -> bool {
+        self.0 & 1 != 0
+    }
+
+    /// Whether it is that of a message of one cell, committed at this position, with a second one or
+    /// without.
     #[inline(always)]
     pub fn is_whole(self, at: Position) -> bool {
-        let owner =
-            Tag::new(at, COMMITTED, Slot(0x3fff), 1).0 ^ Tag::new(at, COMMITTED, Slot(0), 1).0;
-        self.0 & !owner == Tag::new(at, COMMITTED, Slot(0), 1).0
+        let owner = 0x3fff << 16;
+        self.0 & !(owner | 1) == Tag::new(at, COMMITTED, Slot(0), 1).0
     }
 
     /// The same tag, one lap on.
@@ -215,10 +237,12 @@ pub struct Incoming<'a> {
     pub bytes: &'a [u8],
 }
 
-/// A received message of one cell, where its producer put it: the consumer's until it goes on.
+/// A received message of one cell or half of one, where its producer put it: the consumer's until it
+/// goes on.
 #[derive(Clone, Copy)]
 pub struct Single<'a> {
     cell: &'a Cell,
+    part: Part,
     label: Label,
     len: usize,
 }
@@ -230,11 +254,28 @@ impl Single<'_> {
         self.label
     }
 
+    /// Bytes of its payload.
+    #[inline(always)]
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Its label and its bytes, copied into `scratch`.
+    #[inline(always)]
+    pub(super) fn copy(self, scratch: &mut Scratch) -> (Label, &[u8]) {
+        self.cell.read(self.part, |words| {
+            // SAFETY: `Cell::single` checked that so many are in the part, which scratch has room for.
+            unsafe { copy_short(scratch.start(), words.add(1).cast(), self.len) }
+        });
+        // SAFETY: as many were copied.
+        (self.label, unsafe { scratch.bytes(self.len) })
+    }
+
     /// The first word of its payload, and the number of bytes behind it, if it has a whole word.
     #[inline(always)]
     pub fn headed(&self) -> Option<(u64, usize)> {
-        // SAFETY: the second word of the body, which is the consumer's, see `Cell::single`.
-        let word = || self.cell.body.with(|body| unsafe { body.cast::<u64>().add(1).read() });
+        // SAFETY: the second word of the part, which is the consumer's, see `Cell::single`.
+        let word = || self.cell.read(self.part, |words| unsafe { words.add(1).read() });
         (self.len >= 8).then(|| (word(), self.len - 8))
     }
 
@@ -245,9 +286,9 @@ impl Single<'_> {
     /// [`Single::headed`] says.
     #[inline(always)]
     pub unsafe fn copy_behind_head(&self, to: *mut u8) {
-        self.cell.body.with(|body| {
-            // SAFETY: the caller's; at most FIRST_BYTES - 8 bytes from the body's third word on.
-            unsafe { copy_short(to, body.cast::<u64>().add(2).cast(), self.len - 8) }
+        self.cell.read(self.part, |words| {
+            // SAFETY: the caller's; `Cell::single` checked that so many are in the part.
+            unsafe { copy_short(to, words.add(2).cast(), self.len - 8) }
         });
     }
 }
@@ -289,13 +330,38 @@ impl Default for Scratch {
     }
 }
 
+/// Words of a body that one side has at a time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Part {
+    /// All seven.
+    Whole,
+    /// The first three: a message that leaves room for another.
+    First,
+    /// The last four: that one.
+    Second,
+}
+
+impl Part {
+    /// Most bytes of a message's payload in it, behind its label.
+    const fn room(self) -> usize {
+        match self {
+            Part::Whole => FIRST_BYTES,
+            Part::First => HALF_BYTES,
+            Part::Second => SECOND_BYTES,
+        }
+    }
+}
+
 /// One cell. See the [module](self) for its layout.
 #[repr(C, align(64))]
 pub struct Cell {
     pub(super) tag: AtomicU64,
-    /// Owned by the producer from its claim (for a lane: from when the cell is free) to its
+    /// The body: owned by the producer from its claim (for a lane: from when the cell is free) to its
     /// commit, by the consumer from then until it publishes a head behind the cell.
-    body: UnsafeCell<[u64; 7]>,
+    first: UnsafeCell<[u64; 3]>,
+    /// The rest of it, but if the message is not longer than [`HALF_BYTES`]: then this part is the
+    /// producer's until the tag says that there is a second one.
+    second: UnsafeCell<[u64; 4]>,
 }
 
 // SAFETY: the body is accessed only by the side that owns it, see the field.
@@ -306,7 +372,8 @@ unsafe impl Send for Cell {}
 #[cfg(not(loom))]
 const _: () = {
     assert!(size_of::<Cell>() == 64 && align_of::<Cell>() == 64);
-    assert!(std::mem::offset_of!(Cell, body) == 8);
+    assert!(std::mem::offset_of!(Cell, first) == 8 && std::mem::offset_of!(Cell, second) == 32);
+    assert!(8 + HALF_BYTES == 24 && 8 + SECOND_BYTES == 32);
     assert!(MAX_MESSAGE <= u16::MAX as usize && MAX_CELLS <= 255);
     assert!(crate::shm::segment::MAX_CAPACITY <= 1 << 14);
 };
@@ -314,7 +381,61 @@ const _: () = {
 impl Cell {
     /// A cell nobody has written (shared cells start as zeros, which is the same).
     pub fn new() -> Cell {
-        Cell { tag: AtomicU64::new(FREE), body: UnsafeCell::new([0; 7]) }
+        let (first, second) = (UnsafeCell::new([0; 3]), UnsafeCell::new([0; 4]));
+        Cell { tag: AtomicU64::new(FREE), first, second }
+    }
+
+    /// Runs `f` on the words of a part, for reading.
+    #[cfg(not(loom))]
+    #[inline(always)]
+    fn read<R>(&self, part: Part, f: impl FnOnce(*const u64) -> R) -> R {
+        f(self.words(part))
+    }
+
+    /// Runs `f` on the words of a part, for writing.
+    #[cfg(not(loom))]
+    #[inline(always)]
+    fn write<R>(&self, part: Part, f: impl FnOnce(*mut u64) -> R) -> R {
+        f(self.words(part))
+    }
+
+    #[cfg(not(loom))]
+    #[inline(always)]
+    fn words(&self, part: Part) -> *mut u64 {
+        // Of the whole cell, all of which may be written through a shared reference: it is made of cells.
+        let words = std::ptr::from_ref(self).cast::<u64>().cast_mut();
+        words.wrapping_add(if part == Part::Second { 4 } else { 1 })
+    }
+
+    /// In the models the parts are apart, and each access is looked at.
+    #[cfg(loom)]
+    fn read<R>(&self, part: Part, f: impl FnOnce(*const u64) -> R) -> R {
+        let mut words = [0; 7];
+        if part != Part::Second {
+            // SAFETY: the caller has the part.
+            words[..3].copy_from_slice(&self.first.with(|first| unsafe { *first }));
+        }
+        if part != Part::First {
+            // SAFETY: as above.
+            words[3..].copy_from_slice(&self.second.with(|second| unsafe { *second }));
+        }
+        f(words[if part == Part::Second { 3 } else { 0 }..].as_ptr())
+    }
+
+    /// As above. What `f` does not write is zero afterwards.
+    #[cfg(loom)]
+    fn write<R>(&self, part: Part, f: impl FnOnce(*mut u64) -> R) -> R {
+        let mut words = [0; 7];
+        let done = f(words[if part == Part::Second { 3 } else { 0 }..].as_mut_ptr());
+        if part != Part::Second {
+            // SAFETY: the caller has the part.
+            self.first.with_mut(|first| unsafe { (*first).copy_from_slice(&words[..3]) });
+        }
+        if part != Part::First {
+            // SAFETY: as above.
+            self.second.with_mut(|second| unsafe { (*second).copy_from_slice(&words[3..]) });
+        }
+        done
     }
 
     /// Asks for the cell's line, without waiting for it.
@@ -328,19 +449,18 @@ impl Cell {
         }
     }
 
-    /// Writes label and the first bytes of a message.
+    /// Writes label and the first bytes of a message to a part.
     ///
     /// # Safety
-    /// The caller owns the body. At most [`FIRST_BYTES`] of `payload` are taken.
+    /// The caller owns the part. At most [`FIRST_BYTES`] of `payload` are taken, and it has no more than
+    /// fit the part if that is not the whole.
     #[inline(always)]
-    pub(super) unsafe fn put_first(&self, label: Label, payload: impl Payload) {
-        self.body.with_mut(|body| {
-            let body = body.cast::<u64>();
-            // SAFETY: the caller owns the 56 bytes of the body: 8 for the label and
-            // FIRST_BYTES behind it.
+    pub(super) unsafe fn put_first(&self, part: Part, label: Label, payload: impl Payload) {
+        self.write(part, |words| {
+            // SAFETY: the caller owns the part: 8 bytes for the label and room for the payload behind it.
             unsafe {
-                body.write(label.with_len(payload.size()));
-                payload.put_first(body.add(1));
+                words.write(label.with_len(payload.size()));
+                payload.put_first(words.add(1));
             }
         });
     }
@@ -351,8 +471,7 @@ impl Cell {
     /// The caller owns the body.
     #[inline(always)]
     pub(super) unsafe fn put_more(&self, bytes: &[u8]) {
-        self.body.with_mut(|body| {
-            let body = body.cast::<u64>();
+        self.write(Part::Whole, |body| {
             // SAFETY: the caller owns the MORE_BYTES bytes of the body; reads stay in the slice.
             unsafe {
                 if bytes.len() >= MORE_BYTES {
@@ -367,35 +486,36 @@ impl Cell {
     /// Reads the label, the message's length, and the first bytes into `scratch`.
     ///
     /// # Safety
-    /// The caller owns the body.
+    /// The caller owns what the message has of the body.
     #[inline(always)]
     pub(super) unsafe fn take_first(&self, scratch: &mut Scratch) -> (Label, usize) {
-        self.body.with(|body| {
-            let body = body.cast::<u64>();
-            // SAFETY: the caller owns the body; scratch has room for a first cell. All of the
-            // cell is copied because a copy of constant size has no branches; bytes beyond the
-            // message are left over from older ones and not shown to anyone.
+        // SAFETY: the caller owns the body's first word. Read once: what is checked is what is used.
+        let (label, len) = Label::split(self.read(Part::First, |words| unsafe { words.read() }));
+        // Copies of constant size have no branches; bytes beyond the message are left over from older
+        // ones and not shown to anyone.
+        let (part, bytes) =
+            if len <= HALF_BYTES { (Part::First, HALF_BYTES) } else { (Part::Whole, FIRST_BYTES) };
+        self.read(part, |words| {
+            // SAFETY: the caller owns the part; scratch has room for a first cell.
             unsafe {
-                std::ptr::copy_nonoverlapping(
-                    body.add(1).cast::<u8>(),
-                    scratch.start(),
-                    FIRST_BYTES,
-                );
-                Label::split(body.read())
+                let from = words.add(1).cast::<u8>();
+                std::ptr::copy_nonoverlapping(from, scratch.start(), bytes);
             }
-        })
+        });
+        (label, len)
     }
 
-    /// A message of one cell, to be looked at here; `None` if it says that it has more bytes than that.
+    /// A message of this cell, to be looked at here: the first one, or the second one for
+    /// [`Part::Second`]; `None` if it says that it has more bytes than there can be.
     ///
     /// # Safety
-    /// The caller owns the body as its consumer, for as long as it has what it got.
+    /// The caller owns what the message has of the body, for as long as it has what it got.
     #[inline(always)]
-    pub(super) unsafe fn single(&self) -> Option<Single<'_>> {
-        // SAFETY: the caller owns the body. The word is read once: what is checked is what is used.
-        let word = self.body.with(|body| unsafe { body.cast::<u64>().read() });
-        let (label, len) = Label::split(word);
-        (len <= FIRST_BYTES).then_some(Single { cell: self, label, len })
+    pub(super) unsafe fn single(&self, part: Part) -> Option<Single<'_>> {
+        // SAFETY: the caller's. The word is read once: what is checked is what is used.
+        let (label, len) = Label::split(self.read(part, |words| unsafe { words.read() }));
+        let part = if part == Part::First && len > HALF_BYTES { Part::Whole } else { part };
+        (len <= part.room()).then_some(Single { cell: self, part, label, len })
     }
 
     /// Reads the bytes of the message's cell number `k`, `1 <= k < MAX_CELLS`, into `scratch`, behind
@@ -407,7 +527,7 @@ impl Cell {
     pub(super) unsafe fn take_more(&self, scratch: &mut Scratch, k: usize) {
         assert!((1..MAX_CELLS).contains(&k));
         let before = FIRST_BYTES + (k - 1) * MORE_BYTES;
-        self.body.with(|body| {
+        self.read(Part::Whole, |body| {
             // SAFETY: the caller owns the body; the assertion keeps the copy inside scratch.
             unsafe {
                 let to = scratch.start().add(before);

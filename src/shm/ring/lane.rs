@@ -33,7 +33,8 @@
 //! look like nothing, too.
 
 use super::cell::{
-    COMMITTED, Cell, FIRST_BYTES, Incoming, Label, Payload, Scratch, Single, Tag, cells_for,
+    COMMITTED, Cell, FIRST_BYTES, HALF_BYTES, Incoming, Label, Part, Payload, SECOND_BYTES,
+    Scratch, Single, Tag, cells_for,
 };
 use super::message::{cell, read, write};
 use super::position::Position;
@@ -131,6 +132,8 @@ pub struct LaneSender {
     at: Position,
     /// The last head seen: never ahead of the true one.
     head: Position,
+    /// The last message has left half of its cell.
+    half: bool,
     grant: u64,
 }
 
@@ -155,7 +158,7 @@ impl LaneSender {
         }
         let grant = ((lane.grant.grant.load(Ordering::Relaxed) >> 1) + 1) << 1;
         lane.grant.grant.store(grant, Ordering::Release);
-        Ok(LaneSender { at: start, head: start, grant })
+        Ok(LaneSender { at: start, head: start, half: false, grant })
     }
 
     /// The grant's generation.
@@ -189,6 +192,11 @@ impl LaneSender {
         label: Label,
         payload: impl Payload,
     ) -> Result<Push> {
+        if self.half && payload.size() <= SECOND_BYTES {
+            // SAFETY: this is the only producer.
+            unsafe { self.put_second(lane, me, label, payload) };
+            return Ok(Push::Sent);
+        }
         let n = cells_for(payload.size());
         // At most half of the lane can never lack room while this holds, so that the common case
         // is one comparison.
@@ -202,7 +210,31 @@ impl LaneSender {
         // a head that was acquired: the consumer is done with them.
         unsafe { write(&lane.cells, self.at, me, n, label, payload) };
         self.at = self.at.plus(n, N);
+        self.half = payload.size() <= HALF_BYTES;
         Ok(Push::Sent)
+    }
+
+    /// Puts a message into what the last one has left of its cell.
+    ///
+    /// # Safety
+    /// The caller is the lane's only producer, the last message has left half of its cell, and the payload
+    /// fits that.
+    #[inline(always)]
+    unsafe fn put_second<const N: usize>(
+        &mut self,
+        lane: &LaneMemory<N>,
+        me: Slot,
+        label: Label,
+        payload: impl Payload,
+    ) {
+        let last = self.at.before(N);
+        let there = cell(&lane.cells, last, 0);
+        // SAFETY: the caller's: until the tag says so the part is the producer's. (The consumer frees the
+        // cell only once it has gone on, and nothing was written behind it.)
+        unsafe { there.put_first(Part::Second, label, payload) };
+        let tag = Tag::new(last, COMMITTED, me, 1).with_second();
+        there.tag.store(tag.0, Ordering::Release);
+        self.half = false;
     }
 
     /// As [`LaneSender::try_push`], for a lane that its consumer may take back. `sending` is a
@@ -233,8 +265,8 @@ impl LaneSender {
         push
     }
 
-    /// As [`LaneSender::try_send_guarded`], of a message of one cell for which there is room as far as is
-    /// known: whether it was sent. If not, nothing was written, and that one says why.
+    /// As [`LaneSender::try_send_guarded`], of a message of one cell or half of one for which there is room
+    /// as far as is known: whether it was sent. If not, nothing was written, and that one says why.
     #[inline(always)]
     pub fn try_one_guarded<const N: usize>(
         &mut self,
@@ -244,17 +276,22 @@ impl LaneSender {
         label: Label,
         payload: impl Payload,
     ) -> bool {
+        let second = self.half && payload.size() <= SECOND_BYTES;
         // All of the lane is a lap ahead of the head.
-        if self.at == self.head.next_lap() || payload.size() > FIRST_BYTES {
+        if !second && (self.at == self.head.next_lap() || payload.size() > FIRST_BYTES) {
             return false;
         }
         sending.store(1, Ordering::Relaxed);
         light_fence();
         let granted = lane.grant.grant.load(Ordering::Acquire) == self.grant;
-        if granted {
+        if granted && second {
+            // SAFETY: this is the only producer, and the payload fits.
+            unsafe { self.put_second(lane, me, label, payload) };
+        } else if granted {
             // SAFETY: as for `try_push`; the payload fits the one cell.
             unsafe { write(&lane.cells, self.at, me, 1, label, payload) };
             self.at = self.at.plus(1, N);
+            self.half = payload.size() <= HALF_BYTES;
         }
         sending.store(0, Ordering::Release);
         granted
@@ -287,6 +324,8 @@ pub enum One {
 #[derive(Debug)]
 pub struct LaneReceiver {
     at: Position,
+    /// The last message was the first one of its cell, in which a second one may come.
+    behind: bool,
     unpublished: usize,
     /// Cells of the last message.
     expected: usize,
@@ -304,6 +343,7 @@ impl LaneReceiver {
         let same = Generation((grant >> 1) as u32).low_bits() == generation;
         (same && at.index() == 0).then_some(LaneReceiver {
             at,
+            behind: false,
             unpublished: 0,
             expected: 0,
             follows: false,
@@ -324,10 +364,23 @@ impl LaneReceiver {
         scratch: &'s mut Scratch,
     ) -> Result<Polled<'s>> {
         let tag = Tag(cell(&lane.cells, self.at, 0).tag.load(Ordering::Acquire));
+        if let Some((there, tag)) = self.second(lane) {
+            // SAFETY: the tag says that the part is the consumer's now, and that publishes no head behind
+            // the cell before it has gone on.
+            let Some(single) = (unsafe { there.single(Part::Second) }).filter(|_| !self.broken)
+            else {
+                self.broken = true;
+                return Err(damaged(WHAT, format!("the second message of {tag:?} is too long")));
+            };
+            self.pass_second(lane);
+            let (label, bytes) = single.copy(scratch);
+            return Ok(Polled::Message(Incoming { from: tag.owner(), label, bytes }));
+        }
         if tag.lap() != self.at.tag_lap() {
             self.expect(lane);
             return Ok(Polled::Empty);
         }
+        self.go_on();
         if tag.state() != COMMITTED || self.broken {
             self.broken = true;
             return Err(damaged(WHAT, format!("at {:?} there is {tag:?}", self.at)));
@@ -341,7 +394,7 @@ impl LaneReceiver {
                 return Err(error);
             }
         };
-        self.pass(lane, tag.cells());
+        self.pass(lane, tag.cells(), bytes.len());
         Ok(Polled::Message(Incoming { from: tag.owner(), label, bytes }))
     }
 
@@ -357,6 +410,15 @@ impl LaneReceiver {
     ) -> One {
         let first = cell(&lane.cells, self.at, 0);
         let tag = Tag(first.tag.load(Ordering::Acquire));
+        if let Some((there, _)) = self.second(lane) {
+            // SAFETY: as in `poll`.
+            let single = unsafe { there.single(Part::Second) };
+            if self.broken || !single.is_some_and(f) {
+                return One::Left;
+            }
+            self.pass_second(lane);
+            return One::Taken;
+        }
         if tag.lap() != self.at.tag_lap() {
             self.expect(lane);
             return One::Nothing;
@@ -365,14 +427,45 @@ impl LaneReceiver {
             return One::Left;
         }
         // SAFETY: the tag is committed in this lap, and the consumer, which runs this, has not
-        // published a head behind the cell: its body is the consumer's.
-        let single = unsafe { first.single() };
-        if !single.is_some_and(f) {
+        // published a head behind the cell: what the message has of the body is the consumer's.
+        let Some(single) = (unsafe { first.single(Part::First) }) else { return One::Left };
+        let len = single.len();
+        if !f(single) {
             return One::Left;
         }
+        self.go_on();
         self.look_ahead(lane, 1);
-        self.pass(lane, 1);
+        self.pass(lane, 1, len);
         One::Taken
+    }
+
+    /// The cell of the last message, if there is a second one in it. Asked after a look at the next
+    /// cell: if that has come, and this has none, it will never have one.
+    #[inline(always)]
+    fn second<'l, const N: usize>(&self, lane: &'l LaneMemory<N>) -> Option<(&'l Cell, Tag)> {
+        if !self.behind {
+            return None;
+        }
+        let there = cell(&lane.cells, self.at.before(N), 0);
+        let tag = Tag(there.tag.load(Ordering::Acquire));
+        tag.has_second().then_some((there, tag))
+    }
+
+    /// The second message of a cell was taken.
+    #[inline(always)]
+    fn pass_second<const N: usize>(&mut self, lane: &LaneMemory<N>) {
+        self.go_on();
+        self.follows = true;
+        if self.unpublished >= publish_after(N) {
+            self.publish(lane);
+        }
+    }
+
+    /// Nothing more is expected of the last message's cell.
+    #[inline(always)]
+    fn go_on(&mut self) {
+        self.unpublished += usize::from(self.behind);
+        self.behind = false;
     }
 
     /// Nothing has come yet.
@@ -397,12 +490,15 @@ impl LaneReceiver {
         self.follows = true;
     }
 
-    /// A message of so many cells was taken.
+    /// A message of so many cells and bytes was taken.
     #[inline(always)]
-    fn pass<const N: usize>(&mut self, lane: &LaneMemory<N>, cells: usize) {
+    fn pass<const N: usize>(&mut self, lane: &LaneMemory<N>, cells: usize, len: usize) {
         self.expected = cells;
         self.at = self.at.plus(cells, N);
-        self.unpublished += cells;
+        self.behind = len <= HALF_BYTES;
+        if !self.behind {
+            self.unpublished += cells;
+        }
         if self.unpublished >= publish_after(N) {
             self.publish(lane);
         }
@@ -411,13 +507,14 @@ impl LaneReceiver {
     /// Whether no message is there now.
     pub fn is_empty<const N: usize>(&self, lane: &LaneMemory<N>) -> bool {
         let tag = Tag(cell(&lane.cells, self.at, 0).tag.load(Ordering::Acquire));
-        tag.lap() != self.at.tag_lap()
+        tag.lap() != self.at.tag_lap() && self.second(lane).is_none()
     }
 
     #[cold]
     fn publish<const N: usize>(&mut self, lane: &LaneMemory<N>) {
         self.unpublished = 0;
-        lane.head.head.store(self.at.0, Ordering::Release);
+        let head = if self.behind { self.at.before(N) } else { self.at };
+        lane.head.head.store(head.0, Ordering::Release);
         lane.head.space.notify();
     }
 

@@ -1,6 +1,8 @@
 //! Messages of several cells: what both rings do between claim and commit, and on acquire.
 
-use super::cell::{COMMITTED, Cell, Label, MIDDLE, MORE_BYTES, Payload, Scratch, Tag, cells_for};
+use super::cell::{
+    COMMITTED, Cell, Label, MIDDLE, MORE_BYTES, Part, Payload, Scratch, Tag, cells_for,
+};
 use super::position::Position;
 use super::{damaged, largest};
 use crate::base::sync::Ordering;
@@ -45,7 +47,7 @@ pub(super) unsafe fn write<const N: usize>(
     }
     let first = cell(cells, at, 0);
     // SAFETY: as above.
-    unsafe { first.put_first(label, payload) };
+    unsafe { first.put_first(Part::Whole, label, payload) };
     first.tag.store(Tag::new(at, COMMITTED, owner, n).0, Ordering::Release);
 }
 

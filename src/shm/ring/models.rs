@@ -169,7 +169,20 @@ fn loom_inbox_producer_dies_before_its_commit() {
 
 #[test]
 fn loom_lane_wraps_around() {
-    explore(3, || {
+    lane(3, 4, &[8, 104, 100, 48, 49]);
+}
+
+/// Second messages come to cells that the consumer looks at, has taken the first one of, or has gone
+/// on from; and to the last cell of a lap.
+#[test]
+fn loom_lane_two_in_a_cell() {
+    lane(3, 5, &[8, 24, 16, 8, 16, 16]);
+    lane(3, 4, &[16, 104, 8, 24, 8]);
+}
+
+/// A producer tries to send messages of so many bytes, while the consumer looks so many times.
+fn lane(preemptions: usize, looks: usize, lens: &'static [usize]) {
+    explore(preemptions, move || {
         let lane = Arc::new(LaneMemory::<CELLS>::new());
         let mut sender = LaneSender::open(&lane).unwrap();
         let sending = AtomicU32::new(0);
@@ -178,7 +191,7 @@ fn loom_lane_wraps_around() {
             let lane = lane.clone();
             loom::thread::spawn(move || {
                 let mut sent = 0u64;
-                for len in [8usize, 104, 100, 48, 49] {
+                for &len in lens {
                     let label = Label::new(len as u8, sent).unwrap();
                     let bytes = [sent as u8; 104];
                     let mut short = || {
@@ -225,12 +238,13 @@ fn loom_lane_wraps_around() {
                 other => panic!("there was one: {other:?}"),
             }
         };
-        for _ in 0..4 {
+        for _ in 0..looks {
             poll();
         }
         let sent = producer.join().unwrap();
         while poll() {}
         assert_eq!(got, sent);
+        assert!(receiver.is_empty(&lane));
         assert!(sent >= 2);
     });
 }

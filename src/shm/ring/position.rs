@@ -43,6 +43,16 @@ impl Position {
         }
     }
 
+    /// The position one cell before this one, in a ring of `cells` cells.
+    #[inline(always)]
+    pub(super) fn before(self, cells: usize) -> Position {
+        if self.index() > 0 {
+            Position(self.0 - 1)
+        } else {
+            Position(u64::from(self.lap().wrapping_sub(1)) << 32 | (cells - 1) as u64)
+        }
+    }
+
     /// The same cell, one lap on.
     #[inline(always)]
     pub(super) fn next_lap(self) -> Position {
@@ -72,6 +82,8 @@ mod tests {
                 walked += step as i64;
                 assert!(at.index() < 7);
                 assert_eq!(at.since(origin, 7), walked);
+                assert_eq!(at.before(7).plus(1, 7), at);
+                assert_eq!(at.since(at.before(7), 7), 1);
                 assert_eq!(origin.since(at, 7), -walked);
             }
         }
