@@ -25,7 +25,7 @@ use crate::shm::park::WaitCell;
 use crate::shm::region::SharedRef;
 use crate::shm::ring::inbox::{InboxMemory, InboxSender};
 use crate::shm::ring::lane::{LaneMemory, LanePush, LaneSender};
-use crate::shm::ring::{Label, Payload, cell};
+use crate::shm::ring::{Label, Payload, tag};
 use crate::shm::segment::{LANE_BYTES, LANES, Port, RankSlot};
 use crate::shm::standing::is_gone;
 use std::collections::VecDeque;
@@ -464,4 +464,4 @@ fn take_lane<'w>(wire: Wire<'w>, peer: Slot) -> Option<(usize, &'w AtomicU16)> {
     })
 }
 
-const _: () = assert!(control::BITS <= cell::IMM_BITS);
+const _: () = assert!(control::BITS <= tag::IMM_BITS);

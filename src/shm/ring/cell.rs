@@ -22,9 +22,10 @@
 //!
 //! Every cell has its tag, also in the middle of a message: no payload is ever taken for a tag.
 
-use super::position::Position;
+use super::payload::{Payload, copy_short, put_all, put_words};
+use super::tag::{FREE, Label};
+use crate::base::Slot;
 use crate::base::sync::{AtomicU64, UnsafeCell};
-use crate::base::{Error, Result, Slot};
 use std::mem::MaybeUninit;
 
 /// Payload bytes in the first cell of a message.
@@ -39,8 +40,6 @@ pub const MORE_BYTES: usize = 56;
 pub const MAX_CELLS: usize = super::lane::LANE_CELLS / 2;
 /// Most bytes of one message.
 pub const MAX_MESSAGE: usize = capacity(MAX_CELLS);
-/// Bits of a message's `imm`.
-pub const IMM_BITS: u32 = 40;
 
 /// Payload bytes of a message of `cells` cells.
 pub const fn capacity(cells: usize) -> usize {
@@ -51,179 +50,6 @@ pub const fn capacity(cells: usize) -> usize {
 #[inline(always)]
 pub const fn cells_for(len: usize) -> usize {
     if len <= FIRST_BYTES { 1 } else { 1 + (len - FIRST_BYTES).div_ceil(MORE_BYTES) }
-}
-
-pub(super) const FREE: u64 = 0;
-pub(super) const MIDDLE: u64 = 1;
-pub(super) const CLAIMED: u64 = 2;
-pub(super) const COMMITTED: u64 = 3;
-
-/// The first word of a cell.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) struct Tag(pub u64);
-
-impl Tag {
-    #[inline(always)]
-    pub fn new(at: Position, state: u64, owner: Slot, cells: usize) -> Tag {
-        let owner = u64::from(owner.0 & 0x3fff);
-        Tag(u64::from(at.tag_lap()) << 32 | state << 30 | owner << 16 | (cells as u64 & 0xff) << 8)
-    }
-
-    /// The same tag in another state.
-    #[inline(always)]
-    pub fn with(self, state: u64) -> Tag {
-        Tag(self.0 & !(3 << 30) | state << 30)
-    }
-
-    /// The same tag, with a second message.
-    #[inline(always)]
-    pub fn with_second(self) -> Tag {
-        Tag(self.0 | 1)
-    }
-
-    /// Whether there is a second message in the cell.
-    #[inline(always)]
-    pub fn has_second(self) -> bool {
-        self.0 & 1 != 0
-    }
-
-    /// Whether it is that of a message of one cell, committed at this position, with a second one or
-    /// without.
-    #[inline(always)]
-    pub fn is_whole(self, at: Position) -> bool {
-        let owner = 0x3fff << 16;
-        self.0 & !(owner | 1) == Tag::new(at, COMMITTED, Slot(0), 1).0
-    }
-
-    /// The same tag, one lap on.
-    #[inline(always)]
-    pub fn next_lap(self) -> Tag {
-        Tag(self.0.wrapping_add(1 << 32))
-    }
-
-    #[inline(always)]
-    pub fn lap(self) -> u32 {
-        (self.0 >> 32) as u32
-    }
-
-    #[inline(always)]
-    pub fn state(self) -> u64 {
-        self.0 >> 30 & 3
-    }
-
-    #[inline(always)]
-    pub fn owner(self) -> Slot {
-        Slot((self.0 >> 16 & 0x3fff) as u16)
-    }
-
-    #[inline(always)]
-    pub fn cells(self) -> usize {
-        (self.0 >> 8 & 0xff) as usize
-    }
-}
-
-impl std::fmt::Debug for Tag {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let state = ["free", "middle", "claimed", "committed"][self.state() as usize];
-        write!(f, "{state} lap {} owner {} cells {}", self.lap(), self.owner(), self.cells())
-    }
-}
-
-/// What a message is, beside its bytes: a kind, and up to 40 bits that the layer above chooses.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Label {
-    kind: u8,
-    imm: u64,
-}
-
-impl Label {
-    /// A label; an error if `imm` has more than [`IMM_BITS`] bits.
-    #[inline]
-    pub fn new(kind: u8, imm: u64) -> Result<Label> {
-        if imm >> IMM_BITS != 0 {
-            return Err(Error::invalid(
-                "message label",
-                format!("imm {imm:#x} has more than {IMM_BITS} bits"),
-            ));
-        }
-        Ok(Label { kind, imm })
-    }
-
-    /// The kind.
-    #[inline]
-    pub fn kind(self) -> u8 {
-        self.kind
-    }
-
-    /// The immediate value.
-    #[inline]
-    pub fn imm(self) -> u64 {
-        self.imm
-    }
-
-    #[inline(always)]
-    fn with_len(self, len: usize) -> u64 {
-        self.imm << 24 | u64::from(self.kind) << 16 | len as u64
-    }
-
-    #[inline(always)]
-    fn split(word: u64) -> (Label, usize) {
-        (Label { kind: (word >> 16) as u8, imm: word >> 24 }, word as u16 as usize)
-    }
-}
-
-/// What a message carries, as its producer has it.
-pub trait Payload: Copy {
-    /// Bytes.
-    fn size(self) -> usize;
-
-    /// What does not fit the first cell.
-    fn rest(&self) -> &[u8];
-
-    /// Writes the first [`FIRST_BYTES`] of it, or all if there are fewer, in whole words.
-    ///
-    /// # Safety
-    /// `to` is writable for [`FIRST_BYTES`].
-    unsafe fn put_first(self, to: *mut u64);
-}
-
-impl Payload for &[u8] {
-    #[inline(always)]
-    fn size(self) -> usize {
-        self.len()
-    }
-    #[inline(always)]
-    fn rest(&self) -> &[u8] {
-        self.get(FIRST_BYTES..).unwrap_or_default()
-    }
-    #[inline(always)]
-    unsafe fn put_first(self, to: *mut u64) {
-        // SAFETY: the caller's; as many bytes are read as the slice has.
-        unsafe { put_words(to, self.as_ptr(), self.len().min(FIRST_BYTES)) }
-    }
-}
-
-/// A word and bytes behind it, that lie apart: sent as one, without being put together first.
-#[derive(Clone, Copy, Debug)]
-pub struct Headed<'a>(pub u64, pub &'a [u8]);
-
-impl Payload for Headed<'_> {
-    #[inline(always)]
-    fn size(self) -> usize {
-        8 + self.1.len()
-    }
-    #[inline(always)]
-    fn rest(&self) -> &[u8] {
-        self.1.get(FIRST_BYTES - 8..).unwrap_or_default()
-    }
-    #[inline(always)]
-    unsafe fn put_first(self, to: *mut u64) {
-        // SAFETY: the caller's; as many bytes are read as the slice has.
-        unsafe {
-            to.write(self.0);
-            put_words(to.add(1), self.1.as_ptr(), self.1.len().min(FIRST_BYTES - 8));
-        }
-    }
 }
 
 /// A received message. The bytes are a private copy.
@@ -543,169 +369,9 @@ impl Default for Cell {
     }
 }
 
-/// Writes `len` bytes by stores of whole, aligned words; the last one is filled up with zeros.
-///
-/// To a line that another core has, stores across 16 bytes are far dearer than aligned ones: on an AMD
-/// EPYC (family 25) a message of 1 KiB took 1.6 times as long with those that the compiler makes of a
-/// copy to the body, which begins at a multiple of 8. So they are volatile: it does not join them.
-///
-/// # Safety
-/// `from` is readable for `len` bytes, `to` writable for as many, rounded up to words; they do not
-/// overlap.
-#[inline(always)]
-unsafe fn put_words(to: *mut u64, from: *const u8, len: usize) {
-    let mut at = 0;
-    // SAFETY: the caller's: at + 8 <= len for a whole word; the rest is the last one's.
-    unsafe {
-        while at + 8 <= len {
-            to.byte_add(at).write_volatile(from.add(at).cast::<u64>().read_unaligned());
-            at += 8;
-        }
-        if at < len {
-            to.byte_add(at).write_volatile(last_word(from, at, len));
-        }
-    }
-}
-
-/// The bytes `at..len`, of which there are 1 to 7, as the first ones of a word.
-///
-/// # Safety
-/// `from` is readable for `len` bytes.
-#[inline(always)]
-unsafe fn last_word(from: *const u8, at: usize, len: usize) -> u64 {
-    let rest = len - at;
-    // SAFETY: the caller's; each read ends at `len` or before, and begins at 0 or behind.
-    unsafe {
-        let word = |at: usize| u64::from_le(from.add(at).cast::<u64>().read_unaligned());
-        let half = |at: usize| u64::from(u32::from_le(from.add(at).cast::<u32>().read_unaligned()));
-        let byte = |at: usize| u64::from(from.add(at).read());
-        let value = if len >= 8 {
-            word(len - 8) >> (64 - 8 * rest)
-        } else if rest >= 4 {
-            half(at) | half(len - 4) << (8 * (rest - 4))
-        } else {
-            let middle = rest / 2;
-            byte(at) | byte(at + middle) << (8 * middle) | byte(len - 1) << (8 * (rest - 1))
-        };
-        value.to_le()
-    }
-}
-
-/// Writes [`MORE_BYTES`] to a body, the last seven words of a line, by stores that are as wide as they
-/// can be and still aligned; see [`put_words`].
-///
-/// # Safety
-/// `from` is readable and `body` writable for so many; they do not overlap.
-#[inline(always)]
-unsafe fn put_all(body: *mut u64, from: *const u8) {
-    #[cfg(all(target_arch = "x86_64", not(loom)))]
-    // SAFETY: the caller's. Every x86-64 has these instructions; behind the first word of a body the
-    // line goes on at a multiple of 16.
-    unsafe {
-        use std::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_store_si128};
-        body.write_volatile(from.cast::<u64>().read_unaligned());
-        let (to, from) = (body.add(1).cast::<__m128i>(), from.add(8).cast::<__m128i>());
-        let [a, b, c] = [0, 1, 2].map(|k| _mm_loadu_si128(from.add(k)));
-        _mm_store_si128(to, a);
-        _mm_store_si128(to.add(1), b);
-        _mm_store_si128(to.add(2), c);
-    }
-    // Cells of the models begin elsewhere.
-    #[cfg(not(all(target_arch = "x86_64", not(loom))))]
-    // SAFETY: the caller's.
-    unsafe {
-        put_words(body, from, MORE_BYTES);
-    }
-}
-
-/// Copies 0..=56 bytes by at most four moves, without the call and the dispatch of a general
-/// `memcpy`: the last move overlaps the one before it.
-///
-/// # Safety
-/// `from` is readable and `to` writable for `len <= 56` bytes, and they do not overlap.
-#[inline(always)]
-pub(crate) unsafe fn copy_short(to: *mut u8, from: *const u8, len: usize) {
-    type Wide = [u64; 2];
-    // SAFETY: every move reads and writes inside `0..len`: its offset is at most len minus its
-    // width, and the branch ensures that len is at least the width.
-    unsafe {
-        match len {
-            33.. => {
-                let last = len - 16;
-                let a = from.cast::<Wide>().read_unaligned();
-                let b = from.add(16).cast::<Wide>().read_unaligned();
-                let c = from.add(last.min(32)).cast::<Wide>().read_unaligned();
-                let d = from.add(last).cast::<Wide>().read_unaligned();
-                to.cast::<Wide>().write_unaligned(a);
-                to.add(16).cast::<Wide>().write_unaligned(b);
-                to.add(last.min(32)).cast::<Wide>().write_unaligned(c);
-                to.add(last).cast::<Wide>().write_unaligned(d);
-            }
-            16..=32 => {
-                let last = len - 16;
-                let a = from.cast::<Wide>().read_unaligned();
-                let b = from.add(last).cast::<Wide>().read_unaligned();
-                to.cast::<Wide>().write_unaligned(a);
-                to.add(last).cast::<Wide>().write_unaligned(b);
-            }
-            8..=15 => {
-                let last = len - 8;
-                let a = from.cast::<u64>().read_unaligned();
-                let b = from.add(last).cast::<u64>().read_unaligned();
-                to.cast::<u64>().write_unaligned(a);
-                to.add(last).cast::<u64>().write_unaligned(b);
-            }
-            4..=7 => {
-                let last = len - 4;
-                let a = from.cast::<u32>().read_unaligned();
-                let b = from.add(last).cast::<u32>().read_unaligned();
-                to.cast::<u32>().write_unaligned(a);
-                to.add(last).cast::<u32>().write_unaligned(b);
-            }
-            1..=3 => {
-                to.write(from.read());
-                to.add(len / 2).write(from.add(len / 2).read());
-                to.add(len - 1).write(from.add(len - 1).read());
-            }
-            0 => {}
-        }
-    }
-}
-
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-
-    #[test]
-    fn short_copies_copy_exactly_their_bytes() {
-        let source: Vec<u8> = (1..=80).collect();
-        for len in 0..=MORE_BYTES {
-            for shift in 0..8 {
-                let mut there = vec![0u8; 72];
-                // SAFETY: both vectors are long enough for len + shift.
-                unsafe { copy_short(there.as_mut_ptr().add(shift), source.as_ptr().add(1), len) };
-                assert_eq!(&there[shift..shift + len], &source[1..1 + len]);
-                assert!(there[..shift].iter().chain(&there[shift + len..]).all(|&b| b == 0));
-            }
-        }
-    }
-
-    #[test]
-    fn words_hold_exactly_their_bytes() {
-        let source: Vec<u8> = (1..=80).collect();
-        for len in 0..=MORE_BYTES {
-            for shift in 0..8 {
-                let mut there = [u64::MAX; 8];
-                // SAFETY: eight words; the source has more than len + shift bytes.
-                unsafe { put_words(there.as_mut_ptr(), source.as_ptr().add(shift), len) };
-                let bytes: Vec<u8> = there.iter().flat_map(|word| word.to_ne_bytes()).collect();
-                assert_eq!(&bytes[..len], &source[shift..shift + len]);
-                let words = len.next_multiple_of(8);
-                assert!(bytes[len..words].iter().all(|&b| b == 0), "{len}");
-                assert!(bytes[words..].iter().all(|&b| b == 255), "{len}");
-            }
-        }
-    }
 
     #[test]
     fn a_body_is_written_whole_and_nothing_else() {
@@ -732,17 +398,5 @@ mod tests {
             assert_eq!(cells_for(capacity(cells) + 1), cells + 1);
         }
         assert_eq!(cells_for(0), 1);
-    }
-
-    #[test]
-    fn tags_and_labels_hold_their_extremes() {
-        let at = Position::of_lap(u32::MAX - 1);
-        let tag = Tag::new(at, CLAIMED, Slot(0x3fff), 255);
-        assert_eq!((tag.lap(), tag.state(), tag.cells()), (u32::MAX, CLAIMED, 255));
-        assert_eq!(tag.owner(), Slot(0x3fff));
-        assert_eq!(tag.with(COMMITTED).with(CLAIMED), tag);
-        let label = Label::new(255, (1 << IMM_BITS) - 1).unwrap();
-        assert_eq!(Label::split(label.with_len(MAX_MESSAGE)), (label, MAX_MESSAGE));
-        assert!(Label::new(0, 1 << IMM_BITS).is_err());
     }
 }

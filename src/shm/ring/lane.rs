@@ -33,11 +33,12 @@
 //! look like nothing, too.
 
 use super::cell::{
-    COMMITTED, Cell, FIRST_BYTES, HALF_BYTES, Incoming, Label, Part, Payload, SECOND_BYTES,
-    Scratch, Single, Tag, cells_for,
+    Cell, FIRST_BYTES, HALF_BYTES, Incoming, Part, SECOND_BYTES, Scratch, Single, cells_for,
 };
 use super::message::{cell, read, write};
+use super::payload::Payload;
 use super::position::Position;
+use super::tag::{COMMITTED, Label, Tag};
 use super::{Polled, Push, damaged, largest, publish_after, too_long};
 use crate::base::sync::{AtomicU32, AtomicU64, Ordering, heavy_fence, light_fence};
 use crate::base::{Result, Slot};
@@ -566,7 +567,7 @@ impl LaneSender {
         me: Slot,
         n: usize,
     ) {
-        let tag = Tag::new(self.at, super::cell::MIDDLE, me, n);
+        let tag = Tag::new(self.at, super::tag::MIDDLE, me, n);
         for k in 1..n {
             let there = cell(&lane.cells, self.at, k);
             let tag = if self.at.index() + k < N { tag } else { tag.next_lap() };

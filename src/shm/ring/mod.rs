@@ -1,6 +1,6 @@
 //! Rings of cells: how short messages travel inside a node.
 //!
-//! * [`cell`]: the 64-byte cell, its tag word, and the copies in and out of it.
+//! * [`cell`]: the 64-byte cell; [`tag`], its first words; [`payload`], what is put into it.
 //! * [`inbox`]: many producers, one consumer. One per process; any peer may write to it.
 //! * [`lane`]: one producer, one consumer. On demand, for pairs that talk often.
 //!
@@ -15,17 +15,19 @@ pub mod cell;
 pub mod inbox;
 pub mod lane;
 mod message;
+pub mod payload;
 mod position;
+pub mod tag;
 
 #[cfg(all(test, loom))]
 mod models;
 #[cfg(all(test, not(loom)))]
 mod oracle;
 
-pub use cell::{
-    FIRST_BYTES, Headed, Incoming, Label, MAX_CELLS, MAX_MESSAGE, Payload, Scratch, Single,
-};
+pub use cell::{FIRST_BYTES, Incoming, MAX_CELLS, MAX_MESSAGE, Scratch, Single};
+pub use payload::{Headed, Payload};
 pub use position::Position;
+pub use tag::Label;
 
 use crate::base::Error;
 
