@@ -20,6 +20,21 @@ static void end_one(void)
     free(one);
 }
 
+/* A buffer to send from and one to receive into. */
+static void begin_still(void)
+{
+    peer = rank ^ 1;
+    window = bytes < LARGE ? WINDOW : SMALL_WINDOW;
+    out[0] = memory((size_t)bytes);
+    in[0] = memory((size_t)bytes);
+}
+
+static void end_still(void)
+{
+    free(out[0]);
+    free(in[0]);
+}
+
 static void send(int tag)
 {
     MPI_Send(one, (int)bytes, MPI_BYTE, peer, tag, MPI_COMM_WORLD);
@@ -44,6 +59,19 @@ static void latency(long n)
             receive(1);
             send(1);
         }
+    }
+}
+
+/* Back and forth, from buffers that nobody writes to but the library. */
+static void latency_still(long n)
+{
+    long i;
+    for (i = 0; i < n; i++) {
+        if (rank % 2 == 0)
+            MPI_Send(out[0], (int)bytes, MPI_BYTE, peer, 1, MPI_COMM_WORLD);
+        MPI_Recv(in[0], (int)bytes, MPI_BYTE, peer, 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        if (rank % 2 != 0)
+            MPI_Send(out[0], (int)bytes, MPI_BYTE, peer, 1, MPI_COMM_WORLD);
     }
 }
 
@@ -139,6 +167,27 @@ static void bandwidth(long n)
     }
 }
 
+/* Windows of messages from one buffer that nobody writes to, received one after the other into one;
+ * the last is answered. */
+static void bandwidth_still(long n)
+{
+    long at, count, i;
+    char nothing;
+    if (rank % 2 == 0) {
+        for (at = 0; at < n; at += count) {
+            count = in_window(n, at);
+            for (i = 0; i < count; i++)
+                MPI_Isend(out[0], (int)bytes, MPI_BYTE, peer, 1, MPI_COMM_WORLD, &requests[i]);
+            MPI_Waitall((int)count, requests, MPI_STATUSES_IGNORE);
+        }
+        MPI_Recv(&nothing, 0, MPI_BYTE, peer, 2, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    } else {
+        for (i = 0; i < n; i++)
+            MPI_Recv(in[0], (int)bytes, MPI_BYTE, peer, 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        MPI_Send(&nothing, 0, MPI_BYTE, peer, 2, MPI_COMM_WORLD);
+    }
+}
+
 /* Windows of messages both ways at once. */
 static void bidirectional(long n)
 {
@@ -184,9 +233,11 @@ static void request(long n)
 
 static const struct workload all[] = {
     {"latency", begin_one, latency, end_one, NANOSECONDS, 2},
+    {"latency-still", begin_still, latency_still, end_still, NANOSECONDS, 2},
     {"rate", begin_one, rate, end_one, MILLIONS_PER_SECOND, 1},
     {"rate-pairs", begin_one, rate_pairs, end_one, MILLIONS_PER_SECOND, 1},
     {"bandwidth", begin_windows, bandwidth, end_windows, GIGABYTES_PER_SECOND, 1},
+    {"bandwidth-still", begin_still, bandwidth_still, end_still, GIGABYTES_PER_SECOND, 1},
     {"bidirectional", begin_windows, bidirectional, end_windows, GIGABYTES_PER_SECOND, 2},
     {"request", begin_one, request, end_one, NANOSECONDS, 1},
 };

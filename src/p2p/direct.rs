@@ -13,7 +13,7 @@
 //! Now and then it looks after everything else, as every wait does.
 
 use super::endpoint::Endpoint;
-use super::express::Quick;
+use super::express::{self, Quick};
 use super::matching::{Envelope, Pattern};
 use super::messenger::{Messenger, Wanted};
 use super::receive::GivenUp;
@@ -113,9 +113,12 @@ impl Messenger {
 }
 
 impl Endpoint {
-    /// The short way first, then the other one.
+    /// The short way first, if such messages are expected, then the other one.
     #[inline]
     fn take_soon(&self, pattern: &Pattern, buffer: &Buffer) -> Result<Directly> {
+        if buffer.place.len() > express::MOST {
+            return self.messenger.take_directly(self.wire(), pattern, buffer);
+        }
         let quick = self.receive_express(pattern, buffer);
         if let Some(arrived) = quick.taken() {
             return Ok(Directly::Taken(arrived));

@@ -65,12 +65,14 @@ impl Endpoint {
         self.wire().express(to, label, Headed(head, data))
     }
 
-    /// What a receive into a small buffer gets if it is there: the short way only.
+    /// What a receive gets if it is there: the short way only.
     #[inline(always)]
     pub fn receive_at_once(&self, pattern: &Pattern, buffer: &Buffer) -> Option<Arrived> {
-        // Large ones are told to their senders.
-        let small = buffer.place.len() <= self.messenger.limits.eager;
-        if small { self.receive_express(pattern, buffer).taken() } else { None }
+        // One into a larger buffer would look in vain for most messages.
+        if buffer.place.len() > MOST {
+            return None;
+        }
+        self.receive_express(pattern, buffer).taken()
     }
 
     /// Receives a message of a known source the short way, if it is the next one in its lane.

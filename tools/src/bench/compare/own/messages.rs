@@ -71,6 +71,42 @@ pub fn make(crew: &Crew, name: &str, size: usize) -> Result<Run<'static>> {
             }
             Ok(())
         }),
+        // Buffers that nobody writes to but the library.
+        "latency-still" => {
+            let (out, mut into) = (Pages::new(size), Pages::new(size));
+            Box::new(move |n| {
+                for _ in 0..n {
+                    if even {
+                        team.send(peer, 1, &out)?;
+                    }
+                    team.recv(peer, 1, &mut into)?;
+                    if !even {
+                        team.send(peer, 1, &out)?;
+                    }
+                }
+                Ok(())
+            })
+        }
+        "bandwidth-still" => {
+            let (out, mut into) = (Pages::new(size), Pages::new(size));
+            Box::new(move |n| {
+                if !even {
+                    for _ in 0..n {
+                        team.recv(peer, 1, &mut into)?;
+                    }
+                    return team.send(peer, 2, &[0u8; 0]);
+                }
+                let mut at = 0;
+                while at < n {
+                    let count = (n - at).min(window as u64);
+                    team.exchange(|scope| {
+                        (0..count).try_for_each(|_| scope.isend(peer, 1, &out).map(drop))
+                    })?;
+                    at += count;
+                }
+                team.recv(peer, 2, &mut [0u8; 0]).map(drop)
+            })
+        }
         "rate" => Box::new(move |n| {
             if even {
                 for i in 0..n {

@@ -103,6 +103,8 @@ const LARGE: &[usize] = &[
 const QUICK_LARGE: &[usize] = &[4 << 10, 64 << 10, 1 << 20];
 const PARTS: &[usize] = &[8, 64, 512, 4 << 10, 32 << 10, 128 << 10, 512 << 10, 1 << 20, 4 << 20];
 const QUICK_PARTS: &[usize] = &[8, 4 << 10, 1 << 20];
+const STILL: &[usize] = &[64 << 10, 256 << 10, 1 << 20, 4 << 20];
+const QUICK_STILL: &[usize] = &[64 << 10, 1 << 20];
 const SMALL: &[usize] = &[8, 128];
 const MIB: &[usize] = &[1 << 20, 64 << 10, 4 << 20];
 const QUICK_MIB: &[usize] = &[1 << 20];
@@ -122,6 +124,10 @@ pub const ALL: &[Workload] = &[
         .of(SWEEP, QUICK)
         .counting(2.0)
         .asked(AtMost(1.6), AtMost(0.8)),
+    // As UCX's own loops do.
+    new(Messages, "latency-still", "latency, one way, buffers left alone", NS)
+        .of(STILL, QUICK_STILL)
+        .counting(2.0),
     new(Messages, "rate", "message rate, one pair", RATE)
         .of(SMALL, SMALL)
         .asked(AtLeast(0.35), AtLeast(3.0)),
@@ -132,6 +138,9 @@ pub const ALL: &[Workload] = &[
         .asked(AtLeast(0.35), AtLeast(3.0)),
     new(Bandwidth, "bandwidth", "bandwidth, windows of messages", GB)
         .of(LARGE, QUICK_LARGE)
+        .asked(Goal::None, AtLeast(1.5)),
+    new(Bandwidth, "bandwidth-still", "bandwidth, one buffer again and again, left alone", GB)
+        .of(STILL, QUICK_STILL)
         .asked(Goal::None, AtLeast(1.5)),
     new(Bandwidth, "bidirectional", "bandwidth both ways, windows of messages", GB)
         .of(LARGE, QUICK_LARGE)

@@ -101,7 +101,9 @@ impl Group {
         match self {
             Group::Messages => &[("latency", 8), ("rate", 8), ("request", 8)],
             Group::Pairs => &[("rate-pairs", 8)],
-            Group::Bandwidth => &[("bandwidth", 1 << 20), ("bandwidth", 64 << 10)],
+            Group::Bandwidth => {
+                &[("bandwidth", 1 << 20), ("bandwidth", 64 << 10), ("bandwidth-still", 64 << 10)]
+            }
             Group::OneSided => {
                 &[("put", 8), ("get", 8), ("fetch-and-op", 8), ("lock-exclusive", 8), ("fence", 0)]
             }
