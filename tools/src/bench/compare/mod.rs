@@ -11,6 +11,7 @@
 mod child;
 pub mod install;
 mod lines;
+mod nearness;
 pub mod own;
 mod peer;
 mod report;
@@ -20,6 +21,7 @@ mod workload;
 pub use peer::on_path;
 
 use hither::{Error, Result};
+use nearness::Nearness;
 use rounds::{Effort, Results};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -57,6 +59,9 @@ pub struct Args {
     /// Seconds for which a peer's program may say nothing before it counts as hung
     #[arg(long, default_value = "20", value_parser = clap::value_parser!(u64).range(1..=3600))]
     patience: u64,
+    /// How long to wait in all, in seconds, for cores that are farther from each other than before
+    #[arg(long, value_name = "SECONDS", default_value_t = 300)]
+    settle: u64,
 }
 
 impl Args {
@@ -162,7 +167,9 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     for peer in &absent {
         eprintln!("{}: left out: {}", peer.name, peer.why);
     }
-    let mut results = Results::default();
+    let settle = if args.least { 0 } else { args.settle };
+    let nearness = Nearness::new(Duration::from_secs(settle));
+    let mut results = Results { nearness, ..Results::default() };
     for (at, &part) in parts.iter().enumerate() {
         let (group, cast) = part;
         eprintln!("{}/{}: {}, {} ranks ...", at + 1, parts.len(), group.name(), cast.ranks);

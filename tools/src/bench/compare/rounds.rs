@@ -2,12 +2,13 @@
 //! spread of what came of it.
 
 use super::lines::{Figure, Outcome};
+use super::nearness::Nearness;
 use super::peer::{Order, Peer, Setting};
 use super::workload::{self, Cast, Group, Task};
 use crate::bench::stats::{median, quantile};
 use hither::Result;
 use std::collections::BTreeMap;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How long to measure.
 #[derive(Clone, Copy, Debug)]
@@ -31,6 +32,8 @@ pub struct Cell {
     pub values: Vec<f64>,
     /// The limit beside them.
     pub limits: Vec<f64>,
+    /// They are of turns in which the cores were as near as ever; else those are all there are.
+    near: bool,
     /// Fingerprint of what was computed.
     pub proof: Option<u64>,
     /// Why there is none (any more).
@@ -38,10 +41,15 @@ pub struct Cell {
 }
 
 impl Cell {
-    /// Takes what a round gave.
-    pub fn take(&mut self, outcome: Outcome) {
+    /// Takes what a round gave, in which the cores were `near` or not: once they were, others do not
+    /// count.
+    pub fn take(&mut self, outcome: Outcome, near: bool) {
         match outcome {
+            Ok(_) if self.near && !near => {}
             Ok(figure) => {
+                if near && !self.near {
+                    (self.near, self.values, self.limits) = (true, Vec::new(), Vec::new());
+                }
                 self.values.push(figure.value);
                 self.limits.extend(figure.limit);
                 self.proof = self.proof.or(figure.proof);
@@ -91,6 +99,8 @@ pub struct Results {
     pub cells: BTreeMap<Task, BTreeMap<&'static str, Cell>>,
     /// The settings.
     pub choices: Vec<Choice>,
+    /// How far the cores were from each other.
+    pub nearness: Nearness,
 }
 
 /// Measures one group in jobs of `ranks` ranks.
@@ -118,7 +128,8 @@ pub fn run(
             settings.push(None);
             continue;
         }
-        let (setting, tried) = choose(peer.as_ref(), group, ranks, crowded, effort);
+        let nearness = &mut results.nearness;
+        let (setting, tried) = choose(peer.as_ref(), group, (ranks, crowded), effort, nearness);
         let order = Order { tasks: &tasks[..1], setting: &setting, crowded, ..order(effort) };
         let command = peer.command(&order);
         results.choices.push(Choice { peer: peer.name(), group, ranks, tried, command });
@@ -138,13 +149,39 @@ pub fn run(
                 continue;
             }
             let order = Order { tasks: &left, setting, crowded, ..order(effort) };
-            for (task, outcome) in outcomes(peer.run(&order), &left) {
+            let (found, near) = turn(peer.as_ref(), &order, &mut results.nearness);
+            for (task, outcome) in found {
                 let cells = results.cells.entry(task).or_default();
                 // The first one's: hither's, checked against serial computation or by rules.
                 let known = cells.get(peers[0].name()).and_then(|cell| cell.proof);
-                cells.entry(peer.name()).or_default().take(proven(outcome, known));
+                cells.entry(peer.name()).or_default().take(proven(outcome, known), near);
             }
         }
+    }
+}
+
+/// Most turns of a contestant in a round, of which the last one counts.
+const TURNS: usize = 3;
+
+/// A contestant's turn, and whether the cores were near each other in it: repeated if they were not, as
+/// long as there is time for that.
+fn turn(
+    peer: &dyn Peer,
+    order: &Order<'_>,
+    nearness: &mut Nearness,
+) -> (Vec<(Task, Outcome)>, bool) {
+    let mut turns = 1;
+    loop {
+        nearness.await_near();
+        let start = Instant::now();
+        let found = outcomes(peer.run(order), order.tasks);
+        let near = nearness.was_near();
+        // What has failed is not tried until it works.
+        let failed = found.iter().any(|(_, outcome)| outcome.is_err());
+        if near || failed || turns == TURNS || !nearness.may_repeat(start) {
+            return (found, near);
+        }
+        turns += 1;
     }
 }
 
@@ -174,9 +211,9 @@ fn outcomes(result: Result<Vec<(Task, Outcome)>>, tasks: &[Task]) -> Vec<(Task, 
 fn choose(
     peer: &dyn Peer,
     group: Group,
-    ranks: u32,
-    crowded: bool,
+    (ranks, crowded): (u32, bool),
     effort: Effort,
+    nearness: &mut Nearness,
 ) -> (Setting, Vec<(String, usize, f64)>) {
     let mut candidates = peer.settings(group, crowded);
     let probes = workload::probes(group, ranks);
@@ -187,6 +224,7 @@ fn choose(
     let mut tried: Vec<(Setting, Vec<Option<f64>>)> = Vec::new();
     for setting in candidates {
         let order = Order { tasks: &probes, setting: &setting, crowded, ..order(effort) };
+        nearness.await_near();
         let found: BTreeMap<Task, Outcome> =
             outcomes(peer.run(&order), &probes).into_iter().collect();
         let cost = |task: &Task| {
@@ -244,10 +282,15 @@ mod tests {
     fn medians_and_spread_are_of_the_rounds() {
         let mut cell = Cell::default();
         for value in [3.0, 1.0, 2.0] {
-            cell.take(Ok(Figure { limit: Some(10.0 * value), ..value.into() }));
+            cell.take(Ok(Figure { limit: Some(10.0 * value), ..value.into() }), false);
         }
         assert_eq!((cell.value(), cell.limit(), cell.spread()), (Some(2.0), Some(20.0), 0.25));
-        cell.take(Err("crashed".into()));
+        // Of other states of the machine.
+        cell.take(Ok(7.0.into()), true);
+        cell.take(Ok(1.0.into()), false);
+        cell.take(Ok(9.0.into()), true);
+        assert_eq!((cell.values.clone(), cell.limit()), (vec![7.0, 9.0], None));
+        cell.take(Err("crashed".into()), true);
         assert_eq!(cell.value(), None);
     }
 

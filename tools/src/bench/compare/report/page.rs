@@ -114,11 +114,19 @@ fn contestants(report: &Report<'_>) -> String {
          medians over the rounds; ± is half the distance between the quartiles. Ratios are hither's \
          figure through the other: of times (ns, ms) and memory less is better, of rates and \
          bandwidths more. Jobs of up to {} ranks have a core for each; ranks of larger ones share \
-         cores, and their floor is hither's own figure with a core each.</p>\n",
+         cores, and their floor is hither's own figure with a core each.</p>\n<p>On a virtual machine \
+         the way from one core to the other may change within minutes, by several times. Each turn \
+         began when a ping-pong between two cores took at most twice as long as the \
+         shortest, and was repeated if it did not when the turn ended: {} turns, {:.0} s of waiting for \
+         that. {} turns were measured all the same when the time for waiting was over; they count only \
+         for what has no others.</p>\n",
         effort.rounds,
         effort.batches,
         short(effort.batch / 1e6),
-        report.cores
+        report.cores,
+        report.results.nearness.turns,
+        report.results.nearness.waited.as_secs_f64(),
+        report.results.nearness.apart
     );
     text
 }
