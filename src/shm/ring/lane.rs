@@ -10,6 +10,21 @@
 //! read-modify-write is needed. The first cell's tag is stored last: a producer that dies while
 //! it writes leaves nothing that the consumer could see, and nothing to clean up.
 //!
+//! # Two in a cell
+//!
+//! A message of up to 16 bytes leaves half of its cell to the next one, if that has up to 24: a stream of
+//! such messages moves half as many lines, and how long a line takes is what each message costs.
+//!
+//! ```text
+//! producer                            consumer, behind the first message of a cell
+//!   first half; tag = committed         tag of the next cell?  then that of this one:
+//!   ...                                   has a second?          take it
+//!   second half; tag |= second            none, but the next?    there will be none: go on to that
+//!   next cell; its tag = committed        neither                nothing has come
+//! ```
+//! Who finds the next cell's tag written sees all that was written before, so also a second message. The
+//! consumer counts the cell as free only once it has gone on.
+//!
 //! # Changing hands
 //!
 //! A lane lies in the memory of its consumer, who may take it back without the producer's help.
