@@ -19,7 +19,8 @@ use super::{KINDS, Message};
 use crate::base::sync::{AtomicU32, AtomicU64, Ordering};
 use crate::base::{Result, Slot};
 use crate::shm::region::SharedRef;
-use crate::shm::ring::lane::{LaneMemory, LaneReceiver, One};
+use crate::shm::ring::lane::LaneMemory;
+use crate::shm::ring::lane_receiver::{LaneReceiver, One};
 use crate::shm::ring::{Polled, Scratch, Single};
 use std::ops::ControlFlow::{self, Continue};
 

@@ -15,7 +15,7 @@ use super::table::OfPeer;
 use super::{KINDS, Message};
 use crate::base::sync::Ordering;
 use crate::base::{Result, Slot};
-use crate::shm::ring::lane::One;
+use crate::shm::ring::lane_receiver::One;
 use crate::shm::ring::{Scratch, Single};
 use std::ops::ControlFlow;
 

@@ -16,7 +16,7 @@ use super::record::{Arrived, Buffer};
 use super::wire;
 use crate::base::Slot;
 use crate::base::sync::Ordering;
-use crate::shm::ring::lane::One;
+use crate::shm::ring::lane_receiver::One;
 use crate::shm::ring::{FIRST_BYTES, Headed, Label};
 
 /// Most data of such a message.

@@ -2,7 +2,7 @@
 //!
 //! * [`cell`]: the 64-byte cell; [`tag`], its first words; [`payload`], what is put into it.
 //! * [`inbox`]: many producers, one consumer. One per process; any peer may write to it.
-//! * [`lane`]: one producer, one consumer. On demand, for pairs that talk often.
+//! * [`lane`], [`lane_receiver`]: one producer, one consumer. On demand, for pairs that talk often.
 //!
 //! Both rings hold the same cells. Positions never return: a [`Position`] counts laps, and every
 //! cell carries the lap it was last written in, so that "not yet written" is told from "written"
@@ -14,6 +14,7 @@
 pub mod cell;
 pub mod inbox;
 pub mod lane;
+pub mod lane_receiver;
 mod message;
 pub mod payload;
 mod position;

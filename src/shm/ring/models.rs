@@ -5,7 +5,8 @@
 //! bounded number of times side by side, and what is left is received after they have ended.
 
 use super::inbox::{InboxMemory, InboxReceiver, InboxSender, dying};
-use super::lane::{LaneMemory, LanePush, LaneReceiver, LaneSender, One};
+use super::lane::{LaneMemory, LanePush, LaneSender};
+use super::lane_receiver::{LaneReceiver, One};
 use super::{FIRST_BYTES, Headed, Label, Polled, Push, Scratch};
 use crate::base::Slot;
 use crate::base::sync::{AtomicU32, AtomicU64, Ordering};

@@ -3,7 +3,8 @@
 
 use super::cell::{HALF_BYTES, SECOND_BYTES, cells_for};
 use super::inbox::{InboxMemory, InboxReceiver, InboxSender, dying};
-use super::lane::{LaneMemory, LanePush, LaneReceiver, LaneSender, One};
+use super::lane::{LaneMemory, LanePush, LaneSender};
+use super::lane_receiver::{LaneReceiver, One};
 use super::{FIRST_BYTES, Headed, Label, MAX_MESSAGE, Polled, Push, Scratch};
 use crate::base::sync::{AtomicU32, Ordering};
 use crate::base::{Error, Slot};
