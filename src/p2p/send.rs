@@ -110,7 +110,7 @@ impl Endpoint {
     }
 
     /// What [`Endpoint::send_express`] has not sent.
-    #[inline(never)]
+    #[inline]
     fn send_unexpressed(
         &self,
         letter: Letter,

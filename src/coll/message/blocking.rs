@@ -143,8 +143,8 @@ impl Team {
         self.receive(&pattern, buffer, size_of::<T>(), WHAT)
     }
 
-    /// What is not there at once.
-    #[inline(never)]
+    /// What is not there at once, or not expected to be.
+    #[inline]
     fn receive(
         &self,
         pattern: &Pattern,
