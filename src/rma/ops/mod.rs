@@ -169,10 +169,7 @@ impl<T: Element> Epoch<'_, T> {
         result: &mut [T],
     ) -> Result<()> {
         if let ([value], [result]) = (values, &mut *result)
-            && T::KIND.allows(op)
-            && let Some(at) = self.direct(target, start, 1)
-            // SAFETY: `direct` checked the range.
-            && let Some(old) = unsafe { self.window.domain().fetch_op_natively(at, op, *value) }
+            && let Some(old) = self.fetch_op_directly(target, start, op, *value)
         {
             *result = old;
             return Ok(());
@@ -220,14 +217,22 @@ impl<T: Element> Epoch<'_, T> {
     /// Cost and errors as for [`Epoch::accumulate`]; by packets it waits for the answer.
     #[inline(always)]
     pub fn fetch_and_op(&self, target: Rank, index: usize, op: Op, value: T) -> Result<T> {
-        if T::KIND.allows(op)
-            && let Some(at) = self.direct(target, index, 1)
-            // SAFETY: `direct` checked the range.
-            && let Some(old) = unsafe { self.window.domain().fetch_op_natively(at, op, value) }
-        {
-            return Ok(old);
+        match self.fetch_op_directly(target, index, op, value) {
+            Some(old) => Ok(old),
+            None => self.fetch_and_op_anywhere(target, index, op, value),
         }
-        self.fetch_and_op_anywhere(target, index, op, value)
+    }
+
+    /// What was there, if arithmetic finds the element and it is updated natively; `None`, and nothing has
+    /// changed, if not.
+    #[inline(always)]
+    fn fetch_op_directly(&self, target: Rank, index: usize, op: Op, value: T) -> Option<T> {
+        if !T::KIND.allows(op) {
+            return None;
+        }
+        let at = self.direct(target, index, 1)?;
+        // SAFETY: `direct` checked the range.
+        unsafe { self.window.domain().fetch_op_natively(at, op, value) }
     }
 
     #[cold]

@@ -61,7 +61,7 @@ impl Nearness {
         self.left = self.left.saturating_sub(spent);
     }
 
-    /// A turn that began at `start` has ended: whether it counts as near.
+    /// A turn has ended: whether it counts as near.
     pub fn was_near(&mut self) -> bool {
         self.turns += 1;
         let near = self.is_near();
@@ -69,7 +69,7 @@ impl Nearness {
         near
     }
 
-    /// A turn that began at `start` was not, and there is time for another one: it counts as waiting.
+    /// The last turn, which began at `start`, was not near, and there is time for another one: it counts as waiting.
     pub fn may_repeat(&mut self, start: Instant) -> bool {
         let may = self.left > start.elapsed();
         if may {
