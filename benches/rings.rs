@@ -42,14 +42,14 @@ impl Ends for Lane {
     type Receiver = LaneReceiver;
 
     fn open(&self) -> Result<(LaneSender, LaneReceiver)> {
-        let sender = LaneSender::open(&self.0)?;
+        let sender = LaneSender::open(&self.0, ME)?;
         let receiver = LaneReceiver::open(&self.0, sender.generation().low_bits())
             .ok_or_else(|| hither::Error::invalid("a lane", "was granted to another"))?;
         Ok((sender, receiver))
     }
 
     fn send(&self, sender: &mut LaneSender, label: Label, bytes: &[u8]) -> Result<Push> {
-        sender.try_send(&self.0, ME, label, bytes)
+        sender.try_send(&self.0, label, bytes)
     }
 
     fn receive(&self, receiver: &mut LaneReceiver, scratch: &mut Scratch) -> Result<Option<usize>> {

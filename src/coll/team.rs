@@ -39,8 +39,10 @@ pub struct Team {
 #[derive(Debug)]
 pub(super) struct Member {
     pub core: Arc<Core>,
-    /// Rank equals slot for every member: nothing needs to be looked up.
-    pub identity: bool,
+    /// Ranks below this are their slots: all members', or none. Nothing needs to be looked up for them.
+    alike: u32,
+    /// This member's rank.
+    pub rank: u32,
     /// A collective is in progress in this process.
     busy: AtomicBool,
     /// Collectives that were begun.
@@ -117,13 +119,15 @@ impl Team {
         let own = block.header().context.load(Ordering::Relaxed);
         let context = span.as_ref().map_or(own, Span::team_context);
         let span = span.map(Box::new);
+        let core = Core::new(block, rank, table, span);
         let member = Member {
             context,
             endpoint: OnceLock::new(),
             deaths_reported: AtomicU32::new(0),
             asked: AtomicU32::new(0),
-            core: Arc::new(Core::new(block, rank, table, span)),
-            identity,
+            alike: if identity { core.members() } else { 0 },
+            rank: core.me(),
+            core: Arc::new(core),
             busy: AtomicBool::new(false),
             queue: Queue::default(),
             shrunk: AtomicBool::new(false),
@@ -169,7 +173,7 @@ impl Team {
     /// The slot of a rank. Computed for the whole job's team, else read from the shared table.
     #[inline]
     pub fn slot_of(&self, rank: Rank) -> Result<Slot> {
-        if self.member.identity && rank.0 < self.size() {
+        if rank.0 < self.member.alike {
             return Ok(Slot(rank.0 as u16));
         }
         self.member.slot(rank.0)
@@ -178,7 +182,7 @@ impl Team {
     /// Whether rank and slot are the same number for every member.
     #[inline]
     pub fn is_identity(&self) -> bool {
-        self.member.identity
+        self.member.alike > 0
     }
 
     /// The attachment to the node.

@@ -18,7 +18,7 @@ use super::overlooked::Overlooked;
 use super::receive::Receiver;
 use super::relieve::Others;
 use super::table::Table;
-use super::vc::{Numbered, Vc};
+use super::vc::{Express, Numbered, Vc};
 use super::words::Words;
 use super::{Counters, Message, Push};
 use crate::base::hints::Hints;
@@ -309,7 +309,19 @@ impl<'a> Wire<'a> {
     #[inline(always)]
     pub fn express(self, peer: Slot, label: Label, payload: impl Payload) -> bool {
         let sending = self.core.table.get(peer).and_then(Vc::lock_as_owner);
-        sending.is_some_and(|mut sending| sending.express(self.node.slot(), label, payload))
+        match sending.map_or(Express::Not, |mut sending| sending.express(label, payload)) {
+            Express::Not => false,
+            Express::Sent => true,
+            Express::Awaited => self.ring(peer),
+        }
+    }
+
+    /// Rings the bell of a peer that a message was sent to, which is true. The last thing that its caller
+    /// does, so that it needs no room on the stack for it.
+    #[cold]
+    fn ring(self, peer: Slot) -> bool {
+        self.port(peer).doorbell.notify();
+        true
     }
 
     /// As [`Wire::try_send_numbered`], by whoever has closed the numbers.

@@ -20,8 +20,8 @@ use crate::base::sync::{AtomicU32, AtomicU64, Ordering};
 use crate::base::{Result, Slot};
 use crate::shm::region::SharedRef;
 use crate::shm::ring::lane::LaneMemory;
-use crate::shm::ring::lane_receiver::{LaneReceiver, One};
-use crate::shm::ring::{Polled, Scratch, Single};
+use crate::shm::ring::lane_receiver::{LaneReceiver, One, Taker};
+use crate::shm::ring::{Polled, Scratch};
 use std::ops::ControlFlow::{self, Continue};
 
 /// Looks in a row that ended with a message, before one at all the others.
@@ -31,13 +31,14 @@ const MOST_ENDED: u32 = 64;
 #[repr(align(128))]
 pub(super) struct Feed {
     peer: Slot,
-    /// Looks of threads that wait for this peer alone. This and the next two are written by whoever
+    /// Looks of threads that wait for this peer alone, but for those that found a message by the short way.
+    /// This and the next two are written by whoever
     /// has the lock.
     looks: AtomicU32,
     /// Messages taken.
     taken: AtomicU64,
-    /// Of these, those that a thread took for itself.
-    direct: AtomicU64,
+    /// Of these, those that a thread has not taken for itself: what the most are is not counted twice.
+    passed_on: AtomicU64,
     way: Biased<Way>,
 }
 
@@ -88,8 +89,8 @@ impl OfPeer for Feed {
 impl Feed {
     pub fn new(peer: Slot) -> Feed {
         let way = Biased::new(Way { lane: None, ended: 0 });
-        let (taken, direct) = (AtomicU64::new(0), AtomicU64::new(0));
-        Feed { peer, looks: AtomicU32::new(0), taken, direct, way }
+        let (taken, passed_on) = (AtomicU64::new(0), AtomicU64::new(0));
+        Feed { peer, looks: AtomicU32::new(0), taken, passed_on, way }
     }
 
     /// Messages that came by lanes so far.
@@ -100,13 +101,20 @@ impl Feed {
 
     /// Of these, those that threads took for themselves.
     pub fn direct(&self) -> u64 {
-        self.direct.load(Ordering::Relaxed)
+        let passed_on = self.passed_on.load(Ordering::Relaxed);
+        self.taken().saturating_sub(passed_on)
     }
 
     /// Changes whenever a thread looks that waits for this peer alone.
     #[inline(always)]
     pub fn looks(&self) -> u32 {
-        self.looks.load(Ordering::Relaxed)
+        // Whoever takes a message for itself has looked.
+        self.looks.load(Ordering::Relaxed).wrapping_add(self.direct() as u32)
+    }
+
+    #[inline(always)]
+    fn look(&self) {
+        self.looks.store(self.looks.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
     }
 
     /// Whether the calling thread is the one that usually looks here.
@@ -150,6 +158,7 @@ impl Feed {
         }
         if count > 0 {
             self.add(&self.taken, count as u64);
+            self.add(&self.passed_on, count as u64);
         }
         Ok((count, flow))
     }
@@ -164,7 +173,7 @@ impl Feed {
         limit: usize,
         f: &mut impl FnMut(Message<'_>) -> ControlFlow<()>,
     ) -> Result<First> {
-        self.looks.store(self.looks().wrapping_add(1), Ordering::Relaxed);
+        self.look();
         if way.lane.is_none() {
             return Ok(First::Absent);
         }
@@ -177,26 +186,27 @@ impl Feed {
         Ok(First::Looked(count, flow))
     }
 
-    /// The short way of [`Feed::take_one`] for a message of one cell: has `f` look at it where it lies, if
+    /// The short way of [`Feed::take_one`] for a message of one cell: has `taker` look at it where it lies, if
     /// the calling thread is the one that usually looks here, and `enter` agrees. The lock may have been
     /// taken and left, whatever came of it.
     ///
     /// Cost: as for [`Feed::take_one`], without the copy.
     #[inline(always)]
-    pub fn express(&self, enter: impl FnOnce() -> bool, f: impl FnOnce(Single<'_>) -> bool) -> One {
+    pub fn express(&self, enter: impl FnOnce() -> bool, taker: &mut impl Taker) -> One {
         let Some(mut way) = self.way.lock_as_owner() else { return One::Left };
         if way.is_others_turn() || !enter() {
             return One::Left;
         }
         let Some(lane) = &mut way.lane else { return One::Left };
-        let one = lane.from_lane.take_one(&lane.memory, f);
-        if one != One::Left {
-            self.looks.store(self.looks().wrapping_add(1), Ordering::Relaxed);
-        }
-        if one == One::Taken {
-            way.ended += 1;
-            self.add(&self.taken, 1);
-            self.add(&self.direct, 1);
+        let one = lane.from_lane.take_one(&lane.memory, taker);
+        match one {
+            // Also a look, see `looks`.
+            One::Taken => {
+                way.ended += 1;
+                self.add(&self.taken, 1);
+            }
+            One::Nothing => self.look(),
+            One::Left => {}
         }
         one
     }
@@ -216,7 +226,7 @@ impl Feed {
             return Ok(Look::OthersTurn);
         }
         let Some(lane) = &mut way.lane else { return Ok(Look::Unknown) };
-        self.looks.store(self.looks().wrapping_add(1), Ordering::Relaxed);
+        self.look();
         let mut scratch = Scratch::new();
         let Polled::Message(m) = lane.from_lane.poll(&lane.memory, &mut scratch)? else {
             return Ok(Look::Nothing);
@@ -226,12 +236,13 @@ impl Feed {
         let (kind, imm) = (m.label.kind(), m.label.imm());
         let message = Message { from: self.peer, kind, imm, bytes: m.bytes };
         if kind < KINDS {
+            self.add(&self.passed_on, 1);
             hold(message);
             return Ok(Look::Taken { found: true });
         }
         let found = f(message);
-        if !found {
-            self.add(&self.direct, 1);
+        if found {
+            self.add(&self.passed_on, 1);
         }
         Ok(Look::Taken { found })
     }

@@ -30,13 +30,13 @@ impl Overlooked {
     ///
     /// Cost: one load of a line that is seldom written.
     #[inline(always)]
-    pub fn left(&self, found: bool, bell: &WaitCell) {
+    pub fn left<'b>(&self, found: bool, bell: impl FnOnce() -> &'b WaitCell) {
         light_fence();
         if self.0.load(Ordering::Relaxed) != 0 {
             self.0.store(0, Ordering::Relaxed);
-            bell.notify();
+            bell().notify();
         } else if found {
-            bell.notify();
+            bell().notify();
         }
     }
 }
@@ -71,7 +71,7 @@ mod models {
             let found = std::mem::take(&mut *inside);
             self.taken.fetch_add(found, Ordering::Release);
             drop(inside);
-            self.overlooked.left(found > 0, &self.bell);
+            self.overlooked.left(found > 0, || &self.bell);
             true
         }
     }

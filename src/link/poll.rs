@@ -15,8 +15,8 @@ use super::table::OfPeer;
 use super::{KINDS, Message};
 use crate::base::sync::Ordering;
 use crate::base::{Result, Slot};
-use crate::shm::ring::lane_receiver::One;
-use crate::shm::ring::{Scratch, Single};
+use crate::shm::ring::Scratch;
+use crate::shm::ring::lane_receiver::{One, Taker};
 use std::ops::ControlFlow;
 
 /// What a part of a poll has come to.
@@ -207,17 +207,17 @@ impl Wire<'_> {
         Ok(look)
     }
 
-    /// The short way of [`Wire::poll_one`], see [`Feed::express`]: `f` looks at the next message that the
+    /// The short way of [`Wire::poll_one`], see [`Feed::express`]: `taker` looks at the next message that the
     /// lane of `source` has, and says whether it has taken it.
     #[inline(always)]
     pub fn express_from(
         self,
         source: Slot,
         enter: impl FnOnce() -> bool,
-        f: impl FnOnce(Single<'_>) -> bool,
+        taker: &mut impl Taker,
     ) -> One {
         let Some(feed) = self.core.feed(Some(source)) else { return One::Left };
-        let one = feed.express(enter, f);
+        let one = feed.express(enter, taker);
         self.left(false);
         one
     }
@@ -230,7 +230,7 @@ impl Wire<'_> {
     /// A lock was released. `found`: something that another thread may wait for has come.
     #[inline(always)]
     pub(super) fn left(self, found: bool) {
-        self.core.overlooked.left(found, self.doorbell());
+        self.core.overlooked.left(found, || self.doorbell());
     }
 
     /// Says, before a sleep, that something was in use at the last look; what it had to say may

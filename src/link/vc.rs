@@ -80,6 +80,17 @@ pub(crate) enum Numbered {
     Closed,
 }
 
+/// What came of the short way.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Express {
+    /// Nothing has happened.
+    Not,
+    /// The message is on its way.
+    Sent,
+    /// It is, and the peer's bell is to be rung.
+    Awaited,
+}
+
 impl From<Push> for Numbered {
     fn from(push: Push) -> Numbered {
         match push {
@@ -178,7 +189,7 @@ impl Sending {
         }
         if let State::Hot(hot) = &mut self.state {
             let word = &wire.port(node.slot()).sending[hot.word];
-            let push = hot.to_lane.try_send_guarded(&hot.lane, word, node.slot(), label, bytes)?;
+            let push = hot.to_lane.try_send_guarded(&hot.lane, word, label, bytes)?;
             match push {
                 LanePush::Sent => {
                     wire.port(self.peer).doorbell.notify();
@@ -192,29 +203,27 @@ impl Sending {
     }
 
     /// The short way of [`Sending::try_send_numbered`] for a message of one cell, on a connection that is
-    /// hot, whose numbers are neither closed nor logged, and whose peer is there and not pressed: whether
-    /// it was sent. If not, nothing has happened.
+    /// hot, whose numbers are neither closed nor logged, and whose peer is there and not pressed.
     ///
     /// Everything that it looks at was found when the connection became hot, and what came of it fits a
     /// register: what the general way keeps on the stack fills the processor's store buffer, and then the
     /// line of the next message is asked for only when the one before has come.
     #[inline(always)]
-    pub fn express(&mut self, me: Slot, label: Label, payload: impl Payload) -> bool {
-        let State::Hot(hot) = &mut self.state else { return false };
+    pub fn express(&mut self, label: Label, payload: impl Payload) -> Express {
+        let State::Hot(hot) = &mut self.state else { return Express::Not };
         if self.closed
             || self.log.is_some()
             || is_gone(&hot.standing)
             || hot.there.pressure.load(Ordering::Relaxed) != 0
         {
-            return false;
+            return Express::Not;
         }
-        let sending = &hot.own.sending[hot.word];
-        let sent = hot.to_lane.try_one_guarded(&hot.lane, sending, me, label, payload);
-        if sent {
-            self.numbered += 1;
-            hot.there.doorbell.notify();
+        let Some(sending) = hot.own.sending.get(hot.word) else { return Express::Not };
+        if !hot.to_lane.try_one_guarded(&hot.lane, sending, label, payload) {
+            return Express::Not;
         }
-        sent
+        self.numbered += 1;
+        if hot.there.doorbell.is_awaited() { Express::Awaited } else { Express::Sent }
     }
 
     /// As [`Sending::try_send`], for messages that the two sides count alike. `note` is what the
@@ -391,7 +400,7 @@ impl Sending {
         let port = |slot| SharedRef::new(node.mapping(), wire.ports().control(slot)).ok();
         let (own, there) = (port(node.slot())?, port(self.peer)?);
         let standing = SharedRef::new(node.mapping(), node.areas().slot(self.peer)).ok()?;
-        let to_lane = LaneSender::open(&lane).ok()?;
+        let to_lane = LaneSender::open(&lane, node.slot()).ok()?;
         Some(Hot { lane, to_lane, index, word, own, there, standing })
     }
 

@@ -119,7 +119,7 @@ impl Endpoint {
         if buffer.place.len() > express::MOST {
             return self.messenger.take_directly(self.wire(), pattern, buffer);
         }
-        let quick = self.receive_express(pattern, buffer);
+        let quick = self.receive_quick(pattern, buffer);
         if let Some(arrived) = quick.taken() {
             return Ok(Directly::Taken(arrived));
         }

@@ -11,16 +11,16 @@
 //! same locks.
 
 use super::endpoint::Endpoint;
-use super::matching::{Envelope, Pattern};
+use super::matching::Pattern;
 use super::record::{Arrived, Buffer};
 use super::wire;
 use crate::base::Slot;
 use crate::base::sync::Ordering;
-use crate::shm::ring::lane_receiver::One;
-use crate::shm::ring::{FIRST_BYTES, Headed, Label};
+use crate::shm::ring::lane_receiver::{One, Taker};
+use crate::shm::ring::{FIRST_BYTES, Headed, HeadedWords, Label, Single};
 
 /// Most data of such a message.
-pub(super) const MOST: usize = FIRST_BYTES - 8;
+pub(crate) const MOST: usize = FIRST_BYTES - 8;
 
 /// What came of a look: two words, for two are returned in registers.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -43,9 +43,79 @@ impl Quick {
     }
 }
 
+/// What a receive of the short way takes, and to where: no more words than there are registers for
+/// arguments.
+#[derive(Clone, Copy)]
+pub(crate) struct Wish {
+    /// The source's slot in the low 16 bits; above, of how many bytes a message must have a multiple.
+    who: u64,
+    /// The label of such messages.
+    label: Label,
+    /// Their tag, or [`ANY`].
+    tag: u64,
+    to: *mut u8,
+    len: usize,
+}
+
+/// No tag.
+const ANY: u64 = u64::MAX;
+
+impl Wish {
+    /// A message into `len` bytes at `to`, in elements of `unit` bytes and of a code; `None` if the short
+    /// way is not for such.
+    ///
+    /// # Safety
+    /// The bytes may be written, and nobody else uses them, until the receive that gets this returns.
+    #[inline(always)]
+    pub unsafe fn new(
+        pattern: &Pattern,
+        (to, len): (*mut u8, usize),
+        (element, unit): (u8, usize),
+    ) -> Option<Wish> {
+        let source = pattern.source?;
+        let label = wire::label(wire::EAGER, pattern.context, element).ok()?;
+        // One into a larger buffer would look in vain for most messages.
+        (len <= MOST && unit <= MOST).then(|| Wish {
+            who: (unit as u64) << 16 | u64::from(source.0),
+            label,
+            tag: pattern.tag.map_or(ANY, u64::from),
+            to,
+            len,
+        })
+    }
+}
+
+/// Whether a message that does not fill its buffer has whole elements.
+#[cold]
+fn fits_less(bytes: usize, len: usize, unit: usize) -> bool {
+    bytes < len && bytes.is_multiple_of(unit)
+}
+
+/// A wish, and what it got.
+struct Granted {
+    wish: Wish,
+    taken: Quick,
+}
+
+impl Taker for Granted {
+    #[inline(always)]
+    fn takes(&mut self, message: Single<'_>) -> bool {
+        let Wish { who, label, tag, to, len } = self.wish;
+        let Some((head, bytes)) = message.headed() else { return false };
+        let mine = wire::labels_agree(message.label(), label)
+            && (tag == ANY || tag == u64::from(wire::unhead(head).1))
+            && (bytes == len || fits_less(bytes, len, (who >> 16) as usize));
+        if mine {
+            // SAFETY: whoever made the wish; the message fits.
+            unsafe { message.copy_behind_head(to) };
+            self.taken = Quick { head, bytes };
+        }
+        mine
+    }
+}
+
 impl Endpoint {
-    /// Sends a standard message the short way, of a label's value and a head (see [`wire`]): whether it was
-    /// sent. If not, nothing has happened.
+    /// Sends a standard message the short way, with a label and a head (see [`wire`]): whether it was sent. If not, nothing has happened.
     ///
     /// As many arguments as fit registers, and little else goes to memory: while the line that a message
     /// goes to comes from the other core, the processor goes on only as long as its store buffer (of some
@@ -56,58 +126,71 @@ impl Endpoint {
     /// its port), and of the lane's grant; no atomic read-modify-write, some 20 stores to lines of this
     /// process's own.
     #[inline(never)]
-    pub(super) fn send_express(&self, to: Slot, value: u64, head: u64, data: &[u8]) -> bool {
-        let messenger = &*self.messenger;
-        if data.len() > MOST.min(messenger.limits.eager) || !messenger.outgoing.is_empty() {
-            return false;
+    pub(super) fn send_express(&self, to: Slot, label: Label, head: u64, data: &[u8]) -> bool {
+        if !data.len().is_multiple_of(8) {
+            return self.send_express_bytes(to, label, head, data);
         }
-        let Ok(label) = Label::new(wire::EAGER, value) else { return false };
-        self.wire().express(to, label, Headed(head, data))
+        self.may_express(data) && self.wire().express(to, label, HeadedWords(head, data))
+    }
+
+    /// The same for data that end with part of a word. Apart, since that part takes registers.
+    #[inline(never)]
+    fn send_express_bytes(&self, to: Slot, label: Label, head: u64, data: &[u8]) -> bool {
+        self.may_express(data) && self.wire().express(to, label, Headed(head, data))
+    }
+
+    /// Whether data may travel with their message as far as this process is concerned.
+    #[inline(always)]
+    fn may_express(&self, data: &[u8]) -> bool {
+        let messenger = &*self.messenger;
+        data.len() <= MOST.min(messenger.limits.eager) && messenger.outgoing.is_empty()
     }
 
     /// What a receive gets if it is there: the short way only.
     #[inline(always)]
-    pub fn receive_at_once(&self, pattern: &Pattern, buffer: &Buffer) -> Option<Arrived> {
-        // One into a larger buffer would look in vain for most messages.
-        if buffer.place.len() > MOST {
-            return None;
-        }
-        self.receive_express(pattern, buffer).taken()
+    pub fn receive_at_once(&self, wish: &Wish) -> Option<Arrived> {
+        self.receive_express(wish).taken()
     }
 
-    /// Receives a message of a known source the short way, if it is the next one in its lane.
+    /// The same for a receive of the general way.
+    #[inline(always)]
+    pub(super) fn receive_quick(&self, pattern: &Pattern, buffer: &Buffer) -> Quick {
+        let Some(to) = buffer.place.address() else { return Quick::UNKNOWN };
+        let to = (to, buffer.place.len());
+        // SAFETY: the buffer is the caller's, whose memory it describes, as long as this runs.
+        let wish = unsafe { Wish::new(pattern, to, (buffer.element, buffer.unit())) };
+        wish.map_or(Quick::UNKNOWN, |wish| self.receive_express(&wish))
+    }
+
+    #[inline(always)]
+    fn receive_express(&self, wish: &Wish) -> Quick {
+        let Wish { who, label, tag, to, len } = *wish;
+        // SAFETY: whoever made the wish.
+        unsafe { self.take_express(who, label, tag, to, len) }
+    }
+
+    /// Receives a message of a known source the short way, if it is the next one in its lane. The
+    /// arguments are those of a [`Wish`].
     ///
     /// Cost: the message's line, one private lock, and the copy.
+    ///
+    /// # Safety
+    /// That of [`Wish::new`].
     #[inline(never)]
-    pub(super) fn receive_express(&self, pattern: &Pattern, buffer: &Buffer) -> Quick {
-        let (Some(source), Some(to)) = (pattern.source, buffer.place.address()) else {
-            return Quick::UNKNOWN;
-        };
+    unsafe fn take_express(
+        &self,
+        who: u64,
+        label: Label,
+        tag: u64,
+        to: *mut u8,
+        len: usize,
+    ) -> Quick {
+        let source = Slot(who as u16);
         let messenger = &*self.messenger;
-        let mut taken = Quick::UNKNOWN;
-        let one = self.wire().express_from(
-            source,
-            || messenger.shown.is_clear(Some(source)),
-            |message| {
-                let label = message.label();
-                let Some((head, bytes)) = message.headed() else { return false };
-                let (context, element) = wire::unlabel(label.imm());
-                let (rank, tag) = wire::unhead(head);
-                let arrived = Arrived { rank, tag, bytes };
-                let envelope = Envelope { context, source, tag };
-                let mine = label.kind() == wire::EAGER
-                    && pattern.takes(&envelope)
-                    && buffer.fits(arrived, element);
-                if mine {
-                    // SAFETY: the buffer is the caller's, whose memory it describes; the message fits.
-                    unsafe { message.copy_behind_head(to) };
-                    taken = Quick { head, bytes };
-                }
-                mine
-            },
-        );
-        match one {
-            One::Taken => taken,
+        let mut wish = Granted { wish: Wish { who, label, tag, to, len }, taken: Quick::UNKNOWN };
+        let clear = || messenger.shown.is_clear(Some(source));
+        match self.wire().express_from(source, clear, &mut wish) {
+            One::Taken => wish.taken,
             One::Nothing
                 if messenger.work.load(Ordering::Relaxed) == 0 && messenger.outgoing.is_empty() =>
             {

@@ -192,7 +192,13 @@ impl Messenger {
     #[inline(always)]
     pub(super) fn may_communicate(&self) -> bool {
         let only = self.only.load(Ordering::Relaxed);
-        only == 0 || only == me()
+        only == 0 || Messenger::is_me(only)
+    }
+
+    /// Not inlined: few programs have such threads.
+    #[inline(never)]
+    fn is_me(only: u64) -> bool {
+        only == me()
     }
 
     /// The engine, for one match. Never held while waiting, sending or copying much.

@@ -103,6 +103,8 @@ mod words;
 #[cfg(not(loom))]
 pub(crate) use endpoint::Endpoint;
 #[cfg(not(loom))]
+pub(crate) use express::{MOST as AT_ONCE, Wish};
+#[cfg(not(loom))]
 pub(crate) use matching::Pattern;
 #[cfg(not(loom))]
 pub(crate) use ports::Endpoints;

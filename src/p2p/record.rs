@@ -166,6 +166,12 @@ impl Buffer {
         Buffer { place, element, unit: unit.max(1) }
     }
 
+    /// Bytes of which a message must have a multiple.
+    #[inline(always)]
+    pub fn unit(&self) -> usize {
+        self.unit
+    }
+
     /// Whether a message with elements of this code fits.
     #[inline(always)]
     pub fn fits(&self, arrived: Arrived, element: u8) -> bool {

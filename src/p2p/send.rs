@@ -13,7 +13,6 @@ use super::counters::count;
 use super::eager::{Fill, Filled};
 use super::endpoint::Endpoint;
 use super::engine::Sending;
-use super::express;
 use super::fetch::Exposed;
 use super::messenger::{Messenger, Wanted};
 use super::outgoing::{Waiting, pack, with_data};
@@ -48,12 +47,6 @@ impl Letter {
         wire::label(kind, self.context, self.element)
     }
 
-    /// The value of its labels.
-    #[inline(always)]
-    fn value(&self) -> u64 {
-        wire::label_value(self.context, self.element)
-    }
-
     #[inline(always)]
     fn head(&self) -> u64 {
         wire::head(self.rank, self.tag)
@@ -86,32 +79,21 @@ impl Endpoint {
         !self.messenger.is_pressed(self.wire(), to)
     }
 
+    /// Sends a standard message the short way, if it can be: whether it was sent. If not, nothing has
+    /// happened.
+    #[inline(always)]
+    pub fn send_at_once(&self, letter: &Letter, data: &[u8]) -> bool {
+        let Ok(label) = letter.label(wire::EAGER) else { return false };
+        self.send_express(letter.to, label, letter.head(), data)
+    }
+
     /// Sends bytes that lie together. See [`Team::send`](crate::coll::Team::send).
     ///
-    /// Cost of up to 40 bytes on a hot connection: see [`Endpoint::send_express`]; of a larger small one
+    /// Cost of a small one on a hot connection:
     /// that of [`crate::link::Link::try_send`] with eight bytes more, and two loads that find that nothing
     /// else waits to be sent. Nothing is allocated.
     #[inline]
     pub fn send(
-        &self,
-        letter: Letter,
-        data: &[u8],
-        mode: Mode,
-        deadline: impl FnOnce() -> Deadline,
-    ) -> Result<()> {
-        let Letter { to, .. } = letter;
-        if mode == Mode::Standard
-            && data.len() <= express::MOST
-            && self.send_express(to, letter.value(), letter.head(), data)
-        {
-            return Ok(());
-        }
-        self.send_unexpressed(letter, data, mode, deadline)
-    }
-
-    /// What [`Endpoint::send_express`] has not sent.
-    #[inline]
-    fn send_unexpressed(
         &self,
         letter: Letter,
         data: &[u8],

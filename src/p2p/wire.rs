@@ -63,6 +63,17 @@ pub(super) fn unlabel(imm: u64) -> (u32, u8) {
     ((imm >> 8) as u32, imm as u8)
 }
 
+/// Whether messages with the one label may be received as those with the other.
+#[inline(always)]
+pub(super) fn labels_agree(one: Label, other: Label) -> bool {
+    #[cold]
+    fn agree(one: Label, other: Label) -> bool {
+        let ((a, ours), (b, theirs)) = (unlabel(one.imm()), unlabel(other.imm()));
+        one.kind() == other.kind() && a == b && elements_agree(ours, theirs)
+    }
+    one == other || agree(one, other)
+}
+
 /// First word of what matches.
 #[inline(always)]
 pub(super) fn head(rank: u32, tag: u32) -> u64 {

@@ -192,10 +192,17 @@ impl WaitCell {
     /// asymmetric ones are not to be had.
     #[inline]
     pub fn notify(&self) {
-        light_fence();
-        if self.asleep.load(Ordering::Relaxed) != 0 {
+        if self.is_awaited() {
             self.wake();
         }
+    }
+
+    /// Whether somebody may sleep that [`WaitCell::notify`] would wake, after the caller made their
+    /// condition true: it must be called then.
+    #[inline(always)]
+    pub fn is_awaited(&self) -> bool {
+        light_fence();
+        self.asleep.load(Ordering::Relaxed) != 0
     }
 
     #[cold]

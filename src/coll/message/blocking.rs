@@ -5,7 +5,7 @@ use super::name::{Source, Status, Tag};
 use super::{MatchedMessage, Told, code, layout_code};
 use crate::base::{Error, Rank, Result};
 use crate::layout::{Datum, Shape};
-use crate::p2p::{Buffer, Mode, Pattern, Place};
+use crate::p2p::{AT_ONCE, Buffer, Mode, Pattern, Place, Wish};
 
 /// The bytes of elements.
 #[inline(always)]
@@ -63,6 +63,27 @@ impl Team {
     /// [`Error::PeerFailed`] if the receiver gave the message up.
     #[inline]
     pub fn send<T: Datum>(&self, to: Rank, tag: u32, data: &[T]) -> Result<()> {
+        if size_of_val(data) > AT_ONCE {
+            return self.send_flat(to, tag, data);
+        }
+        let endpoint = self.messages("send")?;
+        let letter = self.letter(to, tag, code::<T>())?;
+        if endpoint.send_at_once(&letter, bytes(data)) {
+            return Ok(());
+        }
+        self.send_late(to, tag, data)
+    }
+
+    /// What [`Team::send`] has not sent at once. Not inlined there: what it needs would be kept on the
+    /// stack for each message.
+    #[inline(never)]
+    fn send_late<T: Datum>(&self, to: Rank, tag: u32, data: &[T]) -> Result<()> {
+        self.send_flat(to, tag, data)
+    }
+
+    /// The general way of [`Team::send`].
+    #[inline]
+    fn send_flat<T: Datum>(&self, to: Rank, tag: u32, data: &[T]) -> Result<()> {
         let endpoint = self.messages("send")?;
         let letter = self.letter(to, tag, code::<T>())?;
         endpoint.send(letter, bytes(data), Mode::Standard, || self.deadline())
@@ -115,13 +136,38 @@ impl Team {
         tag: impl Into<Tag>,
         into: &mut [T],
     ) -> Result<Status> {
+        let (from, tag) = (from.into(), tag.into());
+        if size_of_val(into) > AT_ONCE {
+            return self.recv_flat(from, tag, into);
+        }
+        let endpoint = self.messages("recv")?;
+        if let Source::Rank(rank) = from {
+            let pattern = self.pattern(from, tag)?;
+            let to = (into.as_mut_ptr().cast(), size_of_val(into));
+            // SAFETY: `into` is borrowed until this returns.
+            let wish = unsafe { Wish::new(&pattern, to, (code::<T>(), size_of::<T>().max(1))) };
+            if let Some(arrived) = wish.and_then(|wish| endpoint.receive_at_once(&wish)) {
+                let expected = arrived.rank == rank.0;
+                let status = || Ok(Status::of(arrived, size_of::<T>()));
+                return if expected { status() } else { self.status(arrived, size_of::<T>()) };
+            }
+        }
+        self.recv_late(from, tag, into)
+    }
+
+    /// What [`Team::recv`] has not found at once; not inlined there, see `send_late`.
+    #[inline(never)]
+    fn recv_late<T: Datum>(&self, from: Source, tag: Tag, into: &mut [T]) -> Result<Status> {
+        self.recv_flat(from, tag, into)
+    }
+
+    /// The general way of [`Team::recv`].
+    #[inline]
+    fn recv_flat<T: Datum>(&self, from: Source, tag: Tag, into: &mut [T]) -> Result<Status> {
+        let pattern = self.pattern(from, tag)?;
         // SAFETY: `into` is borrowed until `receive` returns, which ends with all that has it.
         let buffer = unsafe { buffer(into.as_mut_ptr(), into.len()) };
-        let pattern = self.pattern(from.into(), tag.into())?;
-        match self.messages("recv")?.receive_at_once(&pattern, &buffer) {
-            Some(arrived) => self.status(arrived, size_of::<T>()),
-            None => self.receive(&pattern, buffer, size_of::<T>(), "recv"),
-        }
+        self.receive(&pattern, buffer, size_of::<T>(), "recv")
     }
 
     /// As [`Team::recv`], into the bytes of `shape` in `into`.

@@ -149,7 +149,7 @@ impl Team {
     #[inline]
     fn letter(&self, to: Rank, tag: u32, element: u8) -> Result<Letter> {
         let to = self.slot_of(to)?;
-        Ok(Letter { to, context: self.member.context, rank: self.member.me(), tag, element })
+        Ok(Letter { to, context: self.member.context, rank: self.member.rank, tag, element })
     }
 
     /// What a receive takes.
@@ -191,9 +191,7 @@ impl Team {
                 why: format!("it says that rank {} of {} sent it", arrived.rank, self.size()),
             });
         }
-        let (source, bytes) = (Rank(arrived.rank), arrived.bytes);
-        let elements = bytes.checked_div(unit).unwrap_or(0);
-        Ok(Status { source, tag: arrived.tag, elements, bytes })
+        Ok(Status::of(arrived, unit))
     }
 
     /// Has messages of all teams taken from now on.

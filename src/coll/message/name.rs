@@ -1,6 +1,7 @@
 //! From whom, which, and what came.
 
 use crate::base::Rank;
+use crate::p2p::Arrived;
 
 /// Any source, or any tag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,4 +60,14 @@ pub struct Status {
     pub elements: usize,
     /// Bytes that it has.
     pub bytes: usize,
+}
+
+impl Status {
+    /// Of a message whose sender is known to be a member, counted in units of so many bytes.
+    #[inline(always)]
+    pub(super) fn of(arrived: Arrived, unit: usize) -> Status {
+        let (source, bytes) = (Rank(arrived.rank), arrived.bytes);
+        let elements = bytes.checked_div(unit).unwrap_or(0);
+        Status { source, tag: arrived.tag, elements, bytes }
+    }
 }

@@ -1,24 +1,28 @@
 //! The cell: 64 bytes, one cache line, the unit of both rings.
 //!
 //! ```text
-//! word 0   63           32 31  30 29        16 15      8 7      0
-//!          | lap          | state | owner slot | cells   | 0 | 2nd   tag: an atomic
+//! word 0   63           32 31  30 29        16 15      8 7 4 3       1  0
+//!          | lap          | state | owner slot | cells   | 0 | repeats | 2nd   tag: an atomic
 //!
 //! first cell of a message                  every further cell
 //! word 1   | imm 40 | kind 8 | len 16 |    words 1..8   56 bytes of payload
 //! word 2.. 48 bytes of payload
 //!
-//! a cell of two messages (in lanes only)
-//! word 1   the first one's label           word 4   the second one's label
-//! word 2.. its 16 bytes of payload         word 5.. its 24 bytes of payload
+//! a cell of several messages (in lanes only): one that repeats the first one's label and first word,
+//! or another one
+//! word 1   the first one's label           word 1   the first one's label
+//! word 2   the first word of all           word 2.. its 16 bytes of payload
+//! word 3.. what the first one has behind   word 4   the second one's label
+//!          it, then the others             word 5.. its 24 bytes of payload
 //! ```
 //! * `lap`: the lap (from 1) in which the tag was written.
 //! * `state`: FREE only in memory never written; CLAIMED a producer is writing the message;
 //!   COMMITTED the message is complete; MIDDLE a further cell of a message, or the first cell of
 //!   one that was given up.
 //! * `owner`: the producer. `cells`: how many cells the message has, in all of its tags.
-//! * bit 0: a second message has come to the one that was alone in the cell. It is written while the
-//!   consumer may look at the first one already, so who has one half leaves the other alone.
+//! * `repeats`, bit 0: so many, or a second message, have come to the one that was alone in the cell. They
+//!   are written while the consumer may look at the first one already, so each leaves the others' words
+//!   alone.
 //!
 //! Every cell has its tag, also in the middle of a message: no payload is ever taken for a tag.
 
@@ -32,6 +36,9 @@ use std::mem::MaybeUninit;
 pub const FIRST_BYTES: usize = 48;
 /// Payload bytes of a message that leaves room for a second one in its cell.
 pub(super) const HALF_BYTES: usize = 16;
+/// Payload bytes of a message that leaves room for one that repeats its label and first word, or for a second
+/// one.
+pub(super) const SHARED_BYTES: usize = 24;
 /// Payload bytes of that one.
 pub(super) const SECOND_BYTES: usize = 24;
 /// Payload bytes in every further cell.
@@ -63,14 +70,22 @@ pub struct Incoming<'a> {
     pub bytes: &'a [u8],
 }
 
-/// A received message of one cell or half of one, where its producer put it: the consumer's until it
+/// Words that the bytes of a message behind its first word take in a cell that it shares.
+#[inline(always)]
+pub(super) fn stride(rest: usize) -> usize {
+    if rest <= 8 { 1 } else { rest.div_ceil(8) }
+}
+
+/// A received message of one cell or of part of one, where its producer put it: the consumer's until it
 /// goes on.
 #[derive(Clone, Copy)]
 pub struct Single<'a> {
     cell: &'a Cell,
-    part: Part,
     label: Label,
     len: usize,
+    /// Which word of the cell is its first one, and from which on lies what it has behind that.
+    at: usize,
+    rest: usize,
 }
 
 impl Single<'_> {
@@ -89,10 +104,17 @@ impl Single<'_> {
     /// Its label and its bytes, copied into `scratch`.
     #[inline(always)]
     pub(super) fn copy(self, scratch: &mut Scratch) -> (Label, &[u8]) {
-        self.cell.read(self.part, |words| {
-            // SAFETY: `Cell::single` checked that so many are in the part, which scratch has room for.
-            unsafe { copy_short(scratch.start(), words.add(1).cast(), self.len) }
-        });
+        let first = self.len.min(8);
+        let to = scratch.start();
+        // SAFETY: who made it checked that so many bytes are in the cell, which scratch has room for.
+        unsafe {
+            self.cell.read(self.at, 1, |word| copy_short(to, word.cast(), first));
+            if self.len > 8 {
+                let len = self.len - 8;
+                let copy = |words: *const u64| copy_short(to.add(8), words.cast(), len);
+                self.cell.read(self.rest, stride(len), copy);
+            }
+        }
         // SAFETY: as many were copied.
         (self.label, unsafe { scratch.bytes(self.len) })
     }
@@ -100,8 +122,8 @@ impl Single<'_> {
     /// The first word of its payload, and the number of bytes behind it, if it has a whole word.
     #[inline(always)]
     pub fn headed(&self) -> Option<(u64, usize)> {
-        // SAFETY: the second word of the part, which is the consumer's, see `Cell::single`.
-        let word = || self.cell.read(self.part, |words| unsafe { words.add(1).read() });
+        // SAFETY: the word is the consumer's, see `Cell::single`.
+        let word = || self.cell.read(self.at, 1, |word| unsafe { word.read() });
         (self.len >= 8).then(|| (word(), self.len - 8))
     }
 
@@ -112,11 +134,26 @@ impl Single<'_> {
     /// [`Single::headed`] says.
     #[inline(always)]
     pub unsafe fn copy_behind_head(&self, to: *mut u8) {
-        self.cell.read(self.part, |words| {
-            // SAFETY: the caller's; `Cell::single` checked that so many are in the part.
-            unsafe { copy_short(to, words.add(2).cast(), self.len - 8) }
+        let len = self.len - 8;
+        // SAFETY: the caller's; who made it checked that so many are in the cell.
+        self.cell.read(self.rest, stride(len), |from| unsafe {
+            match len {
+                // What the most have, and what counts the most then.
+                8 => to.cast::<u64>().write_unaligned(from.read()),
+                _ => copy_others(to, from.cast(), len),
+            }
         });
     }
+}
+
+/// As [`copy_short`], and so not inlined: its many ways would have what is looked at on the stack.
+///
+/// # Safety
+/// That of [`copy_short`].
+#[inline(never)]
+unsafe fn copy_others(to: *mut u8, from: *const u8, len: usize) {
+    // SAFETY: the caller's.
+    unsafe { copy_short(to, from, len) }
 }
 
 /// Private memory that a consumer copies messages into. It may lie on a stack: nothing is written
@@ -156,26 +193,46 @@ impl Default for Scratch {
     }
 }
 
-/// Words of a body that one side has at a time.
+/// Where in a cell a message begins that does not repeat another.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Part {
-    /// All seven.
-    Whole,
-    /// The first three: a message that leaves room for another.
+    /// At the first word behind the tag.
     First,
-    /// The last four: that one.
+    /// Behind a message of at most [`HALF_BYTES`].
     Second,
 }
 
 impl Part {
-    /// Most bytes of a message's payload in it, behind its label.
+    /// The word of its label.
+    const fn begin(self) -> usize {
+        match self {
+            Part::First => 1,
+            Part::Second => 4,
+        }
+    }
+
+    /// Most bytes of its payload, behind its label.
     const fn room(self) -> usize {
         match self {
-            Part::Whole => FIRST_BYTES,
-            Part::First => HALF_BYTES,
+            Part::First => FIRST_BYTES,
             Part::Second => SECOND_BYTES,
         }
     }
+}
+
+/// The word of a first message's first word, and that behind it.
+const HEAD: usize = 2;
+const REST: usize = 3;
+/// Words of a cell.
+pub(super) const WORDS: usize = 8;
+
+/// From which word on the rest of the `k`-th repeat lies (0: the first message), if there is room for rests
+/// of so many words.
+#[inline(always)]
+pub(super) fn place_of_repeat(k: usize, stride: usize) -> Option<usize> {
+    // Neither is larger than what fits a tag or a length.
+    let at = REST + k * stride;
+    (at + stride <= WORDS).then_some(at)
 }
 
 /// One cell. See the [module](self) for its layout.
@@ -183,11 +240,9 @@ impl Part {
 pub struct Cell {
     pub(super) tag: AtomicU64,
     /// The body: owned by the producer from its claim (for a lane: from when the cell is free) to its
-    /// commit, by the consumer from then until it publishes a head behind the cell.
-    first: UnsafeCell<[u64; 3]>,
-    /// The rest of it, but if the message is not longer than [`HALF_BYTES`]: then this part is the
-    /// producer's until the tag says that there is a second one.
-    second: UnsafeCell<[u64; 4]>,
+    /// commit, by the consumer from then until it publishes a head behind the cell. But what the first
+    /// message does not take stays the producer's until the tag says what else has come.
+    body: [UnsafeCell<u64>; WORDS - 1],
 }
 
 // SAFETY: the body is accessed only by the side that owns it, see the field.
@@ -198,8 +253,8 @@ unsafe impl Send for Cell {}
 #[cfg(not(loom))]
 const _: () = {
     assert!(size_of::<Cell>() == 64 && align_of::<Cell>() == 64);
-    assert!(std::mem::offset_of!(Cell, first) == 8 && std::mem::offset_of!(Cell, second) == 32);
-    assert!(8 + HALF_BYTES == 24 && 8 + SECOND_BYTES == 32);
+    assert!(std::mem::offset_of!(Cell, body) == 8);
+    assert!(8 * Part::Second.begin() == 16 + HALF_BYTES && 40 + SECOND_BYTES == 8 * WORDS);
     assert!(MAX_MESSAGE <= u16::MAX as usize && MAX_CELLS <= 255);
     assert!(crate::shm::segment::MAX_CAPACITY <= 1 << 14);
 };
@@ -207,59 +262,51 @@ const _: () = {
 impl Cell {
     /// A cell nobody has written (shared cells start as zeros, which is the same).
     pub fn new() -> Cell {
-        let (first, second) = (UnsafeCell::new([0; 3]), UnsafeCell::new([0; 4]));
-        Cell { tag: AtomicU64::new(FREE), first, second }
+        Cell { tag: AtomicU64::new(FREE), body: std::array::from_fn(|_| UnsafeCell::new(0)) }
     }
 
-    /// Runs `f` on the words of a part, for reading.
+    /// Runs `f` on `count` words from number `first` on (the tag is number 0), for reading.
     #[cfg(not(loom))]
     #[inline(always)]
-    fn read<R>(&self, part: Part, f: impl FnOnce(*const u64) -> R) -> R {
-        f(self.words(part))
+    fn read<R>(&self, first: usize, count: usize, f: impl FnOnce(*const u64) -> R) -> R {
+        let _ = count;
+        f(self.words(first))
     }
 
-    /// Runs `f` on the words of a part, for writing.
+    /// The same for writing.
     #[cfg(not(loom))]
     #[inline(always)]
-    fn write<R>(&self, part: Part, f: impl FnOnce(*mut u64) -> R) -> R {
-        f(self.words(part))
+    fn write<R>(&self, first: usize, count: usize, f: impl FnOnce(*mut u64) -> R) -> R {
+        let _ = count;
+        f(self.words(first))
     }
 
     #[cfg(not(loom))]
     #[inline(always)]
-    fn words(&self, part: Part) -> *mut u64 {
+    fn words(&self, first: usize) -> *mut u64 {
         // Of the whole cell, all of which may be written through a shared reference: it is made of cells.
-        let words = std::ptr::from_ref(self).cast::<u64>().cast_mut();
-        words.wrapping_add(if part == Part::Second { 4 } else { 1 })
+        std::ptr::from_ref(self).cast::<u64>().cast_mut().wrapping_add(first)
     }
 
-    /// In the models the parts are apart, and each access is looked at.
+    /// In the models each word is apart, and each access is looked at.
     #[cfg(loom)]
-    fn read<R>(&self, part: Part, f: impl FnOnce(*const u64) -> R) -> R {
-        let mut words = [0; 7];
-        if part != Part::Second {
-            // SAFETY: the caller has the part.
-            words[..3].copy_from_slice(&self.first.with(|first| unsafe { *first }));
+    fn read<R>(&self, first: usize, count: usize, f: impl FnOnce(*const u64) -> R) -> R {
+        let mut words = [0; WORDS - 1];
+        for at in first - 1..first - 1 + count {
+            // SAFETY: the caller has the words.
+            words[at] = self.body[at].with(|word| unsafe { *word });
         }
-        if part != Part::First {
-            // SAFETY: as above.
-            words[3..].copy_from_slice(&self.second.with(|second| unsafe { *second }));
-        }
-        f(words[if part == Part::Second { 3 } else { 0 }..].as_ptr())
+        f(words[first - 1..].as_ptr())
     }
 
     /// As above. What `f` does not write is zero afterwards.
     #[cfg(loom)]
-    fn write<R>(&self, part: Part, f: impl FnOnce(*mut u64) -> R) -> R {
-        let mut words = [0; 7];
-        let done = f(words[if part == Part::Second { 3 } else { 0 }..].as_mut_ptr());
-        if part != Part::Second {
-            // SAFETY: the caller has the part.
-            self.first.with_mut(|first| unsafe { (*first).copy_from_slice(&words[..3]) });
-        }
-        if part != Part::First {
-            // SAFETY: as above.
-            self.second.with_mut(|second| unsafe { (*second).copy_from_slice(&words[3..]) });
+    fn write<R>(&self, first: usize, count: usize, f: impl FnOnce(*mut u64) -> R) -> R {
+        let mut words = [0; WORDS - 1];
+        let done = f(words[first - 1..].as_mut_ptr());
+        for at in first - 1..first - 1 + count {
+            // SAFETY: the caller has the words.
+            self.body[at].with_mut(|word| unsafe { *word = words[at] });
         }
         done
     }
@@ -275,20 +322,32 @@ impl Cell {
         }
     }
 
-    /// Writes label and the first bytes of a message to a part.
+    /// Writes label and the first bytes of a message that begins here.
     ///
     /// # Safety
-    /// The caller owns the part. At most [`FIRST_BYTES`] of `payload` are taken, and it has no more than
-    /// fit the part if that is not the whole.
+    /// The caller owns the cell from there on. At most [`FIRST_BYTES`] of `payload` are taken, and it has no
+    /// more than fit if it is a second one.
     #[inline(always)]
     pub(super) unsafe fn put_first(&self, part: Part, label: Label, payload: impl Payload) {
-        self.write(part, |words| {
-            // SAFETY: the caller owns the part: 8 bytes for the label and room for the payload behind it.
+        let at = part.begin();
+        self.write(at, WORDS - at, |words| {
+            // SAFETY: the caller owns the words: 8 bytes for the label and room for the payload behind it.
             unsafe {
                 words.write(label.with_len(payload.size()));
                 payload.put_first(words.add(1));
             }
         });
+    }
+
+    /// Writes what a message has behind its first word, which repeats another one's, from word `at` on.
+    ///
+    /// # Safety
+    /// The caller owns the words, which [`place_of_repeat`] gave for the payload.
+    #[inline(always)]
+    pub(super) unsafe fn put_repeat(&self, at: usize, payload: impl Payload) {
+        // SAFETY: the caller's.
+        let put = |words| unsafe { payload.put_behind_head(words) };
+        self.write(at, stride(payload.size() - 8), put);
     }
 
     /// Writes up to [`MORE_BYTES`] further bytes of a message.
@@ -297,7 +356,7 @@ impl Cell {
     /// The caller owns the body.
     #[inline(always)]
     pub(super) unsafe fn put_more(&self, bytes: &[u8]) {
-        self.write(Part::Whole, |body| {
+        self.write(1, WORDS - 1, |body| {
             // SAFETY: the caller owns the MORE_BYTES bytes of the body; reads stay in the slice.
             unsafe {
                 if bytes.len() >= MORE_BYTES {
@@ -309,39 +368,65 @@ impl Cell {
         });
     }
 
+    /// The label and the length of a message that begins here.
+    ///
+    /// # Safety
+    /// The caller owns the word.
+    #[inline(always)]
+    unsafe fn label(&self, part: Part) -> (Label, usize) {
+        // SAFETY: the caller's. Read once: what is checked is what is used.
+        Label::split(self.read(part.begin(), 1, |word| unsafe { word.read() }))
+    }
+
     /// Reads the label, the message's length, and the first bytes into `scratch`.
     ///
     /// # Safety
     /// The caller owns what the message has of the body.
     #[inline(always)]
     pub(super) unsafe fn take_first(&self, scratch: &mut Scratch) -> (Label, usize) {
-        // SAFETY: the caller owns the body's first word. Read once: what is checked is what is used.
-        let (label, len) = Label::split(self.read(Part::First, |words| unsafe { words.read() }));
+        // SAFETY: the caller's.
+        let (label, len) = unsafe { self.label(Part::First) };
         // Copies of constant size have no branches; bytes beyond the message are left over from older
-        // ones and not shown to anyone.
-        let (part, bytes) =
-            if len <= HALF_BYTES { (Part::First, HALF_BYTES) } else { (Part::Whole, FIRST_BYTES) };
-        self.read(part, |words| {
-            // SAFETY: the caller owns the part; scratch has room for a first cell.
-            unsafe {
-                let from = words.add(1).cast::<u8>();
-                std::ptr::copy_nonoverlapping(from, scratch.start(), bytes);
-            }
+        // ones and not shown to anyone. Where others may come behind it, none are read.
+        let bytes = match len {
+            0..=HALF_BYTES => HALF_BYTES,
+            ..=SHARED_BYTES => SHARED_BYTES,
+            _ => FIRST_BYTES,
+        };
+        self.read(HEAD, bytes / 8, |words| {
+            // SAFETY: the caller owns the words; scratch has room for a first cell.
+            unsafe { std::ptr::copy_nonoverlapping(words.cast(), scratch.start(), bytes) };
         });
         (label, len)
     }
 
-    /// A message of this cell, to be looked at here: the first one, or the second one for
-    /// [`Part::Second`]; `None` if it says that it has more bytes than there can be.
+    /// A message of this cell alone, to be looked at here; `None` if it says that it has more bytes than
+    /// there can be.
     ///
     /// # Safety
     /// The caller owns what the message has of the body, for as long as it has what it got.
     #[inline(always)]
     pub(super) unsafe fn single(&self, part: Part) -> Option<Single<'_>> {
-        // SAFETY: the caller's. The word is read once: what is checked is what is used.
-        let (label, len) = Label::split(self.read(part, |words| unsafe { words.read() }));
-        let part = if part == Part::First && len > HALF_BYTES { Part::Whole } else { part };
-        (len <= part.room()).then_some(Single { cell: self, part, label, len })
+        // SAFETY: the caller's.
+        let (label, len) = unsafe { self.label(part) };
+        let at = part.begin() + 1;
+        (len <= part.room()).then_some(Single { cell: self, label, len, at, rest: at + 1 })
+    }
+
+    /// The same of the `k`-th one that repeats the label and first word of the first.
+    ///
+    /// # Safety
+    /// As for [`Cell::single`].
+    #[inline(always)]
+    pub(super) unsafe fn repeat(&self, k: usize) -> Option<Single<'_>> {
+        // SAFETY: the caller's.
+        let (label, len) = unsafe { self.label(Part::First) };
+        let rest = match len {
+            // What the most have.
+            16 => (k < WORDS - REST).then_some(REST + k)?,
+            _ => place_of_repeat(k, stride(len.checked_sub(8)?))?,
+        };
+        Some(Single { cell: self, label, len, at: HEAD, rest })
     }
 
     /// Reads the bytes of the message's cell number `k`, `1 <= k < MAX_CELLS`, into `scratch`, behind
@@ -353,7 +438,7 @@ impl Cell {
     pub(super) unsafe fn take_more(&self, scratch: &mut Scratch, k: usize) {
         assert!((1..MAX_CELLS).contains(&k));
         let before = FIRST_BYTES + (k - 1) * MORE_BYTES;
-        self.read(Part::Whole, |body| {
+        self.read(1, WORDS - 1, |body| {
             // SAFETY: the caller owns the body; the assertion keeps the copy inside scratch.
             unsafe {
                 let to = scratch.start().add(before);

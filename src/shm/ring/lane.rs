@@ -48,12 +48,15 @@
 //! cells (but not the first, which holds the control lines) may be given back in between: zeros
 //! look like nothing, too.
 
-use super::cell::{Cell, FIRST_BYTES, HALF_BYTES, Part, SECOND_BYTES, cells_for};
-use super::message::{cell, write};
+use super::cell::{
+    Cell, FIRST_BYTES, HALF_BYTES, Part, SECOND_BYTES, SHARED_BYTES, WORDS, cells_for,
+    place_of_repeat, stride,
+};
+use super::message::write;
 use super::payload::Payload;
 use super::position::Position;
 use super::tag::{COMMITTED, Label, Tag};
-use super::{Push, damaged, largest, too_long};
+use super::{NONE, Push, damaged, largest, too_long};
 use crate::base::sync::{AtomicU32, AtomicU64, Ordering, light_fence};
 use crate::base::{Result, Slot};
 use crate::shm::park::WaitCell;
@@ -135,12 +138,44 @@ impl Generation {
 /// The producer's side of a lane.
 #[derive(Debug)]
 pub struct LaneSender {
+    me: Slot,
     at: Position,
+    /// Tag of a message of one cell at `at`. Changes once a lap, so that it need not be made for each
+    /// message.
+    whole: u64,
     /// The last head seen: never ahead of the true one.
     head: Position,
-    /// The last message has left half of its cell.
-    half: bool,
+    /// Where a message finds no room as far as is known: a lap behind `head`.
+    full: Position,
     grant: u64,
+    last: Last,
+}
+
+/// The cell of the last message, and what may still come to it.
+#[derive(Debug)]
+struct Last {
+    /// Its index, or [`NONE`] if nothing may come.
+    index: u32,
+    /// From which of its words on the rest of one lies that repeats the first message's label and word.
+    rest: u32,
+    /// That message's label with its length, or 0 if nothing may repeat it.
+    label: u64,
+    /// Its first word.
+    head: u64,
+    /// The cell's tag now.
+    tag: u64,
+    /// Whether half of it is free.
+    half: bool,
+}
+
+/// Where a message goes.
+enum Goes<'a> {
+    /// To the last message's cell, whose label and first word it repeats.
+    Repeats(&'a Cell),
+    /// To the free half of that cell.
+    Second(&'a Cell),
+    /// To a cell of its own, or several.
+    On,
 }
 
 /// What came of an attempt to send on a lane that may be taken back.
@@ -155,16 +190,19 @@ pub enum LanePush {
 }
 
 impl LaneSender {
-    /// Takes the grant of a lane, as its new producer. The caller owns the lane, and the former
+    /// Takes the grant of a lane, as its new producer, `me`. The caller owns the lane, and the former
     /// owner's release of it happened before: ownership is kept where the lane is allotted.
-    pub fn open<const N: usize>(lane: &LaneMemory<N>) -> Result<LaneSender> {
+    pub fn open<const N: usize>(lane: &LaneMemory<N>, me: Slot) -> Result<LaneSender> {
         let start = Position(lane.grant.start.load(Ordering::Acquire));
         if start.index() != 0 {
             return Err(damaged(WHAT, format!("it starts at {start:?}")));
         }
         let grant = ((lane.grant.grant.load(Ordering::Relaxed) >> 1) + 1) << 1;
         lane.grant.grant.store(grant, Ordering::Release);
-        Ok(LaneSender { at: start, head: start, half: false, grant })
+        let whole = Tag::new(start, COMMITTED, me, 1).0;
+        let full = start.next_lap();
+        let last = Last { index: NONE, rest: 0, label: 0, head: 0, tag: 0, half: false };
+        Ok(LaneSender { me, at: start, whole, head: start, full, grant, last })
     }
 
     /// The grant's generation.
@@ -182,11 +220,10 @@ impl LaneSender {
     pub fn try_send<const N: usize>(
         &mut self,
         lane: &LaneMemory<N>,
-        me: Slot,
         label: Label,
         bytes: &[u8],
     ) -> Result<Push> {
-        self.try_push(lane, me, label, bytes)
+        self.try_push(lane, label, bytes)
     }
 
     /// As [`LaneSender::try_send`], of any payload.
@@ -194,13 +231,11 @@ impl LaneSender {
     pub fn try_push<const N: usize>(
         &mut self,
         lane: &LaneMemory<N>,
-        me: Slot,
         label: Label,
         payload: impl Payload,
     ) -> Result<Push> {
-        if self.half && payload.size() <= SECOND_BYTES {
-            // SAFETY: this is the only producer.
-            unsafe { self.put_second(lane, me, label, payload) };
+        // SAFETY: this is the only producer.
+        if unsafe { self.add(self.goes(lane, label, payload), label, payload) } {
             return Ok(Push::Sent);
         }
         let n = cells_for(payload.size());
@@ -214,33 +249,87 @@ impl LaneSender {
         }
         // SAFETY: this is the only producer, and the n cells at `at` lie less than a lap ahead of
         // a head that was acquired: the consumer is done with them.
-        unsafe { write(&lane.cells, self.at, me, n, label, payload) };
-        self.at = self.at.plus(n, N);
-        self.half = payload.size() <= HALF_BYTES;
+        unsafe { write(&lane.cells, self.at, self.me, n, label, payload) };
+        self.pass::<N>(n, label, payload);
         Ok(Push::Sent)
     }
 
-    /// Puts a message into what the last one has left of its cell.
-    ///
-    /// # Safety
-    /// The caller is the lane's only producer, the last message has left half of its cell, and the payload
-    /// fits that.
+    /// Where a message goes that is sent now.
     #[inline(always)]
-    unsafe fn put_second<const N: usize>(
-        &mut self,
-        lane: &LaneMemory<N>,
-        me: Slot,
+    fn goes<'l, const N: usize>(
+        &self,
+        lane: &'l LaneMemory<N>,
         label: Label,
         payload: impl Payload,
-    ) {
-        let last = self.at.before(N);
-        let there = cell(&lane.cells, last, 0);
-        // SAFETY: the caller's: until the tag says so the part is the producer's. (The consumer frees the
+    ) -> Goes<'l> {
+        let Some(cell) = lane.cells.get(self.last.index as usize) else { return Goes::On };
+        let len = payload.size();
+        if self.last.label == label.with_len(len) && payload.head() == Some(self.last.head) {
+            Goes::Repeats(cell)
+        } else if self.last.half && len <= SECOND_BYTES {
+            Goes::Second(cell)
+        } else {
+            Goes::On
+        }
+    }
+
+    /// Puts a message into the cell of the last one, if it goes there: whether it does.
+    ///
+    /// # Safety
+    /// The caller is the lane's only producer, and this is what [`LaneSender::goes`] has said.
+    #[inline(always)]
+    unsafe fn add(&mut self, goes: Goes<'_>, label: Label, payload: impl Payload) -> bool {
+        let last = &mut self.last;
+        // SAFETY, of both: until the tag says so these words are the producer's. (The consumer frees the
         // cell only once it has gone on, and nothing was written behind it.)
-        unsafe { there.put_first(Part::Second, label, payload) };
-        let tag = Tag::new(last, COMMITTED, me, 1).with_second();
-        there.tag.store(tag.0, Ordering::Release);
-        self.half = false;
+        match goes {
+            Goes::Repeats(cell) => {
+                let (at, words) = (last.rest, stride(payload.size() - 8) as u32);
+                // SAFETY: as above; `last.label` says that there is room.
+                unsafe { cell.put_repeat(at as usize, payload) };
+                last.tag = Tag(last.tag).with_repeat().0;
+                cell.tag.store(last.tag, Ordering::Release);
+                last.rest = at + words;
+                last.half = false;
+                if last.rest + words > WORDS as u32 {
+                    last.label = 0;
+                }
+                true
+            }
+            Goes::Second(cell) => {
+                // SAFETY: as above; the payload fits.
+                unsafe { cell.put_first(Part::Second, label, payload) };
+                cell.tag.store(Tag(last.tag).with_second().0, Ordering::Release);
+                last.index = NONE;
+                true
+            }
+            Goes::On => false,
+        }
+    }
+
+    /// A message of so many cells was put in.
+    #[inline(always)]
+    fn pass<const N: usize>(&mut self, cells: usize, label: Label, payload: impl Payload) {
+        let (at, len) = (self.at, payload.size());
+        self.last.index = NONE;
+        if len <= SHARED_BYTES {
+            // A message without a first word is not repeated.
+            let head = payload.head();
+            let words = stride(len.wrapping_sub(8));
+            let rest = head.and_then(|_| place_of_repeat(1, words));
+            self.last = Last {
+                index: at.index() as u32,
+                rest: rest.unwrap_or(0) as u32,
+                label: if rest.is_some() { label.with_len(len) } else { 0 },
+                head: head.unwrap_or(0),
+                tag: self.whole,
+                half: len <= HALF_BYTES,
+            };
+        }
+        self.at = at.plus(cells, N);
+        if self.at.lap() != at.lap() {
+            self.whole = Tag::new(self.at, COMMITTED, self.me, 1).0;
+        }
     }
 
     /// As [`LaneSender::try_push`], for a lane that its consumer may take back. `sending` is a
@@ -253,14 +342,13 @@ impl LaneSender {
         &mut self,
         lane: &LaneMemory<N>,
         sending: &AtomicU32,
-        me: Slot,
         label: Label,
         payload: impl Payload,
     ) -> Result<LanePush> {
         sending.store(1, Ordering::Relaxed);
         light_fence();
         let push = if lane.grant.grant.load(Ordering::Acquire) == self.grant {
-            self.try_push(lane, me, label, payload).map(|push| match push {
+            self.try_push(lane, label, payload).map(|push| match push {
                 Push::Sent => LanePush::Sent,
                 Push::Full => LanePush::Full,
             })
@@ -278,26 +366,26 @@ impl LaneSender {
         &mut self,
         lane: &LaneMemory<N>,
         sending: &AtomicU32,
-        me: Slot,
         label: Label,
         payload: impl Payload,
     ) -> bool {
-        let second = self.half && payload.size() <= SECOND_BYTES;
-        // All of the lane is a lap ahead of the head.
-        if !second && (self.at == self.head.next_lap() || payload.size() > FIRST_BYTES) {
+        let goes = self.goes(lane, label, payload);
+        if matches!(goes, Goes::On) && (self.at == self.full || payload.size() > FIRST_BYTES) {
             return false;
         }
         sending.store(1, Ordering::Relaxed);
         light_fence();
         let granted = lane.grant.grant.load(Ordering::Acquire) == self.grant;
-        if granted && second {
-            // SAFETY: this is the only producer, and the payload fits.
-            unsafe { self.put_second(lane, me, label, payload) };
-        } else if granted {
-            // SAFETY: as for `try_push`; the payload fits the one cell.
-            unsafe { write(&lane.cells, self.at, me, 1, label, payload) };
-            self.at = self.at.plus(1, N);
-            self.half = payload.size() <= HALF_BYTES;
+        // SAFETY: this is the only producer.
+        let added = granted && unsafe { self.add(goes, label, payload) };
+        if granted
+            && !added
+            && let Some(first) = lane.cells.get(self.at.index())
+        {
+            // SAFETY: as for `try_push`: the cell is the producer's; the payload fits it.
+            unsafe { first.put_first(Part::First, label, payload) };
+            first.tag.store(self.whole, Ordering::Release);
+            self.pass::<N>(1, label, payload);
         }
         sending.store(0, Ordering::Release);
         granted
@@ -310,7 +398,7 @@ impl LaneSender {
         if head.index() >= N || used < 0 || used > N as i64 {
             return Err(damaged(WHAT, format!("head is {head:?}, the producer at {:?}", self.at)));
         }
-        self.head = head;
+        (self.head, self.full) = (head, head.next_lap());
         Ok(used as usize + n <= N)
     }
 }
@@ -329,15 +417,10 @@ impl<const N: usize> LaneMemory<N> {
 #[cfg(all(test, not(loom)))]
 impl LaneSender {
     /// Writes the further cells of a message of `n` cells, but never its first.
-    pub(super) fn die_before_commit<const N: usize>(
-        &mut self,
-        lane: &LaneMemory<N>,
-        me: Slot,
-        n: usize,
-    ) {
-        let tag = Tag::new(self.at, super::tag::MIDDLE, me, n);
+    pub(super) fn die_before_commit<const N: usize>(&mut self, lane: &LaneMemory<N>, n: usize) {
+        let tag = Tag::new(self.at, super::tag::MIDDLE, self.me, n);
         for k in 1..n {
-            let there = cell(&lane.cells, self.at, k);
+            let there = super::message::cell(&lane.cells, self.at, k);
             let tag = if self.at.index() + k < N { tag } else { tag.next_lap() };
             there.tag.store(tag.0, Ordering::Relaxed);
         }

@@ -1,16 +1,16 @@
 //! The consumer's side of a lane; see [`lane`](super::lane).
 
-use super::cell::{Cell, HALF_BYTES, Incoming, Part, Scratch, Single};
+use super::cell::{Cell, Incoming, Part, SHARED_BYTES, Scratch, Single};
 use super::lane::{Generation, LaneMemory, WHAT};
 use super::message::{cell, read};
 use super::position::Position;
 use super::tag::{COMMITTED, Tag};
-use super::{Polled, damaged, publish_after};
-use crate::base::Result;
+use super::{NONE, Polled, damaged, publish_after};
+use crate::base::{Error, Result};
 use crate::base::sync::{AtomicU32, Ordering, heavy_fence};
 
 /// Most cells whose lines are asked for before their message is there: one of 512 bytes.
-const PREFETCHED: usize = 10;
+const PREFETCHED: u32 = 10;
 
 /// Cells ahead of a message whose lines are asked for while messages follow each other: the lines
 /// of several are on their way at a time, however long the work for each message is. What the
@@ -29,19 +29,41 @@ pub enum One {
     Left,
 }
 
+/// Who looks at a message of a single cell where it lies. A trait, since closures cannot be told to be
+/// inlined, and a call would put all that it looks at on the stack.
+pub trait Taker {
+    /// Whether it takes the message, all of which it has copied then.
+    fn takes(&mut self, message: Single<'_>) -> bool;
+}
+
+#[cfg(test)]
+impl<F: FnMut(Single<'_>) -> bool> Taker for F {
+    fn takes(&mut self, message: Single<'_>) -> bool {
+        self(message)
+    }
+}
+
 /// The consumer's side of a lane. There must be only one at a time.
 #[derive(Debug)]
 pub struct LaneReceiver {
     at: Position,
-    /// The last message was the first one of its cell, in which a second one may come.
-    behind: bool,
-    unpublished: usize,
+    /// Tag of a message of one cell at `at`, but for its owner and its last bit ([`Tag::shape`]); [`BROKEN`]
+    /// once something was damaged. Changes once a lap, so that it need not be made for each message.
+    whole: u64,
+    /// Index of the last message's cell, if others may come in it; else [`NONE`].
+    behind: u32,
+    /// What else of that cell has been taken, see [`Tag::further`].
+    had: u32,
+    /// Cells passed since a head was last published. That may have been one short of where this was.
+    unpublished: u32,
     /// Cells of the last message.
-    expected: usize,
+    expected: u32,
     /// The last poll found a message.
     follows: bool,
-    broken: bool,
 }
+
+/// The shape of no tag.
+const BROKEN: u64 = u64::MAX;
 
 impl LaneReceiver {
     /// A consumer for the lane's present grant, which must be `generation` (its low bits);
@@ -52,11 +74,12 @@ impl LaneReceiver {
         let same = Generation((grant >> 1) as u32).low_bits() == generation;
         (same && at.index() == 0).then_some(LaneReceiver {
             at,
-            behind: false,
+            whole: Tag::whole(at),
+            behind: NONE,
+            had: 0,
             unpublished: 0,
             expected: 0,
             follows: false,
-            broken: false,
         })
     }
 
@@ -73,33 +96,28 @@ impl LaneReceiver {
         scratch: &'s mut Scratch,
     ) -> Result<Polled<'s>> {
         let tag = Tag(cell(&lane.cells, self.at, 0).tag.load(Ordering::Acquire));
-        if let Some((there, tag)) = self.second(lane) {
-            // SAFETY: the tag says that the part is the consumer's now, and that publishes no head behind
-            // the cell before it has gone on.
-            let Some(single) = (unsafe { there.single(Part::Second) }).filter(|_| !self.broken)
-            else {
-                self.broken = true;
-                return Err(damaged(WHAT, format!("the second message of {tag:?} is too long")));
+        if let Some((there, tag)) = self.further(lane) {
+            // SAFETY: the consumer has not gone on.
+            let Some(single) = (unsafe { self.next_of(there, tag) }) else {
+                return Err(self.break_off(format!("what {tag:?} says of further messages is wrong")));
             };
-            self.pass_second(lane);
+            self.pass_further(tag);
             let (label, bytes) = single.copy(scratch);
             return Ok(Polled::Message(Incoming { from: tag.owner(), label, bytes }));
         }
-        if tag.lap() != self.at.tag_lap() {
+        if tag.lap() != self.at.tag_lap() && self.whole != BROKEN {
             self.expect(lane);
             return Ok(Polled::Empty);
         }
-        self.go_on();
-        if tag.state() != COMMITTED || self.broken {
-            self.broken = true;
-            return Err(damaged(WHAT, format!("at {:?} there is {tag:?}", self.at)));
+        if tag.state() != COMMITTED || self.whole == BROKEN {
+            return Err(self.break_off(format!("at {:?} there is {tag:?}", self.at)));
         }
         self.look_ahead(lane, tag.cells());
         let read = read(WHAT, &lane.cells, self.at, tag, scratch);
         let (label, bytes) = match read {
             Ok(read) => read,
             Err(error) => {
-                self.broken = true;
+                (self.whole, self.behind) = (BROKEN, NONE);
                 return Err(error);
             }
         };
@@ -107,83 +125,115 @@ impl LaneReceiver {
         Ok(Polled::Message(Incoming { from: tag.owner(), label, bytes }))
     }
 
-    /// Has `f` look at the next message where it lies, if it is one of a single cell, and takes it if `f`
-    /// says so. Whatever is left, or broken, [`LaneReceiver::poll`] is for.
+    /// Has `taker` look at the next message where it lies, if it is one of a single cell, and takes it if
+    /// that says so. Whatever is left, or broken, [`LaneReceiver::poll`] is for.
     ///
     /// Cost: as for `poll`, without its copy.
     #[inline(always)]
     pub fn take_one<const N: usize>(
         &mut self,
         lane: &LaneMemory<N>,
-        f: impl FnOnce(Single<'_>) -> bool,
+        taker: &mut impl Taker,
     ) -> One {
-        let first = cell(&lane.cells, self.at, 0);
-        let tag = Tag(first.tag.load(Ordering::Acquire));
-        if let Some((there, _)) = self.second(lane) {
-            // SAFETY: as in `poll`.
-            let single = unsafe { there.single(Part::Second) };
-            if self.broken || !single.is_some_and(f) {
+        let Some(next) = lane.cells.get(self.at.index()) else { return One::Left };
+        let tag = Tag(next.tag.load(Ordering::Acquire));
+        if let Some((there, tag)) = self.further(lane) {
+            // The taker twice, so that what each looks at lies at places that are known.
+            // SAFETY, of both: as in `poll`.
+            let taken = if self.repeats(tag) {
+                // SAFETY: as above.
+                let single = unsafe { there.repeat(self.had as usize / 2 + 1) };
+                single.is_some_and(|single| taker.takes(single))
+            } else {
+                // SAFETY: as above.
+                let single = unsafe { self.second_of(there, tag) };
+                single.is_some_and(|single| taker.takes(single))
+            };
+            if !taken {
                 return One::Left;
             }
-            self.pass_second(lane);
+            self.pass_further(tag);
             return One::Taken;
         }
-        if tag.lap() != self.at.tag_lap() {
-            self.expect(lane);
-            return One::Nothing;
-        }
-        if !tag.is_whole(self.at) || self.broken {
+        if tag.shape() != self.whole {
+            if tag.lap() != self.at.tag_lap() {
+                self.expect(lane);
+                return One::Nothing;
+            }
             return One::Left;
         }
         // SAFETY: the tag is committed in this lap, and the consumer, which runs this, has not
         // published a head behind the cell: what the message has of the body is the consumer's.
-        let Some(single) = (unsafe { first.single(Part::First) }) else { return One::Left };
+        let Some(single) = (unsafe { next.single(Part::First) }) else { return One::Left };
         let len = single.len();
-        if !f(single) {
+        if !taker.takes(single) {
             return One::Left;
         }
-        self.go_on();
         self.look_ahead(lane, 1);
         self.pass(lane, 1, len);
         One::Taken
     }
 
-    /// The cell of the last message, if there is a second one in it. Asked after a look at the next
-    /// cell: if that has come, and this has none, it will never have one.
+    /// The cell of the last message, if something else has come in it. Asked after a look at the next
+    /// cell: if that has come, and nothing more is in this, nothing ever will be.
     #[inline(always)]
-    fn second<'l, const N: usize>(&self, lane: &'l LaneMemory<N>) -> Option<(&'l Cell, Tag)> {
-        if !self.behind {
-            return None;
-        }
-        let there = cell(&lane.cells, self.at.before(N), 0);
+    fn further<'l, const N: usize>(&self, lane: &'l LaneMemory<N>) -> Option<(&'l Cell, Tag)> {
+        let there = lane.cells.get(self.behind as usize)?;
         let tag = Tag(there.tag.load(Ordering::Acquire));
-        tag.has_second().then_some((there, tag))
+        (tag.further() != self.had).then_some((there, tag))
     }
 
-    /// The second message of a cell was taken.
+    /// The next one of those.
+    ///
+    /// # Safety
+    /// That is what [`LaneReceiver::further`] gave, and the consumer has not gone on. (The tag, which was
+    /// acquired, says that it is the consumer's, and that publishes no head behind the cell before.)
     #[inline(always)]
-    fn pass_second<const N: usize>(&mut self, lane: &LaneMemory<N>) {
-        self.go_on();
-        self.follows = true;
-        if self.unpublished >= publish_after(N) {
-            self.publish(lane);
+    unsafe fn next_of<'l>(&self, there: &'l Cell, tag: Tag) -> Option<Single<'l>> {
+        // SAFETY: the caller's.
+        unsafe {
+            if self.repeats(tag) {
+                there.repeat(self.had as usize / 2 + 1)
+            } else {
+                self.second_of(there, tag)
+            }
         }
     }
 
-    /// Nothing more is expected of the last message's cell.
+    /// Whether the next one of those repeats the first one's label and first word.
     #[inline(always)]
-    fn go_on(&mut self) {
-        self.unpublished += usize::from(self.behind);
-        self.behind = false;
+    fn repeats(&self, tag: Tag) -> bool {
+        !tag.has_second() && tag.further() > self.had
+    }
+
+    /// The next one if it does not.
+    ///
+    /// # Safety
+    /// That of [`LaneReceiver::next_of`].
+    #[inline(always)]
+    unsafe fn second_of<'l>(&self, there: &'l Cell, tag: Tag) -> Option<Single<'l>> {
+        // SAFETY: the caller's.
+        (tag.further() == 1 && self.had == 0).then(|| unsafe { there.single(Part::Second) })?
+    }
+
+    /// That was taken.
+    #[inline(always)]
+    fn pass_further(&mut self, tag: Tag) {
+        if tag.has_second() {
+            // Nothing comes behind a second one.
+            self.behind = NONE;
+        }
+        self.had += 2;
+        self.follows = true;
     }
 
     /// Nothing has come yet.
-    #[inline(always)]
+    #[inline]
     fn expect<const N: usize>(&mut self, lane: &LaneMemory<N>) {
         // Further cells are written before the first, so their lines can be on their way
         // while the tag is still to come. How many there will be is a guess: as last time.
         for k in 1..self.expected.min(PREFETCHED) {
-            cell(&lane.cells, self.at, k).prefetch();
+            cell(&lane.cells, self.at, k as usize).prefetch();
         }
         self.follows = false;
     }
@@ -202,27 +252,39 @@ impl LaneReceiver {
     /// A message of so many cells and bytes was taken.
     #[inline(always)]
     fn pass<const N: usize>(&mut self, lane: &LaneMemory<N>, cells: usize, len: usize) {
-        self.expected = cells;
-        self.at = self.at.plus(cells, N);
-        self.behind = len <= HALF_BYTES;
-        if !self.behind {
-            self.unpublished += cells;
+        let at = self.at;
+        self.behind = if len <= SHARED_BYTES { at.index() as u32 } else { NONE };
+        self.had = 0;
+        self.expected = cells as u32;
+        self.at = at.plus(cells, N);
+        if self.at.lap() != at.lap() {
+            self.whole = Tag::whole(self.at);
         }
-        if self.unpublished >= publish_after(N) {
+        self.unpublished += cells as u32;
+        if self.unpublished >= publish_after(N) as u32 {
             self.publish(lane);
         }
+    }
+
+    /// Something is damaged.
+    #[cold]
+    fn break_off(&mut self, why: String) -> Error {
+        (self.whole, self.behind) = (BROKEN, NONE);
+        damaged(WHAT, why)
     }
 
     /// Whether no message is there now.
     pub fn is_empty<const N: usize>(&self, lane: &LaneMemory<N>) -> bool {
         let tag = Tag(cell(&lane.cells, self.at, 0).tag.load(Ordering::Acquire));
-        tag.lap() != self.at.tag_lap() && self.second(lane).is_none()
+        tag.lap() != self.at.tag_lap() && self.further(lane).is_none()
     }
 
     #[cold]
     fn publish<const N: usize>(&mut self, lane: &LaneMemory<N>) {
-        self.unpublished = 0;
-        let head = if self.behind { self.at.before(N) } else { self.at };
+        // The cell in which another message may come is not free yet.
+        let short = self.behind != NONE;
+        let head = if short { self.at.before(N) } else { self.at };
+        self.unpublished = short.into();
         lane.head.head.store(head.0, Ordering::Release);
         lane.head.space.notify();
     }

@@ -47,7 +47,7 @@ pub(super) unsafe fn write<const N: usize>(
     }
     let first = cell(cells, at, 0);
     // SAFETY: as above.
-    unsafe { first.put_first(Part::Whole, label, payload) };
+    unsafe { first.put_first(Part::First, label, payload) };
     first.tag.store(Tag::new(at, COMMITTED, owner, n).0, Ordering::Release);
 }
 

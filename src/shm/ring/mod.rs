@@ -26,7 +26,7 @@ mod models;
 mod oracle;
 
 pub use cell::{FIRST_BYTES, Incoming, MAX_CELLS, MAX_MESSAGE, Scratch, Single};
-pub use payload::{Headed, Payload};
+pub use payload::{Headed, HeadedWords, Payload};
 pub use position::Position;
 pub use tag::Label;
 
@@ -51,6 +51,9 @@ pub enum Polled<'a> {
     /// A message that this producer is still writing; everything behind it waits.
     Unfinished(crate::base::Slot),
 }
+
+/// No cell's index.
+const NONE: u32 = u32::MAX;
 
 /// Cells that a consumer frees before it tells the producers. Rarely, because telling costs a
 /// cache-line transfer; never so late that a message of the largest size could not be sent into

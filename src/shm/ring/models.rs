@@ -7,7 +7,7 @@
 use super::inbox::{InboxMemory, InboxReceiver, InboxSender, dying};
 use super::lane::{LaneMemory, LanePush, LaneSender};
 use super::lane_receiver::{LaneReceiver, One};
-use super::{FIRST_BYTES, Headed, Label, Polled, Push, Scratch};
+use super::{FIRST_BYTES, Headed, Label, Polled, Push, Scratch, Single};
 use crate::base::Slot;
 use crate::base::sync::{AtomicU32, AtomicU64, Ordering};
 use std::sync::Arc;
@@ -170,22 +170,33 @@ fn loom_inbox_producer_dies_before_its_commit() {
 
 #[test]
 fn loom_lane_wraps_around() {
-    lane(3, 4, &[8, 104, 100, 48, 49]);
+    lane(3, 4, &[8, 104, 100, 48, 49], false);
 }
 
 /// Second messages come to cells that the consumer looks at, has taken the first one of, or has gone
 /// on from; and to the last cell of a lap.
 #[test]
 fn loom_lane_two_in_a_cell() {
-    lane(3, 5, &[8, 24, 16, 8, 16, 16]);
-    lane(3, 4, &[16, 104, 8, 24, 8]);
+    lane(3, 5, &[8, 24, 16, 8, 16, 16], false);
+    lane(3, 4, &[16, 104, 8, 24, 8], false);
 }
 
-/// A producer tries to send messages of so many bytes, while the consumer looks so many times.
-fn lane(preemptions: usize, looks: usize, lens: &'static [usize]) {
+/// Messages that repeat the first one's label and first word come to its cell until that is full, or until
+/// another one comes.
+#[test]
+fn loom_lane_repeats_in_a_cell() {
+    lane(3, 5, &[16, 16, 16, 16, 16, 16], true);
+    lane(3, 5, &[24, 24, 24, 8, 8, 16], true);
+}
+
+/// A producer tries to send messages of so many bytes, while the consumer looks so many times. All have
+/// the `same` label (but for its length) and first word, or each its own.
+fn lane(preemptions: usize, looks: usize, lens: &'static [usize], same: bool) {
+    let number = move |sent: u64| if same { 9 } else { sent };
+    let head = move |sent: u64| u64::from_ne_bytes([number(sent) as u8; 8]);
     explore(preemptions, move || {
         let lane = Arc::new(LaneMemory::<CELLS>::new());
-        let mut sender = LaneSender::open(&lane).unwrap();
+        let mut sender = LaneSender::open(&lane, Slot(1)).unwrap();
         let sending = AtomicU32::new(0);
         let generation = sender.generation().low_bits();
         let producer = {
@@ -193,17 +204,18 @@ fn lane(preemptions: usize, looks: usize, lens: &'static [usize]) {
             loom::thread::spawn(move || {
                 let mut sent = 0u64;
                 for &len in lens {
-                    let label = Label::new(len as u8, sent).unwrap();
-                    let bytes = [sent as u8; 104];
+                    let label = Label::new(len as u8, number(sent)).unwrap();
+                    let mut bytes = [sent as u8; 104];
+                    bytes[..8].copy_from_slice(&head(sent).to_ne_bytes());
                     let mut short = || {
-                        let payload = Headed(u64::from_ne_bytes([sent as u8; 8]), &bytes[8..len]);
-                        sender.try_one_guarded(&lane, &sending, Slot(1), label, payload)
+                        let payload = Headed(head(sent), &bytes[8..len]);
+                        sender.try_one_guarded(&lane, &sending, label, payload)
                     };
                     if len <= FIRST_BYTES && short() {
                         sent += 1;
                         continue;
                     }
-                    let push = sender.try_send(&lane, Slot(1), label, &bytes[..len]).unwrap();
+                    let push = sender.try_send(&lane, label, &bytes[..len]).unwrap();
                     sent += u64::from(push == Push::Sent);
                 }
                 sent
@@ -214,10 +226,14 @@ fn lane(preemptions: usize, looks: usize, lens: &'static [usize]) {
         let mut got = 0;
         let mut poll = || {
             // Short ones where they lie, but for one of them.
-            let one = receiver.take_one(&lane, |m| {
-                let (head, behind) = m.headed().unwrap();
-                assert_eq!((m.label().imm(), head), (got, u64::from_ne_bytes([got as u8; 8])));
+            let one = receiver.take_one(&lane, &mut |m: Single<'_>| {
+                let (first, behind) = m.headed().unwrap();
+                assert_eq!((m.label().imm(), first), (number(got), head(got)));
                 assert_eq!(8 + behind, usize::from(m.label().kind()));
+                let mut bytes = [0; 40];
+                // SAFETY: there is a first word, and room for what is behind it.
+                unsafe { m.copy_behind_head(bytes.as_mut_ptr()) };
+                assert!(bytes[..behind].iter().all(|&b| u64::from(b) == got));
                 got != 3
             });
             match one {
@@ -230,9 +246,10 @@ fn lane(preemptions: usize, looks: usize, lens: &'static [usize]) {
             }
             match receiver.poll(&lane, &mut scratch).unwrap() {
                 Polled::Message(m) => {
-                    assert_eq!(m.label.imm(), got);
+                    assert_eq!(m.label.imm(), number(got));
                     assert_eq!(m.bytes.len(), usize::from(m.label.kind()));
-                    assert!(m.bytes.iter().all(|&b| u64::from(b) == got));
+                    assert_eq!(m.bytes[..8], head(got).to_ne_bytes());
+                    assert!(m.bytes[8..].iter().all(|&b| u64::from(b) == got));
                     got += 1;
                     true
                 }
@@ -258,15 +275,14 @@ fn loom_lane_changes_hands_without_the_producer() {
         let lane = Arc::new(LaneMemory::<CELLS>::new());
         let sending = Arc::new(AtomicU32::new(0));
         let sent = Arc::new(AtomicU64::new(0));
-        let mut first = LaneSender::open(&lane).unwrap();
+        let mut first = LaneSender::open(&lane, Slot(1)).unwrap();
         let generation = first.generation().low_bits();
         let producer = {
             let (lane, sending, sent) = (lane.clone(), sending.clone(), sent.clone());
             loom::thread::spawn(move || {
                 for i in 0..3 {
                     let label = Label::new(1, i).unwrap();
-                    let push =
-                        first.try_send_guarded(&lane, &sending, Slot(1), label, &[7; 60][..]);
+                    let push = first.try_send_guarded(&lane, &sending, label, &[7; 60][..]);
                     match push.unwrap() {
                         LanePush::Sent => sent.store(i + 1, Ordering::Relaxed),
                         LanePush::Full => {}
@@ -289,10 +305,10 @@ fn loom_lane_changes_hands_without_the_producer() {
         }
         receiver.close(&lane);
 
-        let mut second = LaneSender::open(&lane).unwrap();
+        let mut second = LaneSender::open(&lane, Slot(2)).unwrap();
         let generation = second.generation().low_bits();
         let label = Label::new(2, 9).unwrap();
-        assert_eq!(second.try_send(&lane, Slot(2), label, &[9; 60]).unwrap(), Push::Sent);
+        assert_eq!(second.try_send(&lane, label, &[9; 60]).unwrap(), Push::Sent);
         let mut receiver = LaneReceiver::open(&lane, generation).unwrap();
         match receiver.poll(&lane, &mut scratch).unwrap() {
             Polled::Message(m) => assert_eq!((m.from, m.bytes[59]), (Slot(2), 9)),

@@ -1,11 +1,11 @@
 //! Property tests of both rings against a queue of the same capacity, and attempts to deceive
 //! them with damaged memory.
 
-use super::cell::{HALF_BYTES, SECOND_BYTES, cells_for};
+use super::cell::{HALF_BYTES, SECOND_BYTES, SHARED_BYTES, WORDS, cells_for, stride};
 use super::inbox::{InboxMemory, InboxReceiver, InboxSender, dying};
 use super::lane::{LaneMemory, LanePush, LaneSender};
 use super::lane_receiver::{LaneReceiver, One};
-use super::{FIRST_BYTES, Headed, Label, MAX_MESSAGE, Polled, Push, Scratch};
+use super::{FIRST_BYTES, Headed, Label, MAX_MESSAGE, Polled, Push, Scratch, Single};
 use crate::base::sync::{AtomicU32, Ordering};
 use crate::base::{Error, Slot};
 use proptest::prelude::*;
@@ -26,7 +26,9 @@ enum Step {
 }
 
 fn steps(max_len: usize, deaths: bool) -> impl Strategy<Value = Vec<Step>> {
-    let len = prop_oneof![0..60usize, 0..=max_len];
+    // Often the same, so that messages repeat what others begin with.
+    let same = prop_oneof![Just(8usize), Just(16), Just(13), Just(24)];
+    let len = prop_oneof![0..60usize, 0..=max_len, same];
     let send = (1..4u16, len).prop_map(|(producer, len)| Step::Send { producer, len });
     let die = (0..3usize, 1..=3usize).prop_map(|(how, cells)| Step::Die { how, cells });
     let weight = if deaths { 1 } else { 0 };
@@ -54,6 +56,51 @@ fn expect(found: Polled<'_>, oracle: &mut Queue) -> Result<(), TestCaseError> {
     Ok(())
 }
 
+/// What may still come to the cell of a lane's last message.
+#[derive(Debug)]
+struct LastCell {
+    /// What the first message was: its group, and its length; `None` if nothing may repeat it.
+    first: Option<(u64, usize)>,
+    /// Words taken.
+    words: usize,
+    half: bool,
+}
+
+impl LastCell {
+    fn repeats(&self, group: u64, len: usize, headed: bool) -> bool {
+        headed && self.first == Some((group, len)) && self.words + stride(len - 8) <= WORDS
+    }
+
+    /// Whether a message takes no cell of its own.
+    fn takes(&self, group: u64, len: usize, headed: bool) -> bool {
+        self.repeats(group, len, headed) || self.half && len <= SECOND_BYTES
+    }
+
+    /// Once a message was sent, to this cell or to others.
+    fn after(
+        last: Option<LastCell>,
+        added: bool,
+        group: u64,
+        len: usize,
+        headed: bool,
+    ) -> Option<LastCell> {
+        match last {
+            Some(last) if added && last.repeats(group, len, headed) => {
+                let words = last.words + stride(len - 8);
+                Some(LastCell { words, half: false, ..last })
+            }
+            // Nothing comes behind a second one.
+            _ if added => None,
+            _ if len > SHARED_BYTES => None,
+            _ => Some(LastCell {
+                first: headed.then_some((group, len)),
+                words: 3 + if headed { stride(len - 8) } else { 0 },
+                half: len <= HALF_BYTES,
+            }),
+        }
+    }
+}
+
 /// A look at one message, which takes it or not, by the seed: whether it did.
 fn take_one<const N: usize>(
     receiver: &mut LaneReceiver,
@@ -62,7 +109,7 @@ fn take_one<const N: usize>(
     oracle: &mut Queue,
 ) -> Result<bool, TestCaseError> {
     let mut seen = None;
-    let one = receiver.take_one(lane, |m| {
+    let one = receiver.take_one(lane, &mut |m: Single<'_>| {
         let bytes = m.headed().map(|(head, behind)| {
             let mut bytes = head.to_ne_bytes().to_vec();
             bytes.resize(8 + behind, 0);
@@ -146,40 +193,49 @@ proptest! {
     fn a_lane_is_a_queue(steps in steps(48 + 5 * 56, false)) {
         const N: usize = 13;
         let lane = LaneMemory::<N>::new();
-        let mut sender = LaneSender::open(&lane).unwrap();
+        let mut sender = LaneSender::open(&lane, Slot(1)).unwrap();
         let mut receiver = LaneReceiver::open(&lane, sender.generation().low_bits()).unwrap();
         let sending = AtomicU32::new(0);
         let mut scratch = Scratch::new();
         let mut oracle = Queue::new();
         let mut used = VecDeque::new();
-        let (mut half, mut held) = (false, 0);
+        let (mut last, mut held) = (None::<LastCell>, 0);
         for (seed, step) in steps.into_iter().enumerate() {
             prop_assert_eq!(receiver.is_empty(&lane), oracle.is_empty());
             let seed = seed as u64;
             match step {
                 Step::Send { len, .. } => {
-                    let bytes = content(seed, len);
-                    let label = Label::new(1, seed).unwrap();
-                    // A second message takes nothing.
-                    let second = half && len <= SECOND_BYTES;
-                    let cells = if second { 0 } else { cells_for(len) };
-                    let fits = second || held + used.iter().sum::<usize>() + cells <= N;
+                    // Eight in a row share label and first word, if they are as long.
+                    let group = seed / 8;
+                    let mut bytes = content(seed, len);
+                    let first = len.min(8);
+                    bytes[..first].copy_from_slice(&content(group, first));
+                    let label = Label::new(1, group).unwrap();
+                    let room = |cells: usize| held + used.iter().sum::<usize>() + cells <= N;
+                    let adds = |last: &Option<LastCell>, headed: bool| {
+                        last.as_ref().is_some_and(|last| last.takes(group, len, headed))
+                    };
                     // Some the short way, which may leave it to the other one even if there is room.
-                    let short = !seed.is_multiple_of(3) && len >= 8 && {
+                    let headed = !seed.is_multiple_of(3) && len >= 8;
+                    let short = headed && {
                         let (head, rest) = bytes.split_first_chunk::<8>().unwrap();
                         let payload = Headed(u64::from_ne_bytes(*head), rest);
-                        sender.try_one_guarded(&lane, &sending, Slot(1), label, payload)
+                        sender.try_one_guarded(&lane, &sending, label, payload)
                     };
                     prop_assert_eq!(sending.load(Ordering::Relaxed), 0);
+                    let added = adds(&last, short);
+                    prop_assert!(short || !headed || !adds(&last, true));
+                    let cells = if added { 0 } else { cells_for(len) };
+                    let fits = added || room(cells);
                     prop_assert!(!short || fits && len <= FIRST_BYTES);
                     if !short {
-                        let push = sender.try_send(&lane, Slot(1), label, &bytes).unwrap();
+                        let push = sender.try_send(&lane, label, &bytes).unwrap();
                         prop_assert_eq!(push, if fits { Push::Sent } else { Push::Full });
                     }
                     if fits {
                         used.push_back(cells);
-                        oracle.push_back((1, seed, bytes));
-                        half = !second && len <= HALF_BYTES;
+                        oracle.push_back((1, group, bytes));
+                        last = LastCell::after(last, added, group, len, short);
                     }
                 }
                 _ => {
@@ -189,9 +245,9 @@ proptest! {
                     if !short {
                         expect(receiver.poll(&lane, &mut scratch).unwrap(), &mut oracle)?;
                     }
-                    // A cell that may get a second message is not free yet.
-                    if let (Some(cells), Some(len)) = (used.pop_front(), len) {
-                        held = usize::from(cells == 1 && len <= HALF_BYTES);
+                    // A cell that may get further messages is not free before the next one is looked at.
+                    if let (Some(cells @ 1..), Some(len)) = (used.pop_front(), len) {
+                        held = usize::from(cells == 1 && len <= SHARED_BYTES);
                     }
                 }
             }
@@ -211,12 +267,12 @@ proptest! {
         let mut former: Option<LaneSender> = None;
         for (who, (lens, half_written)) in hands.into_iter().enumerate() {
             let me = Slot(who as u16 + 1);
-            let mut sender = LaneSender::open(&lane).unwrap();
+            let mut sender = LaneSender::open(&lane, me).unwrap();
             let mut receiver = LaneReceiver::open(&lane, sender.generation().low_bits()).unwrap();
             for (i, len) in lens.into_iter().enumerate() {
                 let bytes = content(i as u64, len);
                 let label = Label::new(1, i as u64).unwrap();
-                let push = sender.try_send_guarded(&lane, &sending, me, label, &bytes[..]).unwrap();
+                let push = sender.try_send_guarded(&lane, &sending, label, &bytes[..]).unwrap();
                 prop_assert_eq!(push, LanePush::Sent);
                 match receiver.poll(&lane, &mut scratch).unwrap() {
                     Polled::Message(m) => {
@@ -227,7 +283,7 @@ proptest! {
                 }
             }
             if half_written {
-                sender.die_before_commit(&lane, me, 6);
+                sender.die_before_commit(&lane, 6);
             }
             receiver.revoke(&lane);
             prop_assert!(LaneReceiver::is_quiet(&sending));
@@ -235,7 +291,7 @@ proptest! {
             receiver.close(&lane);
             let label = Label::new(0, 0).unwrap();
             for sender in former.iter_mut().chain([&mut sender]) {
-                let push = sender.try_send_guarded(&lane, &sending, me, label, &[][..]).unwrap();
+                let push = sender.try_send_guarded(&lane, &sending, label, &[][..]).unwrap();
                 prop_assert_eq!(push, LanePush::Revoked);
             }
             former = Some(sender);
@@ -252,7 +308,7 @@ proptest! {
         const N: usize = 13;
         let inbox = InboxMemory::<N>::new();
         let lane = LaneMemory::<N>::new();
-        let mut lane_sender = LaneSender::open(&lane).unwrap();
+        let mut lane_sender = LaneSender::open(&lane, Slot(1)).unwrap();
         let mut lane_receiver = LaneReceiver::open(&lane, lane_sender.generation().low_bits()).unwrap();
         let (mut sender, mut receiver) = (InboxSender::default(), InboxReceiver::new());
         let mut scratch = Scratch::new();
@@ -264,9 +320,10 @@ proptest! {
             lane.overwrite(place, value);
             for _ in 0..3 {
                 let _ = sender.try_send(&inbox, Slot(1), label, &bytes);
-                let _ = lane_sender.try_send(&lane, Slot(1), label, &bytes);
+                let _ = lane_sender.try_send(&lane, label, &bytes);
+                let _ = lane_sender.try_push(&lane, label, Headed(5, &bytes[..len % 20]));
                 let _ = receiver.poll(&inbox, &mut scratch, |_| true).map(|_| ());
-                let _ = lane_receiver.take_one(&lane, |m| {
+                let _ = lane_receiver.take_one(&lane, &mut |m: Single<'_>| {
                     let mut there = [0u8; FIRST_BYTES];
                     if let Some((_, behind)) = m.headed() {
                         assert!(behind <= FIRST_BYTES - 8);
@@ -285,7 +342,7 @@ proptest! {
 fn the_longest_message_fits_an_empty_ring_wherever_it_begins() {
     let inbox = Box::new(InboxMemory::<{ super::inbox::INBOX_CELLS }>::new());
     let lane = Box::new(LaneMemory::<{ super::lane::LANE_CELLS }>::new());
-    let mut lane_sender = LaneSender::open(&lane).unwrap();
+    let mut lane_sender = LaneSender::open(&lane, Slot(1)).unwrap();
     let mut lane_receiver = LaneReceiver::open(&lane, lane_sender.generation().low_bits()).unwrap();
     let (mut sender, mut receiver) = (InboxSender::default(), InboxReceiver::new());
     let mut scratch = Scratch::new();
@@ -295,7 +352,7 @@ fn the_longest_message_fits_an_empty_ring_wherever_it_begins() {
     for round in 0..rounds {
         let short = content(round, round as usize % 700);
         for bytes in [&short, &long] {
-            assert_eq!(lane_sender.try_send(&lane, Slot(1), label, bytes).unwrap(), Push::Sent);
+            assert_eq!(lane_sender.try_send(&lane, label, bytes).unwrap(), Push::Sent);
             assert_eq!(sender.try_send(&inbox, Slot(1), label, bytes).unwrap(), Push::Sent);
             match lane_receiver.poll(&lane, &mut scratch).unwrap() {
                 Polled::Message(m) => assert_eq!(m.bytes, &bytes[..]),
@@ -309,7 +366,7 @@ fn the_longest_message_fits_an_empty_ring_wherever_it_begins() {
     }
     let too_long = vec![0; MAX_MESSAGE + 1];
     for error in [
-        lane_sender.try_send(&lane, Slot(1), label, &too_long).unwrap_err(),
+        lane_sender.try_send(&lane, label, &too_long).unwrap_err(),
         sender.try_send(&inbox, Slot(1), label, &too_long).unwrap_err(),
     ] {
         assert!(matches!(error, Error::InvalidArgument { .. }));

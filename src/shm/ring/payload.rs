@@ -18,6 +18,19 @@ pub trait Payload: Copy {
     /// # Safety
     /// `to` is writable for [`FIRST_BYTES`].
     unsafe fn put_first(self, to: *mut u64);
+
+    /// The first word, if the payload is one that has a word of its own at its beginning.
+    #[inline(always)]
+    fn head(self) -> Option<u64> {
+        None
+    }
+
+    /// Writes what lies behind the first word as [`Payload::put_first`] does.
+    ///
+    /// # Safety
+    /// As many bytes, up to [`FIRST_BYTES`] less 8 and rounded up to words, are writable at `to`. There is a
+    /// [`Payload::head`].
+    unsafe fn put_behind_head(self, to: *mut u64);
 }
 
 impl Payload for &[u8] {
@@ -25,14 +38,22 @@ impl Payload for &[u8] {
     fn size(self) -> usize {
         self.len()
     }
+
     #[inline(always)]
     fn rest(&self) -> &[u8] {
         self.get(FIRST_BYTES..).unwrap_or_default()
     }
+
     #[inline(always)]
     unsafe fn put_first(self, to: *mut u64) {
         // SAFETY: the caller's; as many bytes are read as the slice has.
         unsafe { put_words(to, self.as_ptr(), self.len().min(FIRST_BYTES)) }
+    }
+
+    unsafe fn put_behind_head(self, to: *mut u64) {
+        let behind = self.get(8..).unwrap_or_default();
+        // SAFETY: as above.
+        unsafe { put_words(to, behind.as_ptr(), behind.len().min(FIRST_BYTES - 8)) }
     }
 }
 
@@ -45,16 +66,73 @@ impl Payload for Headed<'_> {
     fn size(self) -> usize {
         8 + self.1.len()
     }
+
     #[inline(always)]
     fn rest(&self) -> &[u8] {
         self.1.get(FIRST_BYTES - 8..).unwrap_or_default()
     }
+
     #[inline(always)]
     unsafe fn put_first(self, to: *mut u64) {
-        // SAFETY: the caller's; as many bytes are read as the slice has.
+        // SAFETY: the caller's.
         unsafe {
             to.write(self.0);
-            put_words(to.add(1), self.1.as_ptr(), self.1.len().min(FIRST_BYTES - 8));
+            self.put_behind_head(to.add(1));
+        }
+    }
+
+    #[inline(always)]
+    fn head(self) -> Option<u64> {
+        Some(self.0)
+    }
+
+    #[inline(always)]
+    unsafe fn put_behind_head(self, to: *mut u64) {
+        // SAFETY: the caller's; as many bytes are read as the slice has.
+        unsafe { put_words(to, self.1.as_ptr(), self.1.len().min(FIRST_BYTES - 8)) }
+    }
+}
+
+/// The same, of data that are whole words: what is behind the last of them is not written.
+#[derive(Clone, Copy, Debug)]
+pub struct HeadedWords<'a>(pub u64, pub &'a [u8]);
+
+impl Payload for HeadedWords<'_> {
+    #[inline(always)]
+    fn size(self) -> usize {
+        8 + self.1.len()
+    }
+
+    #[inline(always)]
+    fn rest(&self) -> &[u8] {
+        self.1.get(FIRST_BYTES - 8..).unwrap_or_default()
+    }
+
+    #[inline(always)]
+    unsafe fn put_first(self, to: *mut u64) {
+        // SAFETY: the caller's.
+        unsafe {
+            to.write(self.0);
+            self.put_behind_head(to.add(1));
+        }
+    }
+
+    #[inline(always)]
+    fn head(self) -> Option<u64> {
+        Some(self.0)
+    }
+
+    #[inline(always)]
+    unsafe fn put_behind_head(self, to: *mut u64) {
+        // SAFETY: the caller's; as many words are in the data.
+        let put = |at: usize| unsafe {
+            let word = self.1.as_ptr().cast::<u64>().add(at).read_unaligned();
+            to.add(at).write_volatile(word);
+        };
+        match self.1.len().min(FIRST_BYTES - 8) / 8 {
+            // What the most have: a loop costs more than it does.
+            1 => put(0),
+            words => (0..words).for_each(put),
         }
     }
 }

@@ -12,6 +12,11 @@ pub(super) const MIDDLE: u64 = 1;
 pub(super) const CLAIMED: u64 = 2;
 pub(super) const COMMITTED: u64 = 3;
 
+/// Lowest of the bits that count repeats.
+const REPEATS: u32 = 1;
+/// Those, and the one for a second message.
+const FURTHER: u32 = 15;
+
 /// The first word of a cell.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct Tag(pub u64);
@@ -41,12 +46,29 @@ impl Tag {
         self.0 & 1 != 0
     }
 
-    /// Whether it is that of a message of one cell, committed at this position, with a second one or
-    /// without.
+    /// The same tag, of a cell to which one more message has come that repeats the first.
     #[inline(always)]
-    pub fn is_whole(self, at: Position) -> bool {
+    pub fn with_repeat(self) -> Tag {
+        Tag(self.0 + (1 << REPEATS))
+    }
+
+    /// What else has come to the cell, as a number: 0 if nothing has.
+    #[inline(always)]
+    pub fn further(self) -> u32 {
+        self.0 as u32 & FURTHER
+    }
+
+    /// The tag without its owner, and without saying what else has come to the cell.
+    #[inline(always)]
+    pub fn shape(self) -> u64 {
         let owner = 0x3fff << 16;
-        self.0 & !(owner | 1) == Tag::new(at, COMMITTED, Slot(0), 1).0
+        self.0 & !(owner | u64::from(FURTHER))
+    }
+
+    /// The shape of a message of one cell that is committed at this position.
+    #[inline(always)]
+    pub fn whole(at: Position) -> u64 {
+        Tag::new(at, COMMITTED, Slot(0), 1).0
     }
 
     /// The same tag, one lap on.
@@ -85,10 +107,7 @@ impl std::fmt::Debug for Tag {
 
 /// What a message is, beside its bytes: a kind, and up to 40 bits that the layer above chooses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Label {
-    kind: u8,
-    imm: u64,
-}
+pub struct Label(u64);
 
 impl Label {
     /// A label; an error if `imm` has more than [`IMM_BITS`] bits.
@@ -100,29 +119,29 @@ impl Label {
                 format!("imm {imm:#x} has more than {IMM_BITS} bits"),
             ));
         }
-        Ok(Label { kind, imm })
+        Ok(Label(imm << 8 | u64::from(kind)))
     }
 
     /// The kind.
     #[inline]
     pub fn kind(self) -> u8 {
-        self.kind
+        self.0 as u8
     }
 
     /// The immediate value.
     #[inline]
     pub fn imm(self) -> u64 {
-        self.imm
+        self.0 >> 8
     }
 
     #[inline(always)]
     pub(super) fn with_len(self, len: usize) -> u64 {
-        self.imm << 24 | u64::from(self.kind) << 16 | len as u64
+        self.0 << 16 | len as u64
     }
 
     #[inline(always)]
     pub(super) fn split(word: u64) -> (Label, usize) {
-        (Label { kind: (word >> 16) as u8, imm: word >> 24 }, word as u16 as usize)
+        (Label(word >> 16), word as u16 as usize)
     }
 }
 
