@@ -147,6 +147,7 @@ const SOURCES: &[(&str, &str)] = &[
     ("halo", include_str!("../../../../../benches/peers/halo.c")),
     ("shmem", include_str!("../../../../../benches/peers/shmem.c")),
     ("start", include_str!("../../../../../benches/peers/start.c")),
+    ("private.h", include_str!("../../../../../benches/peers/private.h")),
 ];
 
 /// The source of a program.
