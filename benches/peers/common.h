@@ -56,7 +56,7 @@ static void *memory(size_t length)
     return p;
 }
 
-#ifndef PEERS_SHMEM
+#if !defined PEERS_SHMEM && !defined PEERS_GASNET
 /* All ranks: what they computed, as a fingerprint. All say theirs, combined by exclusive or. */
 static inline void prove(uint64_t mine)
 {

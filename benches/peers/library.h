@@ -48,6 +48,10 @@ static void quit(void)
     exit(1);
 }
 
+#elif defined PEERS_GASNET
+
+#include "gasnet_job.h"
+
 #else
 
 #include <mpi.h>

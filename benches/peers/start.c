@@ -2,33 +2,9 @@
  * then (the largest of all; nobody has communicated but for that barrier).
  *
  *   written by rank 0:  = start:0 MILLISECONDS on the monotonic clock      = memory:0 KIBIBYTES */
+#include "private.h"
 #include <mpi.h>
-#include <stdio.h>
-#include <string.h>
 #include <time.h>
-
-/* Private pages of mappings without a file, in KiB. */
-static double private_kib(void)
-{
-    char line[1024];
-    double sum = 0, kib;
-    int nameless = 0;
-    FILE *smaps = fopen("/proc/self/smaps", "r");
-    if (!smaps)
-        return 0;
-    while (fgets(line, sizeof line, smaps)) {
-        unsigned long from, to, offset, inode;
-        char rights[8], device[32];
-        if (sscanf(line, "%lx-%lx %7s %lx %31s %lu", &from, &to, rights, &offset, device,
-                   &inode) == 6)
-            nameless = inode == 0;
-        else if (nameless && (sscanf(line, "Private_Clean: %lf", &kib) == 1 ||
-                              sscanf(line, "Private_Dirty: %lf", &kib) == 1))
-            sum += kib;
-    }
-    fclose(smaps);
-    return sum;
-}
 
 int main(int argc, char **argv)
 {

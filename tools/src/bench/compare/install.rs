@@ -1,9 +1,9 @@
 //! `hither bench peers`: which peers are here, and having those installed that the machine's package
 //! manager and cargo offer.
 
-use super::peer::{self, native};
+use super::peer::{self, Gasnet, native};
 use hither::{Error, Result};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 /// Arguments of `hither bench peers`.
@@ -16,6 +16,9 @@ pub struct Args {
     /// Run the commands; without it, they are only shown
     #[arg(long, requires = "what")]
     yes: bool,
+    /// Where GASNet-EX is installed (configure --prefix)
+    #[arg(long, value_name = "DIR")]
+    gasnet: Option<PathBuf>,
 }
 
 /// A package manager: its program, how it installs, and its names of the packages.
@@ -45,7 +48,8 @@ fn commands((program, how, packages): Manager, root: bool) -> Vec<Vec<String>> {
 
 /// Runs `hither bench peers`.
 pub fn run(args: &Args) -> Result<ExitCode> {
-    let (found, absent) = peer::find(Path::new(""));
+    let gasnet = args.gasnet.as_deref().map(Gasnet::find).transpose()?;
+    let (found, absent) = peer::find(Path::new(""), gasnet);
     for peer in &found {
         println!("{:10} {}", peer.name(), peer.version());
     }

@@ -22,6 +22,7 @@ pub use peer::on_path;
 
 use hither::{Error, Result};
 use nearness::Nearness;
+use peer::Gasnet;
 use rounds::{Effort, Results};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -46,6 +47,9 @@ pub struct Args {
     /// Also put a summary into this README, between the marks that it has for that
     #[arg(long, value_name = "FILE")]
     readme: Option<PathBuf>,
+    /// Where GASNet-EX is installed (configure --prefix), to compare it too
+    #[arg(long, value_name = "DIR")]
+    gasnet: Option<PathBuf>,
     /// Rounds of all contestants
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=1000))]
     rounds: Option<u16>,
@@ -160,7 +164,9 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let parts = args.parts(cores)?;
     let effort = args.effort();
     let place = Place::new()?;
-    let (peers, absent) = peer::find(place.path());
+    let gasnet = |dir: &PathBuf| Gasnet::find(dir)?.compiled(place.path());
+    let gasnet = args.gasnet.as_ref().map(gasnet).transpose()?;
+    let (peers, absent) = peer::find(place.path(), gasnet);
     for peer in &peers {
         eprintln!("{} {}: {}", peer.name(), peer.version(), peer.measured_by());
     }

@@ -3,10 +3,12 @@
 //! ```text
 //! mpi    MPICH, Open MPI, OpenSHMEM: programs of our own (benches/peers/*.c), compiled when they are needed
 //! ucx    UCX: its own program, ucx_perftest
+//! gasnet GASNet-EX: programs of our own (benches/peers/gasnet), where a build of it is pointed to
 //! native iceoryx2, Lamellar: programs of our own, built once (benches/peers/rust)
 //! hither this program, started by itself
 //! ```
 
+mod gasnet;
 mod hither;
 mod mpi;
 pub mod native;
@@ -20,6 +22,8 @@ use std::cell::Cell;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
+
+pub use gasnet::Gasnet;
 
 /// One way to run a peer.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -107,8 +111,9 @@ pub struct Absent {
     pub why: String,
 }
 
-/// hither and every peer there is; and those there are not. Programs are compiled in `place`.
-pub fn find(place: &Path) -> (Vec<Box<dyn Peer>>, Vec<Absent>) {
+/// hither and every peer there is, `gasnet` if that was pointed to; and those there are not. Programs are
+/// compiled in `place`.
+pub fn find(place: &Path, gasnet: Option<Gasnet>) -> (Vec<Box<dyn Peer>>, Vec<Absent>) {
     let mut found: Vec<Box<dyn Peer>> = vec![Box::new(hither::Own)];
     let mut absent = Vec::new();
     for kind in mpi::Kind::ALL {
@@ -120,6 +125,10 @@ pub fn find(place: &Path) -> (Vec<Box<dyn Peer>>, Vec<Absent>) {
     match ucx::Ucx::find() {
         Ok(peer) => found.push(Box::new(peer)),
         Err(why) => absent.push(Absent { name: ucx::NAME, why }),
+    }
+    match gasnet {
+        Some(peer) => found.push(Box::new(peer)),
+        None => absent.push(Absent { name: gasnet::NAME, why: gasnet::UNKNOWN.to_owned() }),
     }
     let home = native::home();
     for kind in native::Kind::ALL {
@@ -147,6 +156,7 @@ const SOURCES: &[(&str, &str)] = &[
     ("halo", include_str!("../../../../../benches/peers/halo.c")),
     ("shmem", include_str!("../../../../../benches/peers/shmem.c")),
     ("start", include_str!("../../../../../benches/peers/start.c")),
+    ("private.h", include_str!("../../../../../benches/peers/private.h")),
 ];
 
 /// The source of a program.

@@ -1,7 +1,7 @@
 //! What is measured on every contestant: names, sizes, what the figures are, and what is asked of
 //! hither's.
 //!
-//! A name stands for the same loop everywhere: in `own/` on hither, in `benches/peers/*.c` on MPI.
+//! A name stands for the same loop everywhere: in `own/` on hither, in `benches/peers` on the others.
 
 mod list;
 

@@ -1,0 +1,146 @@
+/* One-sided operations of GASNet-EX on the right neighbour's segment: by rank 0 alone where there are
+ * two ranks, by all at once where there are more. To wait for what was begun is its flush. */
+#define PEERS_GASNET
+/* The largest of them. */
+#define SEGMENT (4L << 20)
+#include "common.h"
+#include <gasnet_ratomic.h>
+
+enum { MANY = 128 };
+
+/* All ranks are of one neighbourhood, and that is said. */
+#define NEAR GEX_FLAG_AD_MY_NBRHD
+
+static gex_AD_t domain;
+static char *part;
+static uint64_t *origin, *result, expected;
+static gex_Rank_t target;
+static int acts;
+
+static void prepare(void)
+{
+    gex_OP_t all = GEX_OP_ADD | GEX_OP_FADD | GEX_OP_FCAS;
+    gex_AD_Create(&domain, team, GEX_DT_U64, all, GEX_FLAG_AD_FAVOR_MY_NBRHD);
+}
+
+static void open_part(void)
+{
+    size_t length = bytes < 64 ? 64 : (size_t)bytes;
+    if (length > (size_t)SEGMENT) {
+        fprintf(stderr, "the segment has no room for %ld bytes\n", bytes);
+        quit();
+    }
+    memset(bases[rank], 0, length);
+    origin = memory((size_t)bytes);
+    result = memory((size_t)bytes);
+    expected = 0;
+    target = (gex_Rank_t)((rank + 1) % size);
+    part = bases[target];
+    acts = size > 2 || rank == 0;
+    meet();
+}
+
+static void close_part(void)
+{
+    free(origin);
+    free(result);
+    meet();
+}
+
+static void put_each(long n)
+{
+    long i;
+    for (i = 0; acts && i < n; i++)
+        gex_RMA_PutBlocking(team, target, part, origin, (size_t)bytes, 0);
+}
+
+static void get_each(long n)
+{
+    long i;
+    for (i = 0; acts && i < n; i++)
+        gex_RMA_GetBlocking(team, result, target, part, (size_t)bytes, 0);
+}
+
+static void accumulate_each(long n)
+{
+    long i;
+    for (i = 0; acts && i < n; i++)
+        completed(gex_AD_OpNB_U64(domain, NULL, target, part, GEX_OP_ADD, 1, 0, NEAR));
+}
+
+static void fetch_and_op_each(long n)
+{
+    long i;
+    for (i = 0; acts && i < n; i++)
+        completed(gex_AD_OpNB_U64(domain, result, target, part, GEX_OP_FADD, 1, 0, NEAR));
+}
+
+static void compare_and_swap_each(long n)
+{
+    long i;
+    for (i = 0; acts && i < n; i++) {
+        uint64_t next = expected + 1;
+        completed(gex_AD_OpNB_U64(domain, result, target, part, GEX_OP_FCAS, expected, next, NEAR));
+        expected = result[0] == expected ? next : result[0];
+    }
+}
+
+#define OPERATION static inline __attribute__((always_inline)) void
+
+OPERATION put(void)
+{
+    gex_RMA_PutNBI(team, target, part, origin, (size_t)bytes, GEX_EVENT_DEFER, 0);
+}
+
+OPERATION get(void)
+{
+    gex_RMA_GetNBI(team, result, target, part, (size_t)bytes, 0);
+}
+
+OPERATION accumulate(void)
+{
+    gex_AD_OpNBI_U64(domain, NULL, target, part, GEX_OP_ADD, 1, 0, NEAR);
+}
+
+OPERATION fetch_and_op(void)
+{
+    gex_AD_OpNBI_U64(domain, result, target, part, GEX_OP_FADD, 1, 0, NEAR);
+}
+
+/* MANY at a time. */
+#define COMPLETED(OP, KIND)                                                                        \
+    static void OP##_many(long n)                                                                  \
+    {                                                                                              \
+        long i;                                                                                    \
+        for (i = 0; acts && i < n; i++) {                                                          \
+            OP();                                                                                  \
+            if (i % MANY == MANY - 1)                                                              \
+                gex_NBI_Wait(KIND, 0);                                                             \
+        }                                                                                          \
+        gex_NBI_Wait(KIND, 0);                                                                     \
+    }
+
+COMPLETED(put, GEX_EC_PUT)
+COMPLETED(get, GEX_EC_GET)
+COMPLETED(accumulate, GEX_EC_RMW)
+COMPLETED(fetch_and_op, GEX_EC_RMW)
+
+#define LATENCY(NAME, RUN) {NAME, open_part, RUN, close_part, NANOSECONDS, 1, 0}
+#define RATE(NAME, RUN) {NAME, open_part, RUN, close_part, MILLIONS_PER_SECOND, 1, 0}
+
+static const struct workload all[] = {
+    LATENCY("put", put_each),
+    LATENCY("get", get_each),
+    LATENCY("accumulate", accumulate_each),
+    LATENCY("fetch-and-op", fetch_and_op_each),
+    LATENCY("compare-and-swap", compare_and_swap_each),
+    RATE("put-rate", put_many),
+    RATE("get-rate", get_many),
+    RATE("accumulate-rate", accumulate_many),
+    RATE("fetch-and-op-rate", fetch_and_op_many),
+};
+
+int main(int argc, char **argv)
+{
+    return measure_all(argc, argv, all, sizeof all / sizeof *all);
+}
