@@ -388,10 +388,12 @@ impl Cell {
         let (label, len) = unsafe { self.label(Part::First) };
         // Copies of constant size have no branches; bytes beyond the message are left over from older
         // ones and not shown to anyone. Where others may come behind it, none are read.
-        let bytes = match len {
-            0..=HALF_BYTES => HALF_BYTES,
-            ..=SHARED_BYTES => SHARED_BYTES,
-            _ => FIRST_BYTES,
+        let bytes = if len <= HALF_BYTES {
+            HALF_BYTES
+        } else if len <= SHARED_BYTES {
+            SHARED_BYTES
+        } else {
+            FIRST_BYTES
         };
         self.read(HEAD, bytes / 8, |words| {
             // SAFETY: the caller owns the words; scratch has room for a first cell.

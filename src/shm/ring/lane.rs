@@ -11,20 +11,24 @@
 //! read-modify-write is needed. The first cell's tag is stored last: a producer that dies while
 //! it writes leaves nothing that the consumer could see, and nothing to clean up.
 //!
-//! # Two in a cell
+//! # Several in a cell
 //!
-//! A message of up to 16 bytes leaves half of its cell to the next one, if that has up to 24: a stream of
-//! such messages moves half as many lines, and how long a line takes is what each message costs.
+//! How long a line takes is what short messages cost, so a stream of them shares lines:
+//!
+//! * A message whose label, length and first word (in which the layer above has rank and tag) are those of the
+//!   cell's first one leaves only what it has behind that word: five messages of 8 bytes and their words make
+//!   a cell.
+//! * Another one of up to 24 bytes may have the half that one of up to 16 leaves free.
 //!
 //! ```text
 //! producer                            consumer, behind the first message of a cell
-//!   first half; tag = committed         tag of the next cell?  then that of this one:
-//!   ...                                   has a second?          take it
-//!   second half; tag |= second            none, but the next?    there will be none: go on to that
-//!   next cell; its tag = committed        neither                nothing has come
+//!   first message; tag = committed      tag of the next cell?  then that of this one:
+//!   ...                                   says of more?          take the next of those
+//!   another one; tag says so              it does not, but the next is there: go on to that
+//!   next cell; its tag = committed        neither: nothing has come
 //! ```
-//! Who finds the next cell's tag written sees all that was written before, so also a second message. The
-//! consumer counts the cell as free only once it has gone on.
+//! Who finds the next cell's tag written sees all that was written before, so also what has come to this one.
+//! The consumer counts the cell as free only once it has gone on.
 //!
 //! # Changing hands
 //!

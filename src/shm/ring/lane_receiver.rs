@@ -6,8 +6,8 @@ use super::message::{cell, read};
 use super::position::Position;
 use super::tag::{COMMITTED, Tag};
 use super::{NONE, Polled, damaged, publish_after};
-use crate::base::{Error, Result};
 use crate::base::sync::{AtomicU32, Ordering, heavy_fence};
+use crate::base::{Error, Result};
 
 /// Most cells whose lines are asked for before their message is there: one of 512 bytes.
 const PREFETCHED: u32 = 10;
@@ -99,7 +99,9 @@ impl LaneReceiver {
         if let Some((there, tag)) = self.further(lane) {
             // SAFETY: the consumer has not gone on.
             let Some(single) = (unsafe { self.next_of(there, tag) }) else {
-                return Err(self.break_off(format!("what {tag:?} says of further messages is wrong")));
+                return Err(
+                    self.break_off(format!("what {tag:?} says of further messages is wrong"))
+                );
             };
             self.pass_further(tag);
             let (label, bytes) = single.copy(scratch);
