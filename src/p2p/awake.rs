@@ -7,7 +7,8 @@
 //!
 //! Two copies by two cores are sooner over than one by the kernel, where that is slow: it has to find and
 //! hold every page, and on some processors its loop is not the fastest. That is measured
-//! ([`Reaches::is_slow`](super::reach::Reaches::is_slow)). Data in memory that both have mapped are
+//! ([`Reaches::is_slow`](super::reach::Reaches::is_slow)). They are not always: then the receiver copies
+//! after all (see [`copiers`](super::copiers)). Data in memory that both have mapped are
 //! copied once, by the receiver. A stream needs both sides, so it is
 //! begun only if both are inside of a call that does not return before this message is over:
 //!
@@ -116,8 +117,8 @@ impl Endpoint {
 }
 
 impl Messenger {
-    /// Whether both sides of an announced message wait for its end, and are sooner there together: not if
-    /// the sender has messages of this process's to copy at the same time.
+    /// Whether both sides of an announced message wait for its end, and could both copy: not if the sender
+    /// has messages of this process's to copy at the same time.
     pub(super) fn is_shared_work(
         &self,
         wire: Wire<'_>,

@@ -142,6 +142,8 @@ pub(super) struct Stream {
     pub arrived: Arrived,
     /// When they were asked for.
     pub began: u64,
+    /// Whether that was a choice of [`Copiers`](super::copiers::Copiers).
+    pub chosen: bool,
     /// Bytes for which room was granted, and that have come.
     pub granted: usize,
     pub come: usize,

@@ -47,6 +47,8 @@ mod budget;
 #[cfg(not(loom))]
 mod claim;
 #[cfg(not(loom))]
+mod copiers;
+#[cfg(not(loom))]
 mod counters;
 #[cfg(all(test, not(loom)))]
 mod damage_tests;

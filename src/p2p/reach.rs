@@ -7,6 +7,7 @@
 //! privileges is touched, except that where Yama restricts tracing to ancestors a rank that was
 //! launched allows its launcher's descendants, its fellow ranks, to copy.
 
+use super::copiers::Copiers;
 use crate::base::sync::Ordering;
 use crate::base::{Error, Result, Slot, settings};
 use crate::shm::copy::opaque_copy;
@@ -37,6 +38,8 @@ pub(super) struct Reaches {
     allowed: bool,
     /// Whether the kernel copies slowly; found out when it first matters.
     slow: OnceLock<bool>,
+    /// Who copies where it does, unless that is taken for granted.
+    copiers: Option<Copiers>,
     /// What peers look for.
     _cookie: Box<u64>,
 }
@@ -77,7 +80,8 @@ impl Reaches {
         here.cookie_at.store(at, Ordering::Relaxed);
         here.cookie.store(*cookie, Ordering::Relaxed);
         here.ready.store(1, Ordering::Release);
-        Ok(Reaches { known: Mutex::default(), allowed, slow, _cookie: cookie })
+        let copiers = slow.get().is_none().then(Copiers::default);
+        Ok(Reaches { known: Mutex::default(), allowed, slow, copiers, _cookie: cookie })
     }
 
     /// How `peer` is reached. Found out at the first call: then a system call.
@@ -115,6 +119,11 @@ impl Reaches {
     /// 100 µs.
     pub fn is_slow(&self) -> bool {
         *self.slow.get_or_init(kernel_is_slow)
+    }
+
+    /// Who copies a message for whose end both sides wait; `None` if nobody is to choose.
+    pub fn copiers(&self) -> Option<&Copiers> {
+        self.copiers.as_ref().filter(|_| self.is_slow())
     }
 
     fn find(&self, node: &Node, peer: Slot) -> Reach {

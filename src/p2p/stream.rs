@@ -12,6 +12,7 @@
 //! asked for; its record is done when the last one is filled. All streams of a receiver share its
 //! buffers: one that finds none waits for another's end.
 
+use super::copiers::Who;
 use super::counters::count;
 use super::engine::Stream;
 use super::far::NO_BUFFER;
@@ -272,6 +273,10 @@ impl Messenger {
             && let Some(stream) = engine.streams.remove(number)
         {
             drop(engine);
+            if let Some(copiers) = self.reaches.copiers().filter(|_| stream.chosen) {
+                let now = self.switching.now();
+                copiers.took(Who::Both, stream.arrived.bytes, stream.began, now);
+            }
             stream.record.into_iter().for_each(|record| record.finish(Ok(stream.arrived)));
             if let Some(next) = self.buffers.give(buffer) {
                 self.grant(wire, next, buffer);

@@ -11,6 +11,7 @@
 //! ```
 
 use super::claim::claim;
+use super::copiers::Who;
 use super::counters::count;
 use super::eager::Pooled;
 use super::engine::Stream;
@@ -115,6 +116,11 @@ impl Messenger {
             true if wire.node.is_local(from) => self.reaches.of(wire.node, from),
             _ => Reach::Never,
         };
+        let shared =
+            reach != Reach::Never && self.is_shared_work(wire, record.get(), from, reach, &rts);
+        // Only where there is a choice it is of use to know what it was.
+        let choice = self.reaches.copiers().filter(|_| shared);
+        let who = choice.map_or(Who::Both, |copiers| copiers.choose(arrived.bytes));
         let stream = |record| {
             let stream = Stream {
                 record: Some(record),
@@ -122,6 +128,7 @@ impl Messenger {
                 number: rts.number,
                 arrived,
                 began: self.switching.now(),
+                chosen: choice.is_some() && who == Who::Both,
                 granted: 0,
                 come: 0,
                 buffers: Vec::new(),
@@ -134,7 +141,7 @@ impl Messenger {
                 self.fetch(wire, stream, source);
             }
         };
-        if reach == Reach::Never || self.is_shared_work(wire, record.get(), from, reach, &rts) {
+        if reach == Reach::Never || shared && who == Who::Both {
             return stream(record);
         }
         match rts.claim.map(|name| claim(wire.node, from, name, false)) {
@@ -146,6 +153,9 @@ impl Messenger {
             Ok(()) => {
                 count(&self.counting.pulled);
                 self.switching.moved(arrived.bytes, began);
+                if let Some(copiers) = choice {
+                    copiers.took(Who::Receiver, arrived.bytes, began, self.switching.now());
+                }
                 self.tell_finished(wire, from, rts.number, 0);
                 record.finish(Ok(arrived));
             }

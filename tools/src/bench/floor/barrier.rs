@@ -2,7 +2,7 @@
 //! With a value beside each number it is an all-reduce.
 
 use crate::bench::block::{APART, Area};
-use crate::bench::crew::{Crew, spin_until};
+use crate::bench::crew::{Crew, spin_for};
 use crate::bench::duel::Side;
 use crate::bench::meter::Meter;
 use hither::{Error, Result};
@@ -15,14 +15,20 @@ pub struct FlagBarrier {
     size: u32,
     epoch: u64,
     reduce: bool,
+    polls: u32,
 }
+
+/// Polls before the processor is given away where others need it.
+const FEW: u32 = 4;
 
 impl FlagBarrier {
     /// Bare, or (`reduce`) summing one number over all ranks.
     pub fn new(crew: &Crew, reduce: bool) -> Result<FlagBarrier> {
         // Two sets of lines in turn: a fast rank may be one epoch ahead of a slow one.
         let area = crew.block().take(2 * crew.size() as usize * APART)?;
-        Ok(FlagBarrier { area, rank: crew.rank(), size: crew.size(), epoch: 0, reduce })
+        let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
+        let polls = if crew.size() as usize > cores { FEW } else { crew.polls() };
+        Ok(FlagBarrier { area, rank: crew.rank(), size: crew.size(), epoch: 0, reduce, polls })
     }
 
     /// One barrier.
@@ -39,7 +45,7 @@ impl FlagBarrier {
         let mut sum = epoch + u64::from(self.rank);
         for rank in (0..self.size).filter(|&r| r != self.rank) {
             let flag = self.area.word(place(rank));
-            spin_until(|| flag.load(Acquire) >= epoch)?;
+            spin_for(self.polls, || flag.load(Acquire) >= epoch)?;
             if self.reduce {
                 sum += self.area.word(place(rank) + 8).load(Relaxed);
             }
