@@ -63,7 +63,7 @@ pub struct Args {
     /// Seconds for which a peer's program may say nothing before it counts as hung
     #[arg(long, default_value = "20", value_parser = clap::value_parser!(u64).range(1..=3600))]
     patience: u64,
-    /// How long to wait in all, in seconds, for cores that are farther from each other than before
+    /// How long to wait in all, in seconds, for cores as far from each other as for other contestants
     #[arg(long, value_name = "SECONDS", default_value_t = 300)]
     settle: u64,
 }

@@ -1,7 +1,7 @@
 //! How far the cores are from each other, now: on a virtual machine that changes while it runs, by
 //! several times, as the host moves its cores about. Contestants that were measured at different
-//! distances cannot be compared, so each one's turn begins when the distance is about the shortest
-//! seen, and is looked at again when it has ended.
+//! distances cannot be compared, so each one's turn begins when the distance is that of the round's first
+//! turn, and is looked at again when it has ended.
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use std::sync::atomic::AtomicU64;
@@ -13,6 +13,17 @@ const SAME: f64 = 2.0;
 /// Between two looks.
 const PAUSE: Duration = Duration::from_millis(200);
 
+/// How far the cores were from each other in a turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Distance {
+    /// About as near as ever.
+    Near,
+    /// Farther.
+    Far,
+    /// Not the same all the time.
+    Changing,
+}
+
 /// See the module.
 #[derive(Debug, Default)]
 pub struct Nearness {
@@ -23,7 +34,7 @@ pub struct Nearness {
     left: Duration,
     /// Time spent on that.
     pub waited: Duration,
-    /// Turns, and those that were measured at another distance because that time was over.
+    /// Turns, and those at another distance than their round's first one, because that time was over.
     pub turns: u32,
     /// See `turns`.
     pub apart: u32,
@@ -38,17 +49,22 @@ impl Nearness {
         Nearness { cpus, left: patience, ..Nearness::default() }
     }
 
-    /// Whether the distance is about the shortest seen; so it is where it cannot be told.
-    fn is_near(&mut self) -> bool {
-        let Some(now) = self.cpus.and_then(distance) else { return true };
+    /// The distance now: near where it cannot be told.
+    fn now(&mut self) -> Distance {
+        let Some(now) = self.cpus.and_then(distance) else { return Distance::Near };
         let nearest = self.nearest.map_or(now, |nearest| nearest.min(now));
         self.nearest = Some(nearest);
-        now <= nearest * SAME
+        if now <= nearest * SAME { Distance::Near } else { Distance::Far }
     }
 
-    /// Waits until it is, as long as there is time for that.
-    pub fn await_near(&mut self) {
-        while !self.is_near() && !self.left.is_zero() {
+    /// Waits until the distance is this, if it is to be a certain one, as long as there is time for that:
+    /// what it is then.
+    pub fn await_distance(&mut self, wanted: Option<Distance>) -> Distance {
+        loop {
+            let now = self.now();
+            if wanted.is_none_or(|wanted| wanted == now) || self.left.is_zero() {
+                return now;
+            }
             let start = Instant::now();
             std::thread::sleep(PAUSE.min(self.left));
             self.spend(start);
@@ -61,15 +77,17 @@ impl Nearness {
         self.left = self.left.saturating_sub(spent);
     }
 
-    /// A turn has ended: whether it counts as near.
-    pub fn was_near(&mut self) -> bool {
+    /// A turn has ended that was to be at the `wanted` distance, and began at another or that: at which it
+    /// was.
+    pub fn ended(&mut self, began: Distance, wanted: Option<Distance>) -> Distance {
+        let was = if self.now() == began { began } else { Distance::Changing };
         self.turns += 1;
-        let near = self.is_near();
-        self.apart += u32::from(!near);
-        near
+        self.apart += u32::from(was != wanted.unwrap_or(began));
+        was
     }
 
-    /// The last turn, which began at `start`, was not near, and there is time for another one: it counts as waiting.
+    /// The last turn, which began at `start`, was at the wrong distance, and there is time for another one: it
+    /// counts as waiting.
     pub fn may_repeat(&mut self, start: Instant) -> bool {
         let may = self.left > start.elapsed();
         if may {
@@ -144,20 +162,23 @@ mod tests {
     #[test]
     fn the_shortest_distance_is_kept_and_turns_are_counted() {
         let mut nearness = Nearness::new(Duration::from_millis(1));
-        nearness.await_near();
-        nearness.was_near();
-        assert_eq!(nearness.turns, 1);
+        let began = nearness.await_distance(None);
+        nearness.ended(began, None);
+        assert_eq!((nearness.turns, nearness.waited), (1, Duration::ZERO));
         // As if it had been nearer before: never again.
         nearness.nearest = Some(1e-3);
-        nearness.await_near();
+        let now = nearness.await_distance(Some(Distance::Near));
         let Some(_) = nearness.cpus else { return };
         assert!(nearness.left.is_zero() && nearness.waited > Duration::ZERO);
-        assert!(!nearness.was_near());
-        assert_eq!((nearness.turns, nearness.apart >= 1), (2, true));
+        assert_eq!(now, Distance::Far);
+        let apart = nearness.apart;
+        assert_eq!(nearness.ended(now, Some(Distance::Near)), Distance::Far);
+        assert_eq!(nearness.ended(now, Some(Distance::Far)), Distance::Far);
+        assert_eq!(nearness.ended(Distance::Near, None), Distance::Changing);
+        assert_eq!((nearness.turns, nearness.apart), (4, apart + 2));
         assert!(!nearness.may_repeat(Instant::now()), "there is no time left");
         nearness.left = Duration::from_secs(60);
-        let apart = nearness.apart;
         assert!(nearness.may_repeat(Instant::now()));
-        assert_eq!((nearness.turns, nearness.apart), (1, apart - 1));
+        assert_eq!((nearness.turns, nearness.apart), (3, apart + 1));
     }
 }

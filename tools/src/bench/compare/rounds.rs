@@ -2,7 +2,7 @@
 //! spread of what came of it.
 
 use super::lines::{Figure, Outcome};
-use super::nearness::Nearness;
+use super::nearness::{Distance, Nearness};
 use super::peer::{Order, Peer, Setting};
 use super::workload::{self, Cast, Group, Task};
 use crate::bench::stats::{median, quantile};
@@ -28,12 +28,12 @@ pub struct Effort {
 /// What is known of one contestant's figure.
 #[derive(Clone, Debug, Default)]
 pub struct Cell {
-    /// Of each round.
+    /// Of each round that counts.
     pub values: Vec<f64>,
     /// The limit beside them.
     pub limits: Vec<f64>,
-    /// They are of turns in which the cores were as near as ever; else those are all there are.
-    near: bool,
+    /// Of each round: how far the cores were from each other, the value, and the limit.
+    seen: Vec<(Distance, f64, Option<f64>)>,
     /// Fingerprint of what was computed.
     pub proof: Option<u64>,
     /// Why there is none (any more).
@@ -41,21 +41,27 @@ pub struct Cell {
 }
 
 impl Cell {
-    /// Takes what a round gave, in which the cores were `near` or not: once they were, others do not
-    /// count.
-    pub fn take(&mut self, outcome: Outcome, near: bool) {
+    /// Takes what a round gave.
+    pub fn take(&mut self, outcome: Outcome, distance: Distance) {
         match outcome {
-            Ok(_) if self.near && !near => {}
             Ok(figure) => {
-                if near && !self.near {
-                    (self.near, self.values, self.limits) = (true, Vec::new(), Vec::new());
-                }
-                self.values.push(figure.value);
-                self.limits.extend(figure.limit);
+                self.seen.push((distance, figure.value, figure.limit));
+                self.count(None);
                 self.proof = self.proof.or(figure.proof);
             }
             Err(why) => self.failed = Some(why),
         }
+    }
+
+    /// Has only the rounds at this distance count, or all.
+    fn count(&mut self, distance: Option<Distance>) {
+        let counts = |seen: &&(Distance, f64, Option<f64>)| distance.is_none_or(|of| of == seen.0);
+        self.values = self.seen.iter().filter(counts).map(|seen| seen.1).collect();
+        self.limits = self.seen.iter().filter(counts).filter_map(|seen| seen.2).collect();
+    }
+
+    fn rounds(&self, distance: Distance) -> usize {
+        self.seen.iter().filter(|seen| seen.0 == distance).count()
     }
 
     /// The figure, if every round had one.
@@ -103,6 +109,22 @@ pub struct Results {
     pub nearness: Nearness,
 }
 
+/// Has those rounds count in which the cores were equally far from each other for all contestants: at the
+/// distance at which all have the most. If there is none, all rounds do.
+fn even(cells: &mut BTreeMap<&'static str, Cell>) {
+    let measured = |cell: &&Cell| cell.failed.is_none() && !cell.seen.is_empty();
+    let least = |distance: Distance| {
+        cells.values().filter(measured).map(|cell| cell.rounds(distance)).min().unwrap_or(0)
+    };
+    let mut best = None;
+    for distance in [Distance::Near, Distance::Far] {
+        if least(distance) > best.map_or(0, least) {
+            best = Some(distance);
+        }
+    }
+    cells.values_mut().for_each(|cell| cell.count(best));
+}
+
 /// Measures one group in jobs of `ranks` ranks.
 pub fn run(
     peers: &[Box<dyn Peer>],
@@ -136,6 +158,8 @@ pub fn run(
         settings.push(Some(setting));
     }
     for round in 0..effort.rounds {
+        // That of its first turn.
+        let mut wanted = None;
         // Who goes first changes: nobody always profits from another's warmth.
         for at in 0..peers.len() {
             let at = (at + round) % peers.len();
@@ -149,37 +173,43 @@ pub fn run(
                 continue;
             }
             let order = Order { tasks: &left, setting, crowded, ..order(effort) };
-            let (found, near) = turn(peer.as_ref(), &order, &mut results.nearness);
+            let (found, was) = turn(peer.as_ref(), &order, wanted, &mut results.nearness);
+            wanted = wanted.or((was != Distance::Changing).then_some(was));
             for (task, outcome) in found {
                 let cells = results.cells.entry(task).or_default();
                 // The first one's: hither's, checked against serial computation or by rules.
                 let known = cells.get(peers[0].name()).and_then(|cell| cell.proof);
-                cells.entry(peer.name()).or_default().take(proven(outcome, known), near);
+                cells.entry(peer.name()).or_default().take(proven(outcome, known), was);
             }
         }
+    }
+    for task in &tasks {
+        results.cells.get_mut(task).into_iter().for_each(even);
     }
 }
 
 /// Most turns of a contestant in a round, of which the last one counts.
 const TURNS: usize = 3;
 
-/// A contestant's turn, and whether the cores were near each other in it: repeated if they were not, as
-/// long as there is time for that.
+/// A contestant's turn, and how far the cores were from each other in it: repeated if that was not the
+/// `wanted` distance, or changed, as long as there is time for that.
 fn turn(
     peer: &dyn Peer,
     order: &Order<'_>,
+    wanted: Option<Distance>,
     nearness: &mut Nearness,
-) -> (Vec<(Task, Outcome)>, bool) {
+) -> (Vec<(Task, Outcome)>, Distance) {
     let mut turns = 1;
     loop {
-        nearness.await_near();
+        let began = nearness.await_distance(wanted);
         let start = Instant::now();
         let found = outcomes(peer.run(order), order.tasks);
-        let near = nearness.was_near();
+        let was = nearness.ended(began, wanted);
+        let right = was != Distance::Changing && wanted.is_none_or(|wanted| wanted == was);
         // What has failed is not tried until it works.
         let failed = found.iter().any(|(_, outcome)| outcome.is_err());
-        if near || failed || turns == TURNS || !nearness.may_repeat(start) {
-            return (found, near);
+        if right || failed || turns == TURNS || !nearness.may_repeat(start) {
+            return (found, was);
         }
         turns += 1;
     }
@@ -222,9 +252,10 @@ fn choose(
         return (first.clone(), vec![(first.name, 0, 1.0)]);
     }
     let mut tried: Vec<(Setting, Vec<Option<f64>>)> = Vec::new();
+    let mut wanted = None;
     for setting in candidates {
         let order = Order { tasks: &probes, setting: &setting, crowded, ..order(effort) };
-        nearness.await_near();
+        wanted = Some(nearness.await_distance(wanted));
         let found: BTreeMap<Task, Outcome> =
             outcomes(peer.run(&order), &probes).into_iter().collect();
         let cost = |task: &Task| {
@@ -282,16 +313,38 @@ mod tests {
     fn medians_and_spread_are_of_the_rounds() {
         let mut cell = Cell::default();
         for value in [3.0, 1.0, 2.0] {
-            cell.take(Ok(Figure { limit: Some(10.0 * value), ..value.into() }), false);
+            let figure = Figure { limit: Some(10.0 * value), ..value.into() };
+            cell.take(Ok(figure), Distance::Far);
         }
         assert_eq!((cell.value(), cell.limit(), cell.spread()), (Some(2.0), Some(20.0), 0.25));
-        // Of other states of the machine.
-        cell.take(Ok(7.0.into()), true);
-        cell.take(Ok(1.0.into()), false);
-        cell.take(Ok(9.0.into()), true);
-        assert_eq!((cell.values.clone(), cell.limit()), (vec![7.0, 9.0], None));
-        cell.take(Err("crashed".into()), true);
+        cell.take(Err("crashed".into()), Distance::Near);
         assert_eq!(cell.value(), None);
+    }
+
+    #[test]
+    fn contestants_are_compared_at_the_same_distance() {
+        use Distance::{Changing, Far, Near};
+        let cell = |seen: &[(Distance, f64)]| {
+            let mut cell = Cell::default();
+            seen.iter().for_each(|&(distance, value)| cell.take(Ok(value.into()), distance));
+            cell
+        };
+        let of = |a: &[(Distance, f64)], b: &[(Distance, f64)]| {
+            let mut failed = cell(&[(Near, 1.0)]);
+            failed.take(Err("crashed".into()), Far);
+            let mut cells = BTreeMap::from([("a", cell(a)), ("b", cell(b)), ("c", failed)]);
+            even(&mut cells);
+            (cells["a"].values.clone(), cells["b"].values.clone())
+        };
+        // Both were near in one round, and far in two.
+        let a = [(Near, 1.0), (Far, 5.0), (Far, 6.0), (Changing, 3.0)];
+        assert_eq!(of(&a, &[(Near, 2.0), (Near, 2.5), (Far, 7.0)]).1, [2.0, 2.5]);
+        assert_eq!(
+            of(&a, &[(Near, 2.0), (Far, 8.0), (Far, 7.0)]),
+            (vec![5.0, 6.0], vec![8.0, 7.0])
+        );
+        // One was never where the other was: everything counts.
+        assert_eq!(of(&a, &[(Changing, 2.0)]), (vec![1.0, 5.0, 6.0, 3.0], vec![2.0]));
     }
 
     /// One that fails in its second round, or cannot do anything.

@@ -268,6 +268,7 @@ fn against_best(line: &Line) -> String {
 #[cfg(test)]
 mod tests {
     use super::super::lines::Figure;
+    use super::super::nearness::Distance;
     use super::super::rounds::Choice;
     use super::super::workload::find;
     use super::*;
@@ -277,7 +278,13 @@ mod tests {
         let mut results = Results::default();
         let mut add = |name: &str, size, whose, outcome| {
             let task = Task { at: find(name).unwrap().0, size, ranks: 2 };
-            results.cells.entry(task).or_default().entry(whose).or_default().take(outcome, true);
+            results
+                .cells
+                .entry(task)
+                .or_default()
+                .entry(whose)
+                .or_default()
+                .take(outcome, Distance::Near);
         };
         let ok = |value: f64, limit| Ok(Figure { limit, ..value.into() });
         for size in [0, 8, 64, 4096] {
@@ -290,8 +297,8 @@ mod tests {
         add("rate", 8, "Open MPI", Err("signal: 11 <core>".into()));
         let four = Task { at: find("latency").unwrap().0, size: 8, ranks: 4 };
         let cells = results.cells.entry(four).or_default();
-        cells.entry("hither").or_default().take(ok(250.0, None), true);
-        cells.entry("MPICH").or_default().take(ok(1000.0, None), true);
+        cells.entry("hither").or_default().take(ok(250.0, None), Distance::Near);
+        cells.entry("MPICH").or_default().take(ok(1000.0, None), Distance::Near);
         let command = "mpiexec -n 2 messages".to_owned();
         let tried = vec![("--mca pml ob1".to_owned(), 2, 0.9), ("as installed".to_owned(), 2, 1.0)];
         results.choices.push(Choice {

@@ -115,11 +115,12 @@ fn contestants(report: &Report<'_>) -> String {
          figure through the other: of times (ns, ms) and memory less is better, of rates and \
          bandwidths more. Jobs of up to {} ranks have a core for each; ranks of larger ones share \
          cores, and their floor is hither's own figure with a core each.</p>\n<p>On a virtual machine \
-         the way from one core to the other may change within minutes, by several times. Each turn \
-         began when a ping-pong between two cores took at most twice as long as the \
-         shortest, and was repeated if it did not when the turn ended: {} turns, {:.0} s of waiting for \
-         that. {} turns were measured all the same when the time for waiting was over; they count only \
-         for what has no others.</p>\n",
+         the way from one core to the other may change within minutes, by several times. A ping-pong \
+         between two cores was taken before and after each turn, which counts as near if that took at most \
+         twice the shortest seen, and as far otherwise. In a round all are measured as the first one was, as \
+         long as there is time to wait for that, and for each figure those rounds count in which all were \
+         near, or all were far: {} turns, {:.0} s of waiting. {} turns were at another distance than their \
+         round's first one.</p>\n",
         effort.rounds,
         effort.batches,
         short(effort.batch / 1e6),
