@@ -31,8 +31,8 @@ const MOST_ENDED: u32 = 64;
 #[repr(align(128))]
 pub(super) struct Feed {
     peer: Slot,
-    /// Looks of threads that wait for this peer alone, but for those that found a message by the short way.
-    /// This and the next two are written by whoever
+    /// Looks of threads that wait for this peer alone, but for those that found a message by the short
+    /// way. This and the next two are written by whoever
     /// has the lock.
     looks: AtomicU32,
     /// Messages taken.

@@ -115,7 +115,8 @@ impl Taker for Granted {
 }
 
 impl Endpoint {
-    /// Sends a standard message the short way, with a label and a head (see [`wire`]): whether it was sent. If not, nothing has happened.
+    /// Sends a standard message the short way, with a label and a head (see [`wire`]): whether it was
+    /// sent. If not, nothing has happened.
     ///
     /// As many arguments as fit registers, and little else goes to memory: while the line that a message
     /// goes to comes from the other core, the processor goes on only as long as its store buffer (of some
@@ -123,8 +124,8 @@ impl Endpoint {
     /// asked for before this one had come.
     ///
     /// Cost: one cache line to the peer; loads of two of its lines that seldom change (how it stands, and
-    /// its port), and of the lane's grant; no atomic read-modify-write, some 20 stores to lines of this
-    /// process's own.
+    /// its port), and of the lane's grant; no atomic read-modify-write, some 15 stores to lines of this
+    /// process's own. Where it begins as the one before, the line is shared with up to four others.
     #[inline(never)]
     pub(super) fn send_express(&self, to: Slot, label: Label, head: u64, data: &[u8]) -> bool {
         if !data.len().is_multiple_of(8) {

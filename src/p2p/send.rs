@@ -89,9 +89,8 @@ impl Endpoint {
 
     /// Sends bytes that lie together. See [`Team::send`](crate::coll::Team::send).
     ///
-    /// Cost of a small one on a hot connection:
-    /// that of [`crate::link::Link::try_send`] with eight bytes more, and two loads that find that nothing
-    /// else waits to be sent. Nothing is allocated.
+    /// Cost of a small one on a hot connection: that of [`crate::link::Link::try_send`] with eight bytes
+    /// more, and two loads that find that nothing else waits to be sent. Nothing is allocated.
     #[inline]
     pub fn send(
         &self,

@@ -121,8 +121,8 @@ impl Team {
     ///
     /// Notices the death of its source, and takes the team's deadline.
     ///
-    /// Cost of 8 bytes that come while it waits: the message's cache line, two searches in a hash
-    /// table, no allocation, no system call unless it sleeps.
+    /// Cost of 8 bytes of a known source, on a hot connection, while nothing else is posted: the message's
+    /// cache line, which up to five messages share, no allocation, no system call unless it sleeps.
     ///
     /// # Errors
     /// [`Error::Truncated`] and [`Error::ElementSize`] if the message does not fit: it is dropped
