@@ -131,7 +131,7 @@ impl Endpoint {
         if !data.len().is_multiple_of(8) {
             return self.send_express_bytes(to, label, head, data);
         }
-        self.may_express(data) && self.wire().express(to, label, HeadedWords(head, data))
+        self.may_express(data) && self.wire().express(to, label, HeadedWords(Headed(head, data)))
     }
 
     /// The same for data that end with part of a word. Apart, since that part takes registers.

@@ -95,41 +95,42 @@ impl Payload for Headed<'_> {
 
 /// The same, of data that are whole words: what is behind the last of them is not written.
 #[derive(Clone, Copy, Debug)]
-pub struct HeadedWords<'a>(pub u64, pub &'a [u8]);
+pub struct HeadedWords<'a>(pub Headed<'a>);
 
 impl Payload for HeadedWords<'_> {
     #[inline(always)]
     fn size(self) -> usize {
-        8 + self.1.len()
+        self.0.size()
     }
 
     #[inline(always)]
     fn rest(&self) -> &[u8] {
-        self.1.get(FIRST_BYTES - 8..).unwrap_or_default()
+        self.0.rest()
     }
 
     #[inline(always)]
     unsafe fn put_first(self, to: *mut u64) {
         // SAFETY: the caller's.
         unsafe {
-            to.write(self.0);
+            to.write(self.0.0);
             self.put_behind_head(to.add(1));
         }
     }
 
     #[inline(always)]
     fn head(self) -> Option<u64> {
-        Some(self.0)
+        self.0.head()
     }
 
     #[inline(always)]
     unsafe fn put_behind_head(self, to: *mut u64) {
+        let data = self.0.1;
         // SAFETY: the caller's; as many words are in the data.
         let put = |at: usize| unsafe {
-            let word = self.1.as_ptr().cast::<u64>().add(at).read_unaligned();
+            let word = data.as_ptr().cast::<u64>().add(at).read_unaligned();
             to.add(at).write_volatile(word);
         };
-        match self.1.len().min(FIRST_BYTES - 8) / 8 {
+        match data.len().min(FIRST_BYTES - 8) / 8 {
             // What the most have: a loop costs more than it does.
             1 => put(0),
             words => (0..words).for_each(put),
