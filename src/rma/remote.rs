@@ -117,6 +117,8 @@ pub(crate) struct Locking {
     pub exclusive: bool,
     /// The caller asserts that nobody holds a conflicting lock.
     pub no_check: bool,
+    /// The calling thread holds others of the window.
+    pub beside: bool,
 }
 
 /// One window's remote parts. See the [module](self).

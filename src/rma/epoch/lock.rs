@@ -32,7 +32,10 @@ impl<T: Datum> Window<T> {
     /// Cost if nobody else wants the part: one atomic read-modify-write, and one to unlock.
     ///
     /// Where packets synchronise the members it waits only for the lock of this rank's own part; otherwise
-    /// operations wait for the grant, and so does [`LockEpoch::recovered_from`].
+    /// operations wait for the grant, and so does [`LockEpoch::recovered_from`]. There, shared locks may be
+    /// taken beside others in any order, and beside lock-all epochs, which take theirs as they need them;
+    /// a thread that holds locks should not ask for an exclusive one beside a lock-all epoch of another
+    /// rank.
     ///
     /// # Errors
     /// [`crate::Error::Misuse`] if an epoch that excludes locks is open, this rank has locked the

@@ -135,9 +135,9 @@ impl Core {
         }
         if let Some(engine) = self.engine() {
             let exclusive = kind == LockKind::Exclusive;
-            self.epochs.list(what, target.0, kind, own)?;
+            let beside = self.epochs.list(what, target.0, kind, own)?;
             engine
-                .lock(target, Locking { exclusive, no_check: assertions.no_check })
+                .lock(target, Locking { exclusive, no_check: assertions.no_check, beside })
                 .inspect_err(|_| _ = self.epochs.unlist(target.0))?;
             self.epochs.taken(target.0);
             return Ok(Some(Grant { hold: Hold::Engine, recovered: None }));

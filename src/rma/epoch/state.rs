@@ -35,6 +35,7 @@ use super::LockKind;
 use crate::base::sync::{AtomicBool, AtomicU32, Ordering, fence_after_rmw};
 use crate::base::{Error, Rank, Result};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread::ThreadId;
 
 /// No access epoch but locks.
 pub(super) const NONE: u32 = 0;
@@ -91,6 +92,8 @@ struct Listed {
     part: u32,
     kind: LockKind,
     stage: Stage,
+    /// Who took it: another thread may give it back.
+    thread: ThreadId,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -249,22 +252,23 @@ impl State {
     }
 
     /// Puts a lock that the block does not know on the ledger, to be taken now; on an error it is
-    /// not there. One thread at a time for each part.
+    /// not there. One thread at a time for each part. Whether this thread has taken others of it.
     ///
     /// # Errors
     /// [`Error::Misuse`] if the part is on the ledger already, or an epoch excludes locks.
-    pub fn list(&self, what: &'static str, target: u32, kind: LockKind, own: bool) -> Result<()> {
-        let mut groups = self.groups();
+    pub fn list(&self, what: &'static str, target: u32, kind: LockKind, own: bool) -> Result<bool> {
+        let (mut groups, thread) = (self.groups(), std::thread::current().id());
         if groups.listed(target).is_some() {
             return Err(misuse(what, NESTED));
         }
-        groups.ledger.push(Listed { part: target, kind, stage: Stage::Taking });
+        let beside = groups.ledger.iter().any(|lock| lock.thread == thread);
+        groups.ledger.push(Listed { part: target, kind, stage: Stage::Taking, thread });
         drop(groups);
         self.unlisted.fetch_add(1, Ordering::SeqCst);
         fence_after_rmw();
         self.may_lock(what, own).inspect_err(|_| _ = self.unlist(target))?;
         self.decline();
-        Ok(())
+        Ok(beside)
     }
 
     /// A lock on the ledger has been taken.

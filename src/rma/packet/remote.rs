@@ -22,7 +22,7 @@ use crate::rma::epoch::Assertions;
 use crate::rma::foreign::Foreign;
 use crate::rma::info::{Info, Medium};
 use crate::rma::remote::{Landing, Locking, Operation, OwnPart, Remote, Ticket};
-use crate::rma::runtime::{Engine, FenceFlags, LockKind, Trouble, WindowId};
+use crate::rma::runtime::{Engine, FenceFlags, LockFlags, LockKind, Trouble, WindowId};
 use crate::shm::node::Node;
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -375,8 +375,8 @@ impl Remote for Packets {
 
     fn lock(&self, target: Rank, locking: Locking) -> Result<()> {
         let kind = if locking.exclusive { LockKind::Exclusive } else { LockKind::Shared };
-        let no_check = locking.no_check;
-        let locked = self.ask("lock", |e, around, id| e.lock(around, id, target.0, kind, no_check));
+        let flags = LockFlags { no_check: locking.no_check, beside: locking.beside };
+        let locked = self.ask("lock", |e, around, id| e.lock(around, id, target.0, kind, flags));
         locked.inspect_err(|_| {
             if let Ok(mut state) = self.agent.enter() {
                 let here = &mut *state;

@@ -409,7 +409,7 @@ fn refuse(around: Around<'_>, from: Slot, packet: &Packet<'_>) -> Handled {
             Message::Answer { seq, acked: riders.ack, request: None, result }
         }
         // What the lock is for will be refused.
-        Message::Lock { .. } => Message::Granted { recovered: None, clock: 0 },
+        Message::Lock(_) => Message::Granted { recovered: None, clock: 0 },
         Message::Ask => {
             around.world.say_gone(around.node, from, packet.window);
             return Handled::Done;

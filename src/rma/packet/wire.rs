@@ -13,12 +13,12 @@
 
 use crate::base::{Error, Result};
 use crate::net::provider::RemoteRegion;
-use crate::rma::runtime::{Fault, LockKind, Message, RequestId, Riders, WindowId};
+use crate::rma::runtime::{Fault, LockKind, Message, Query, RequestId, Riders, WindowId};
 
 /// Bytes before the tail.
 pub(super) const HEADER: usize = 32;
 /// Changes whenever the meaning of a byte changes.
-const VERSION: u8 = 5;
+const VERSION: u8 = 6;
 
 const OPERATION: u8 = 1;
 const CONTROL: u8 = 2;
@@ -99,9 +99,9 @@ impl Packet<'_> {
             Message::Control { seq, riders } => {
                 (CONTROL, Head { code: riders.to_bits(), seq: *seq, ..Head::default() }, &[])
             }
-            Message::Lock { kind, all } => {
-                let flags = lock_bits(*kind) | if all.is_some() { SOME } else { 0 };
-                (LOCK, Head { flags, seq: all.unwrap_or(0), ..Head::default() }, &[])
+            Message::Lock(Query { kind, age, beside }) => {
+                let flags = lock_bits(*kind) | if *beside { SOME } else { 0 };
+                (LOCK, Head { flags, seq: *age, ..Head::default() }, &[])
             }
             Message::Answer { seq, acked, request, result } => {
                 let mut head = Head { seq: *seq, ..Head::default() }.request(*request);
@@ -212,7 +212,7 @@ pub(super) fn decode(kind: u8, bytes: &[u8]) -> Result<Packet<'_>> {
     let (allowed, has_code, has_seq, has_tail) = match kind {
         OPERATION => (REQUEST | LOCK_MASK, true, true, true),
         CONTROL => (0, true, true, false),
-        LOCK => (LOCK_MASK | SOME, false, flags & SOME != 0, false),
+        LOCK => (LOCK_MASK | SOME, false, true, false),
         ANSWER => (REQUEST | ACKED | FAULT, flags & FAULT != 0, true, true),
         GRANTED => (SOME, false, flags & SOME != 0, false),
         DISCARDED => (0, false, true, false),
@@ -246,10 +246,11 @@ pub(super) fn decode(kind: u8, bytes: &[u8]) -> Result<Packet<'_>> {
             Message::Operation { seq, request, lock: lock()?, riders: riders()?, body: tail }
         }
         CONTROL => Message::Control { seq, riders: riders()? },
-        LOCK => Message::Lock {
+        LOCK => Message::Lock(Query {
             kind: lock()?.ok_or_else(unexpected)?,
-            all: (flags & SOME != 0).then_some(seq),
-        },
+            age: seq,
+            beside: flags & SOME != 0,
+        }),
         ANSWER => {
             let result = if flags & FAULT == 0 {
                 Ok(tail)
@@ -325,9 +326,9 @@ mod tests {
             operation(None, Some(LockKind::Shared)),
             operation(Some(RequestId(0)), Some(LockKind::Exclusive)),
             Message::Control { seq: 77, riders },
-            Message::Lock { kind: LockKind::Shared, all: Some(0) },
-            Message::Lock { kind: LockKind::Shared, all: Some(u64::MAX) },
-            Message::Lock { kind: LockKind::Exclusive, all: None },
+            Message::Lock(Query { kind: LockKind::Shared, age: 0, beside: true }),
+            Message::Lock(Query { kind: LockKind::Shared, age: u64::MAX, beside: true }),
+            Message::Lock(Query::alone(LockKind::Exclusive, 7)),
             Message::Answer { seq: 1, acked: true, request: None, result: Ok(&[]) },
             Message::Answer { seq: 1, acked: false, request, result: Ok(b"data") },
             Message::Answer { seq: 1, acked: false, request, result: Err(fault) },

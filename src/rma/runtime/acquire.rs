@@ -16,17 +16,18 @@
 
 use super::engine::Engine;
 use super::host::{Host, Sent};
-use super::message::{Message, Riders, WindowId};
+use super::message::{Message, Query, Riders, WindowId};
 use super::shared::{Open, Shared};
 use super::table::{LockState, TargetObject};
 use super::window::Window;
-use super::{LockKind, Trouble};
+use super::{LockFlags, LockKind, Trouble};
 
 /// A lock that a call waits for.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ask {
     rank: u32,
     kind: LockKind,
+    beside: bool,
     sent: bool,
     granted: bool,
     given_up: bool,
@@ -52,7 +53,7 @@ impl Window {
         host: &mut H,
         rank: u32,
         kind: LockKind,
-        no_check: bool,
+        LockFlags { no_check, beside }: LockFlags,
     ) -> Result<bool, Trouble> {
         if rank >= self.size {
             return Err(Trouble::Misuse("the target is no member of the window's team"));
@@ -97,6 +98,9 @@ impl Window {
             self.alone.insert(rank);
         }
         let first = shared.locks == 0;
+        if self.locks == 0 {
+            self.age = self.queries.clock();
+        }
         self.locks += 1;
         shared.locks += 1;
         let state = if no_check { LockState::Granted } else { LockState::Unasked };
@@ -116,7 +120,7 @@ impl Window {
             self.work(shared, host, id);
             return Ok(true);
         }
-        let ask = Ask { rank, kind, sent: false, granted: false, given_up: false };
+        let ask = Ask { rank, kind, beside, sent: false, granted: false, given_up: false };
         self.asking.push(ask);
         self.advance_asking(shared, host);
         Ok(false)
@@ -128,7 +132,9 @@ impl Window {
         while let Some(&ask) = self.asking.get(at) {
             let riders = Riders { unlock: true, ..Riders::default() };
             let message = match (ask.sent, ask.granted, ask.given_up) {
-                (false, _, false) => Message::Lock { kind: ask.kind, all: None },
+                (false, _, false) => {
+                    Message::Lock(Query { kind: ask.kind, age: self.age, beside: ask.beside })
+                }
                 (true, true, true) => Message::Control { seq: 0, riders },
                 (false, _, true) => {
                     self.stop_asking(shared, at);

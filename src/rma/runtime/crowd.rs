@@ -19,7 +19,7 @@ pub(super) struct Crowd {
     exclusive: Ranks,
     /// Those of both that are of the present round.
     present: Ranks,
-    /// Of lock-all epochs.
+    /// Shared, of those who may hold others.
     ahead: Ranks,
     behind: Ranks,
     /// Who is served next, or the first after.
@@ -58,7 +58,7 @@ impl Crowd {
         [&self.shared, &self.exclusive, &self.ahead, &self.behind]
     }
 
-    /// `ahead`: of one of a lock-all epoch, whether it goes ahead of the present round.
+    /// `ahead`: of one that may overtake, whether it goes ahead of the present round.
     pub fn join(&mut self, rank: u32, kind: LockKind, ahead: Option<bool>) {
         match (ahead, kind) {
             (Some(true), _) => self.ahead.insert(rank),
@@ -74,7 +74,7 @@ impl Crowd {
         !self.present.is_empty()
     }
 
-    /// Those who are here now are the present round; those of lock-all epochs go ahead of it.
+    /// Those who are here now are the present round; those who may overtake go ahead of it.
     pub fn begin_round(&mut self) {
         for rank in self.shared.iter().chain(self.exclusive.iter()) {
             self.present.insert(rank);

@@ -9,7 +9,7 @@ use super::limits::Limits;
 use super::message::{Class, Message, WindowId};
 use super::shared::{Open, Shared};
 use super::window::Window;
-use super::{Handled, LockKind, Trouble};
+use super::{Handled, LockFlags, LockKind, Trouble};
 use std::collections::VecDeque;
 use std::task::Poll;
 
@@ -149,14 +149,14 @@ impl Engine {
         id: WindowId,
         target: u32,
         kind: LockKind,
-        no_check: bool,
+        flags: LockFlags,
     ) -> Answer<()> {
         let waits = !self.may_acquire(host, (id, Open::Lock(target))) || self.is_ending(id);
         self.on(id, |window, shared| {
             if waits && !window.dead.contains(target) {
                 return Poll::Pending;
             }
-            match window.lock(shared, host, target, kind, no_check) {
+            match window.lock(shared, host, target, kind, flags) {
                 Ok(true) => Poll::Ready(Ok(())),
                 Ok(false) => Poll::Pending,
                 Err(trouble) => Poll::Ready(Err(trouble)),

@@ -8,7 +8,7 @@
 
 use super::give::Given;
 use super::host::{Host, Sent};
-use super::message::{Message, Riders};
+use super::message::{Message, Query, Riders};
 use super::ranks::Ranks;
 use super::shared::{Open, Shared};
 use super::table::Closing;
@@ -20,8 +20,6 @@ use std::task::Poll;
 #[derive(Debug)]
 pub(super) struct LockAll {
     no_check: bool,
-    /// This rank's clock when it was opened (see `line`).
-    age: u64,
     /// Asked for their lock without a target object; with those that own one, as long as not
     /// everybody has granted.
     asked: Ranks,
@@ -38,10 +36,9 @@ pub(super) struct LockAll {
 }
 
 impl LockAll {
-    pub fn new(size: u32, no_check: bool, age: u64) -> LockAll {
+    pub fn new(size: u32, no_check: bool) -> LockAll {
         LockAll {
             no_check,
-            age,
             asked: Ranks::new(size),
             granted: Ranks::new(size),
             wide: false,
@@ -73,11 +70,6 @@ impl LockAll {
     /// Whether it waits for the lock of `rank` without a target object.
     pub fn asks(&self, rank: u32) -> bool {
         self.asked.contains(rank) && !self.granted.contains(rank)
-    }
-
-    /// What its lock queries say of it.
-    pub fn age(&self) -> u64 {
-        self.age
     }
 
     /// Whether everybody is asked for its lock.
@@ -142,8 +134,8 @@ impl Window {
             }
             let skip = all.asked.contains(rank) || self.table.target(&shared.pools, rank).is_some();
             if !skip {
-                let message = Message::Lock { kind: LockKind::Shared, all: Some(all.age) };
-                if shared.send(host, self.id, rank, &message) != Sent::Yes {
+                let query = Query { kind: LockKind::Shared, age: self.age, beside: true };
+                if shared.send(host, self.id, rank, &Message::Lock(query)) != Sent::Yes {
                     self.again = true;
                     return;
                 }
@@ -231,7 +223,8 @@ impl Window {
             }
         }
         if self.all.is_none() {
-            self.all = Some(LockAll::new(self.size, no_check, self.queries.clock()));
+            self.all = Some(LockAll::new(self.size, no_check));
+            self.age = self.queries.clock();
             if !no_check {
                 if shared.locks == 0 {
                     shared.open = Some((self.id, Open::All));

@@ -13,10 +13,9 @@
 //! leave in the order in which they were given; a discarded one leaves again before any later
 //! one.
 
-use super::everyone::LockAll;
 use super::host::{Host, Sent};
 use super::limits::Issuing;
-use super::message::{Message, RequestId, Riders};
+use super::message::{Message, Query, RequestId, Riders};
 use super::pools::{Id, OperationObject};
 use super::shared::Shared;
 use super::table::{Closing, LockState, TargetObject};
@@ -84,7 +83,7 @@ impl Window {
             LockState::Unasked => {
                 let alone = object.posted == 1 && object.pending.len() == 1;
                 let delayed = shared.limits.issuing != Issuing::Eager;
-                // In a lock-all epoch others are held meanwhile: see `Message::Lock`.
+                // In a lock-all epoch others are held meanwhile: see `Query`.
                 let closing = object.closing == Some(Closing::Unlock) && self.all.is_none();
                 let single = alone && delayed && closing && !object.evict && may_wait;
                 if single { Gate::Single } else { Gate::Ask }
@@ -142,8 +141,9 @@ impl Window {
 
     fn ask<H: Host>(&mut self, shared: &mut Shared, host: &mut H, id: Id) -> Step {
         let TargetObject { rank, kind, .. } = shared.pools.targets[id];
-        let all = self.all.as_ref().map(LockAll::age);
-        let sent = shared.send(host, self.id, rank, &Message::Lock { kind, all });
+        // One that is asked for so late is the only one, or of a lock-all epoch.
+        let query = Query { kind, age: self.age, beside: self.all.is_some() };
+        let sent = shared.send(host, self.id, rank, &Message::Lock(query));
         if sent == Sent::Yes {
             shared.pools.targets[id].lock = LockState::Asked;
         }

@@ -1,35 +1,42 @@
 //! Who waits for a lock at its target, and who is next.
 //!
 //! ```text
-//!   lock_all, ahead   | present round: objects, crowd | later: objects, crowd | lock_all, behind
+//!   beside, ahead     | present round: objects, crowd | later: objects, crowd | beside, behind
 //!   goes when nobody    in order                        the next round          goes ahead of it
 //!   is exclusive
 //! ```
-//! Queries of `lock` are served in order of arrival, those without an origin object after the
-//! others and in turn of ranks (see `crowd`); shared ones next to each other go together. Those of
-//! lock-all epochs cannot just line up: such an epoch takes its locks one by one and keeps them, so
-//! two of them, each with a lock that the other wants and with an exclusive query before it, would
-//! wait for each other. Nor may they always overtake: exclusive queries would starve. So there are
-//! *rounds*. All that wait when the last of a round has been granted are the next, and what decides
-//! is who is older, by Lamport's clocks, the epoch or the round:
+//! Queries of those who hold nothing are served in order of arrival, those without an origin object
+//! after the others and in turn of ranks (see `crowd`); shared ones next to each other go together.
+//! Shared ones of those who may hold others *beside* cannot just line up. A lock-all epoch takes its
+//! locks one by one, in the order in which it needs them, and keeps them; a thread may lock part after
+//! part. Two of them, each with a lock that the other wants and with an exclusive query before it,
+//! would wait for each other. Nor may they always overtake: exclusive queries would starve. So there
+//! are *rounds*. All that wait when the last of a round has been granted are the next, and what decides
+//! is who is older, by Lamport's clocks, the origin's epochs or the round:
 //!
-//! - Each member has a clock for the window. An epoch's *age* is the clock when it was opened. A
-//!   query of it sets the target's clock to its age at least; a grant sets the origin's to the
-//!   target's at least; a round that begins is later than all that the target's clock has seen.
-//! - A lock-all query whose epoch is older than the present round goes ahead of all that wait;
-//!   another waits till the round is over, and then goes ahead of the next.
+//! - Each member has a clock for the window. The *age* of its epochs is what that was when it held no
+//!   lock of the window last. A query sets the target's clock to its age at least; a grant sets the
+//!   origin's to the target's at least; a round that begins is later than all that the target's clock
+//!   has seen.
+//! - A query beside others that is older than the present round goes ahead of all that wait; another
+//!   waits till the round is over, and then goes ahead of the next.
 //!
-//! *Nobody starves.* Who has got ahead of a round has learned its time with the grant, so the next
-//! epoch of that member is younger. Hence a query is overtaken by each member's lock-all epochs
-//! twice at most: once in the round in which it came, and once in its own.
+//! *Nobody starves.* Who has got ahead of a round has learned its time with the grant, so what that
+//! member locks after it has held nothing is younger. Hence a query is overtaken by what each member
+//! holds together twice at most for each lock of it: once in the round in which it came, and once in
+//! its own. (Threads whose epochs overlap without an end, and that each lock several parts at a time,
+//! stay as old as the first.)
 //!
-//! *No circle.* If a lock-all epoch waits for a round, it is not older than it. Whoever of the round
-//! waits for a lock-all epoch that holds its lock waits for an older one than the round: it had come
-//! before the round began, or had got ahead of it. So along a chain of such waits the epochs become
-//! ever older.
+//! *No circle* of those who hold shared locks and wait for others, and of those who hold nothing.
+//! Whoever of the former waits for a round is not older than it. Whoever of the round waits for a
+//! holder of its lock waits for an older one than the round: it had come before the round began, or
+//! had got ahead of it. So along a chain of such waits the epochs become ever older. Who wants a
+//! lock alone while it holds others must do so in one order, as with all fair locks, and may wait
+//! for a lock-all epoch that waits for it: that takes its locks in no order.
 
 use super::LockKind;
 use super::crowd::Crowd;
+use super::message::Query;
 use super::pools::{Id, List, Pool};
 use super::queries::OriginObject;
 
@@ -48,7 +55,7 @@ pub(super) struct Line {
     waiting: List,
     /// So many of them, from the front on, are of the present round.
     present: usize,
-    /// Of lock-all epochs.
+    /// Of those who may hold others.
     ahead: List,
     behind: List,
     /// Behind all of their sort that have objects.
@@ -86,32 +93,26 @@ impl Line {
     }
 
     /// Whether a query that comes now waits for nobody who waits.
-    pub fn goes_ahead(&mut self, all: Option<u64>) -> bool {
-        self.heard(all.unwrap_or(0));
-        !self.in_round() || all.is_some_and(|age| age < self.began)
+    pub fn goes_ahead(&mut self, query: Query) -> bool {
+        self.heard(query.age);
+        !self.in_round() || query.overtakes() && query.age < self.began
     }
 
     /// Puts the query of an object into line.
-    pub fn join(&mut self, pool: &mut Pool<OriginObject>, id: Id, all: Option<u64>) {
-        let ahead = self.goes_ahead(all);
-        match (all, ahead) {
-            (None, _) => self.waiting.push(pool, id),
-            (Some(_), true) => self.ahead.push(pool, id),
-            (Some(_), false) => self.behind.push(pool, id),
+    pub fn join(&mut self, pool: &mut Pool<OriginObject>, id: Id, query: Query) {
+        let ahead = self.goes_ahead(query);
+        match (query.overtakes(), ahead) {
+            (false, _) => self.waiting.push(pool, id),
+            (true, true) => self.ahead.push(pool, id),
+            (true, false) => self.behind.push(pool, id),
         }
         self.begin_round(pool);
     }
 
     /// Puts one without an object into line.
-    pub fn join_crowd(
-        &mut self,
-        pool: &mut Pool<OriginObject>,
-        rank: u32,
-        kind: LockKind,
-        all: Option<u64>,
-    ) {
-        let ahead = self.goes_ahead(all);
-        self.crowd.join(rank, kind, all.map(|_| ahead));
+    pub fn join_crowd(&mut self, pool: &mut Pool<OriginObject>, rank: u32, query: Query) {
+        let ahead = self.goes_ahead(query);
+        self.crowd.join(rank, query.kind, query.overtakes().then_some(ahead));
         self.begin_round(pool);
     }
 

@@ -87,6 +87,30 @@ impl Riders {
     }
 }
 
+/// A query for a lock. Whom it may overtake says `line`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Query {
+    /// Which lock.
+    pub kind: LockKind,
+    /// The origin's clock when it held no lock of the window last.
+    pub age: u64,
+    /// Who wants it may hold others of the window meanwhile: the same thread of the origin has them,
+    /// or it is one of a lock-all epoch's.
+    pub beside: bool,
+}
+
+impl Query {
+    /// Of an origin that holds no other lock while it waits.
+    pub fn alone(kind: LockKind, age: u64) -> Query {
+        Query { kind, age, beside: false }
+    }
+
+    /// Whether it may be one that goes ahead of a round.
+    pub fn overtakes(&self) -> bool {
+        self.beside && self.kind == LockKind::Shared
+    }
+}
+
 /// A message about one window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Message<'a> {
@@ -112,13 +136,7 @@ pub enum Message<'a> {
         riders: Riders,
     },
     /// A lock query.
-    Lock {
-        /// Which lock.
-        kind: LockKind,
-        /// One of a lock-all epoch, and that epoch's age: the origin's clock when it was opened
-        /// (see `line`: whom it may overtake).
-        all: Option<u64>,
-    },
+    Lock(Query),
     /// What became of an operation.
     Answer {
         /// The operation's `seq`.
@@ -134,7 +152,7 @@ pub enum Message<'a> {
     Granted {
         /// A holder of the exclusive lock that died with it since the last grant.
         recovered: Option<u32>,
-        /// The target's clock: lock-all epochs that the origin opens from now on are no older.
+        /// The target's clock: what the origin locks from now on, once it holds nothing, is no older.
         clock: u64,
     },
     /// What was sent ahead of the grant is discarded, from this operation on: the target had no
@@ -214,7 +232,7 @@ impl Message<'_> {
         match self {
             Message::Operation { .. }
             | Message::Control { .. }
-            | Message::Lock { .. }
+            | Message::Lock(_)
             | Message::Where { .. } => Class::Request,
             _ => Class::Reply,
         }

@@ -42,7 +42,7 @@ pub use keys::Numbered;
 #[cfg(test)]
 pub use limits::Issuing;
 pub use limits::Limits;
-pub use message::{Class, Fault, Message, RequestId, Riders, WindowId};
+pub use message::{Class, Fault, Message, Query, RequestId, Riders, WindowId};
 
 /// How a target is locked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,6 +51,15 @@ pub enum LockKind {
     Shared,
     /// Alone.
     Exclusive,
+}
+
+/// What is said of a lock that is to be taken.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LockFlags {
+    /// Nobody holds a conflicting one (`MPI_MODE_NOCHECK`): nothing is asked for.
+    pub no_check: bool,
+    /// The caller holds others of the window.
+    pub beside: bool,
 }
 
 /// Why a call failed, or data will not come.

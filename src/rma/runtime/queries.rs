@@ -2,7 +2,7 @@
 //! 001 §3.4.2).
 //!
 //! A query that cannot be granted at once takes an *origin object* and stands in line (see `line`:
-//! who is next, and whom lock-all epochs may overtake). With the origin objects used up, it stands
+//! who is next, and who may overtake whom). With the origin objects used up, it stands
 //! in line all the same, without one (see `crowd`).
 //!
 //! ```text
@@ -18,7 +18,7 @@
 
 use super::host::Host;
 use super::line::{Line, Next};
-use super::message::{Fault, Message, RequestId, Riders};
+use super::message::{Fault, Message, Query, RequestId, Riders};
 use super::pools::{Id, List, NONE, OperationObject};
 use super::ranks::Ranks;
 use super::shared::{Owed, Shared};
@@ -165,11 +165,15 @@ impl Window {
             return Handled::Busy;
         }
         let handled = match *message {
-            Message::Lock { kind, all } => self.lock_query(shared, host, from, (kind, all), None),
+            Message::Lock(query) => self.lock_query(shared, host, from, query, None),
             Message::Operation { seq, request, lock, riders, body } => {
                 let incoming = Incoming { seq, request, riders, body: Some(body) };
                 match lock {
-                    Some(kind) => self.lock_query(shared, host, from, (kind, None), Some(incoming)),
+                    Some(kind) => {
+                        // Held for the operation only: nothing waits while its origin has it.
+                        let query = Query::alone(kind, 0);
+                        self.lock_query(shared, host, from, query, Some(incoming))
+                    }
                     None => self.operation(shared, host, from, incoming),
                 }
             }
@@ -192,7 +196,7 @@ impl Window {
         shared: &mut Shared,
         host: &mut H,
         from: u32,
-        (kind, all): (LockKind, Option<u64>),
+        query: Query,
         single: Option<Incoming<'_>>,
     ) -> Handled {
         let queries = &mut self.queries;
@@ -200,7 +204,8 @@ impl Window {
         if queries.holders.contain(from) || queued || queries.line.crowd.contains(from) {
             return stray(shared);
         }
-        if queries.line.goes_ahead(all) && queries.holders.free_for(kind) {
+        let kind = query.kind;
+        if queries.line.goes_ahead(query) && queries.holders.free_for(kind) {
             if let Some(incoming) = single {
                 return self.perform(shared, host, from, incoming);
             }
@@ -209,7 +214,7 @@ impl Window {
             shared.reply(host, self.id, from, granted);
             return Handled::Done;
         }
-        self.queue(shared, host, from, (kind, all), single);
+        self.queue(shared, host, from, query, single);
         Handled::Done
     }
 
@@ -218,13 +223,13 @@ impl Window {
         shared: &mut Shared,
         host: &mut H,
         origin: u32,
-        (kind, all): (LockKind, Option<u64>),
+        query: Query,
         single: Option<Incoming<'_>>,
     ) {
         let line = &mut self.queries.line;
         let discarded = single.as_ref().map(|incoming| incoming.seq);
         if !line.crowd.is_empty() || shared.pools.origins.full() {
-            line.join_crowd(&mut shared.pools.origins, origin, kind, all);
+            line.join_crowd(&mut shared.pools.origins, origin, query);
             shared.counters.queries_crowded += 1;
             let from = discarded.unwrap_or(1);
             return shared.reply(host, self.id, origin, Owed::Discarded { from });
@@ -237,9 +242,10 @@ impl Window {
         // One whose operation is not kept is told of the grant, like one that sent none.
         let told = kept.is_some();
         let dropping = discarded.is_some() && !told;
+        let kind = query.kind;
         let object = OriginObject { origin, chain: NONE, kind, told, dropping, operations };
         if let Some(id) = self.table.add_origin(&mut shared.pools, object) {
-            line.join(&mut shared.pools.origins, id, all);
+            line.join(&mut shared.pools.origins, id, query);
         }
         let used = shared.pools.origins.used() as u64;
         shared.counters.most_origins = shared.counters.most_origins.max(used);

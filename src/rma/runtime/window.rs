@@ -43,6 +43,8 @@ pub(super) struct Window {
     pub exposure: Exposure,
     /// Locks that the program holds, by `lock`.
     pub locks: u32,
+    /// This rank's clock when the first of those was opened, or its lock-all epoch (see `line`).
+    pub age: u64,
     /// Of targets that it holds: who died with the lock, as their grants told. Not in their
     /// objects, which may go before that is asked for.
     pub recovered: Vec<(u32, u32)>,
@@ -80,6 +82,7 @@ impl Window {
             posts: Posts::new(size),
             exposure: Exposure::new(size),
             locks: 0,
+            age: 0,
             recovered: Vec::new(),
             asking: Vec::new(),
             bare: Ranks::new(size),

@@ -1,7 +1,7 @@
 //! Who gets a lock when, what the next holder is told, and calls for locks that are given up.
 
 use super::net::{Action, W, World};
-use crate::rma::runtime::{FenceFlags, Issuing, Limits, LockKind, Trouble};
+use crate::rma::runtime::{FenceFlags, Issuing, Limits, LockFlags, LockKind, Trouble};
 use std::task::Poll;
 
 fn world(size: u32, limits: &Limits) -> World {
@@ -164,7 +164,9 @@ fn calls_that_were_given_up_while_they_waited_do_not_spoil_those_that_follow() {
     misuse(world.call(1, |engine, _| engine.start(W, &[0], false)));
     assert!(world.call(1, |engine, port| engine.end_given_up(port, W)).is_pending());
     assert!(
-        world.call(1, |engine, port| engine.lock(port, W, 0, LockKind::Shared, false)).is_pending()
+        world
+            .call(1, |engine, port| engine.lock(port, W, 0, LockKind::Shared, LockFlags::default()))
+            .is_pending()
     );
     world.unlock(0, 1).unwrap();
     world.finish(1, |engine, port| engine.lock_all(port, W, false)).unwrap();
@@ -172,7 +174,7 @@ fn calls_that_were_given_up_while_they_waited_do_not_spoil_those_that_follow() {
     world.lock(0, 1, LockKind::Exclusive);
     world.finish(0, |engine, port| engine.locked(port, W, 1)).unwrap();
     let own = |world: &mut World, kind| {
-        world.call(1, |engine, port| engine.lock(port, W, 1, kind, false))
+        world.call(1, |engine, port| engine.lock(port, W, 1, kind, LockFlags::default()))
     };
     assert!(own(&mut world, LockKind::Shared).is_pending());
     assert!(own(&mut world, LockKind::Exclusive).is_pending());

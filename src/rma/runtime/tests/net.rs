@@ -2,7 +2,8 @@
 //! order between pairs, and memories that check what is done to them.
 
 use crate::rma::runtime::{
-    Class, Engine, Fault, Handled, Host, Limits, LockKind, Message, Sent, Trouble, WindowId,
+    Class, Engine, Fault, Handled, Host, Limits, LockFlags, LockKind, Message, Sent, Trouble,
+    WindowId,
 };
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::task::Poll;
@@ -48,7 +49,7 @@ impl Packet {
                 (Message::Reduce { instance, round, counts: &[] }, counts)
             }
             Message::Control { seq, riders } => (Message::Control { seq, riders }, &[]),
-            Message::Lock { kind, all } => (Message::Lock { kind, all }, &[]),
+            Message::Lock(query) => (Message::Lock(query), &[]),
             Message::Granted { recovered, clock } => (Message::Granted { recovered, clock }, &[]),
             Message::Discarded { from } => (Message::Discarded { from }, &[]),
             Message::Barrier { instance, round } => (Message::Barrier { instance, round }, &[]),
@@ -518,7 +519,8 @@ impl World {
     }
 
     pub fn lock(&mut self, rank: u32, target: u32, kind: LockKind) {
-        self.finish(rank, |engine, port| engine.lock(port, W, target, kind, false)).unwrap();
+        self.finish(rank, |engine, port| engine.lock(port, W, target, kind, LockFlags::default()))
+            .unwrap();
     }
 
     pub fn unlock(&mut self, rank: u32, target: u32) -> Result<(), Trouble> {

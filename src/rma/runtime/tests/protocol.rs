@@ -1,7 +1,9 @@
 //! What goes over the wire, case by case.
 
 use super::net::{Action, W, World};
-use crate::rma::runtime::{FenceFlags, Handled, Issuing, Limits, LockKind, Message, Trouble};
+use crate::rma::runtime::{
+    FenceFlags, Handled, Issuing, Limits, LockFlags, LockKind, Message, Trouble,
+};
 use std::task::Poll;
 
 fn world(size: u32, limits: &Limits) -> World {
@@ -265,7 +267,8 @@ fn what_does_not_fit_the_state_is_refused() {
     misuse(world.call(0, |engine, port| engine.unlock_all(port, W)));
     misuse(world.call(0, |engine, _| engine.start(W, &[1, 1], false)));
     world.lock(0, 1, LockKind::Shared);
-    let again = world.finish(0, |engine, port| engine.lock(port, W, 1, LockKind::Shared, false));
+    let again = world
+        .finish(0, |engine, port| engine.lock(port, W, 1, LockKind::Shared, LockFlags::default()));
     misuse(Poll::Ready(again));
     misuse(world.operate(0, W, 2, Action::Put, (0, 0), 0).map(|r| r.map(|_| ())));
     world.unlock(0, 1).unwrap();

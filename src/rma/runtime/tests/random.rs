@@ -4,7 +4,7 @@ use super::net::{Action, CELLS, Dice, World};
 use super::programs::{
     ADDED_CELL, Call, EXCLUSIVE_CELL, EXPOSED, FENCED, LOCKED, WINDOWS, limits, pick, programs,
 };
-use crate::rma::runtime::{LockKind, Trouble, WindowId};
+use crate::rma::runtime::{LockFlags, LockKind, Trouble, WindowId};
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::task::Poll;
 
@@ -121,9 +121,9 @@ impl Run {
         let open = |target: &u32, runner: &Runner| runner.locks.contains(target);
         let runner = &self.runners[rank as usize];
         let answer: Poll<Result<(), Trouble>> = match &call {
-            Call::Lock(to, kind) => {
-                world.call(rank, |engine, port| engine.lock(port, LOCKED, *to, *kind, false))
-            }
+            Call::Lock(to, kind) => world.call(rank, |engine, port| {
+                engine.lock(port, LOCKED, *to, *kind, LockFlags::default())
+            }),
             Call::Locked(to, _) if open(to, runner) => world
                 .call(rank, |engine, port| engine.locked(port, LOCKED, *to))
                 .map(|result| result.map(|_| ())),

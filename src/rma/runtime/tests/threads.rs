@@ -3,7 +3,7 @@
 
 use super::net::{Action, Dice, W, World};
 use super::programs::limits;
-use crate::rma::runtime::{FenceFlags, Issuing, Limits, LockKind, Trouble, WindowId};
+use crate::rma::runtime::{FenceFlags, Issuing, Limits, LockFlags, LockKind, Trouble, WindowId};
 use std::collections::{HashSet, VecDeque};
 use std::task::Poll;
 
@@ -23,7 +23,7 @@ fn who_waits_for_a_lock_keeps_nobody_from_ending_his() {
         // Thread b of rank 0 wants what rank 1 holds, and that what thread a of rank 0 holds.
         let ask = |world: &mut World, rank: u32, target: u32| {
             world.call(rank, |engine, port| {
-                engine.lock(port, W, target, LockKind::Exclusive, false).is_pending()
+                engine.lock(port, W, target, LockKind::Exclusive, LockFlags::default()).is_pending()
             })
         };
         for _ in 0..20 {
@@ -61,7 +61,11 @@ fn epochs_that_wait_for_others_leave_room_for_those_that_do_not() {
     let (locks, fences, posts) = (WindowId(1), WindowId(2), WindowId(3));
     let mut world = World::new(3, 1, 1, &limits, &[locks, fences, posts]);
     let flags = FenceFlags::default();
-    world.finish(0, |engine, port| engine.lock(port, locks, 2, LockKind::Shared, false)).unwrap();
+    world
+        .finish(0, |engine, port| {
+            engine.lock(port, locks, 2, LockKind::Shared, LockFlags::default())
+        })
+        .unwrap();
     world.finish(0, |engine, port| engine.locked(port, locks, 2)).unwrap();
     world.finish(0, |engine, port| engine.fence(port, fences, flags)).unwrap();
     world.finish(0, |engine, _| engine.start(posts, &[1, 2], false)).unwrap();
@@ -244,7 +248,9 @@ impl Run {
                     return false;
                 }
                 self.mine[at][thread] = true;
-                world.call(rank, |engine, port| engine.lock(port, window, target, kind, false))
+                world.call(rank, |engine, port| {
+                    engine.lock(port, window, target, kind, LockFlags::default())
+                })
             }
             Step::Unlock(window, target) => {
                 let done = world.call(rank, |engine, port| engine.unlock(port, window, target));

@@ -3,7 +3,7 @@
 
 use super::net::{Action, Dice, W, World};
 use super::programs::{limits, pick};
-use crate::rma::runtime::{Issuing, Limits, LockKind, Trouble};
+use crate::rma::runtime::{Issuing, Limits, LockFlags, LockKind, Trouble};
 use std::collections::{HashMap, VecDeque};
 use std::task::Poll;
 
@@ -54,7 +54,9 @@ fn lock_all_epochs_that_overlap_do_not_starve_an_exclusive_lock() {
         // With one object for targets, the call itself waits for the grant.
         let lock = |world: &mut World, rank: u32| {
             let kind = LockKind::Exclusive;
-            let open = world.call(rank, |engine, port| engine.lock(port, W, target, kind, false));
+            let open = world.call(rank, |engine, port| {
+                engine.lock(port, W, target, kind, LockFlags::default())
+            });
             while world.sweep() {}
             open.is_ready()
         };
@@ -92,7 +94,8 @@ fn lock_all_epochs_that_overlap_do_not_starve_an_exclusive_lock() {
 
 #[derive(Clone, Copy, Debug)]
 enum Step {
-    Lock(u32, LockKind),
+    /// Beside others or not.
+    Lock(u32, LockKind, bool),
     Locked(u32),
     Unlock(u32),
     LockAll,
@@ -101,7 +104,8 @@ enum Step {
     Flush(u32),
 }
 
-/// The next epoch of one rank: one part, or all.
+/// The next epoch of one rank: one part, or all, or several parts one after the other, which are
+/// shared then.
 fn epoch(dice: &mut Dice, targets: u32, alls: u64) -> VecDeque<Step> {
     let mut steps = VecDeque::new();
     if dice.below(10) < alls {
@@ -114,10 +118,22 @@ fn epoch(dice: &mut Dice, targets: u32, alls: u64) -> VecDeque<Step> {
             }
         }
         steps.push_back(Step::UnlockAll);
+    } else if dice.one_in(2) {
+        let mut parts: Vec<u32> = (0..targets).collect();
+        for at in (1..parts.len()).rev() {
+            parts.swap(at, dice.below(at as u64 + 1) as usize);
+        }
+        for (at, &target) in parts.iter().enumerate() {
+            steps.push_back(Step::Lock(target, LockKind::Shared, at > 0));
+            for _ in 0..dice.below(2) {
+                steps.push_back(Step::Put(target));
+            }
+        }
+        steps.extend(parts.into_iter().map(Step::Unlock));
     } else {
         let target = dice.below(targets.into()) as u32;
         let kind = pick(dice, &[LockKind::Shared, LockKind::Exclusive, LockKind::Exclusive]);
-        steps.push_back(Step::Lock(target, kind));
+        steps.push_back(Step::Lock(target, kind, false));
         if dice.one_in(2) {
             steps.push_back(Step::Locked(target));
         }
@@ -145,8 +161,9 @@ impl Run {
         let Some(&step) = self.programs[rank as usize].front() else { return false };
         let world = &mut self.world;
         let answer: Poll<Result<(), Trouble>> = match step {
-            Step::Lock(target, kind) => {
-                world.call(rank, |engine, port| engine.lock(port, W, target, kind, false))
+            Step::Lock(target, kind, beside) => {
+                let flags = LockFlags { beside, ..LockFlags::default() };
+                world.call(rank, |engine, port| engine.lock(port, W, target, kind, flags))
             }
             Step::Locked(target) => world
                 .call(rank, |engine, port| engine.locked(port, W, target))
