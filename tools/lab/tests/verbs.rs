@@ -135,7 +135,8 @@ fn all_rooms_conform_over_devices() {
     let before = [0, 1].map(|guest| packets(&lab, guest));
     let filter = cases.join(",");
     let worker = ["--worker-of-conformance", "nodes-2", "processes", "4", &filter, &turn, "0"];
-    let run = ranks(&["-n", "4", "--timeout", "3000"], &suite, &worker);
+    let options = ["-n", "4", "--timeout", "3000", "--env", "CONFORMANCE_PATIENCE"];
+    let run = ranks(&options, &suite, &worker);
     // What takes seconds in a guest takes minutes in one on a busy machine.
     let run = run.env("HITHER_NET_TIMEOUT", "60").env("HITHER_HOST_TIMEOUT", "60");
     let run = run.env("CONFORMANCE_PATIENCE", "900").env("HITHER_NET_PAIR_AFTER", "8");
