@@ -76,8 +76,8 @@ settings! {
     UNEXPECTED_LIMIT = "HITHER_UNEXPECTED_LIMIT", "16M", "bytes";
     /// Large messages between private memories: copied by the kernel where it permits
     /// (process_vm_readv), which is tried out silently, or never (0): then through shared buffers.
-    /// Where both sides wait for a message, it goes through these if the kernel is slow and that is
-    /// faster, which is measured (auto), or taken for granted (slow, fast).
+    /// Where both sides wait for a message, it goes through these if that is faster, which is
+    /// measured while the program runs (auto), or always (slow), or never (fast).
     CMA = "HITHER_CMA", "auto", "auto, fast, slow or 0";
     /// Packet windows: when operations are sent: eager (as soon as the synchronisation allows),
     /// delayed (when the epoch ends), adaptive (delayed while they are few and small).

@@ -200,7 +200,7 @@ impl Messenger {
         // faster, too, with private ones.
         let at = data.as_ptr().addr() as u64;
         let slower = matches!(reach, Reach::Kernel(_))
-            && (wire.node.pace().is_awake() && self.reaches.is_slow()
+            && (wire.node.pace().is_awake() && self.reaches.may_share()
                 || reach::is_shared(wire.node, at, data.len() as u64));
         if reach == Reach::Never || !claim::claim(wire.node, to, advert.word, slower) {
             return Ok(None);

@@ -5,10 +5,9 @@
 //! | receiver waits | in pieces through shared buffers (`stream`): one fills while the other empties | the receiver copies, by the kernel |
 //! | it does something else | the sender copies, by the kernel, to where it is wanted (`advert`) | the first who looks |
 //!
-//! Two copies by two cores are sooner over than one by the kernel, where that is slow: it has to find and
-//! hold every page, and on some processors its loop is not the fastest. That is measured
-//! ([`Reaches::is_slow`](super::reach::Reaches::is_slow)). They are not always: then the receiver copies
-//! after all (see [`copiers`](super::copiers)). Data in memory that both have mapped are
+//! Two copies by two cores are often sooner over than one by the kernel: it has to find and hold every page,
+//! and on some processors its loop is not the fastest. They are not always: then the receiver copies
+//! after all, which is found out (see [`copiers`](super::copiers)). Data in memory that both have mapped are
 //! copied once, by the receiver. A stream needs both sides, so it is
 //! begun only if both are inside of a call that does not return before this message is over:
 //!
@@ -130,7 +129,7 @@ impl Messenger {
         matches!(reach, Reach::Kernel(_))
             && record.awake.load(Ordering::Relaxed) != 0
             && rts.claim.is_some_and(|name| claim::is_attended(wire.node, from, name))
-            && self.reaches.is_slow()
+            && self.reaches.may_share()
             && !self.engine().sendings.iter().any(|(_, sending)| sending.to == from)
     }
 }

@@ -9,6 +9,11 @@
 //!                                                     '----- as long as at first, if it is not <-----'
 //!                                                            or messages take longer than they did
 //! ```
+//! A trial ends early, and the next one is as far away as can be, where the other way takes several times as
+//! long: else trials alone would take as much time as all other messages. And messages that take longer
+//! than they did are no reason for one as long as they are far from what the other way takes: times of
+//! messages that follow each other vary by a factor of two.
+//!
 //! What counts is the time from when the copy could begin, which is at the end of the one before if that was
 //! later, until its end: so both the time of a message alone and the rate of many.
 
@@ -23,6 +28,11 @@ const SHORTEST: u32 = 32;
 const LONGEST: u32 = 512;
 /// Messages over which the time of one is smoothed.
 const SMOOTH: u32 = 8;
+/// How many times as long the other way takes that is not worth a whole trial, and how many messages tell.
+const HOPELESS: f64 = 2.5;
+const TELLING: u32 = 2;
+/// Which part of what the other way takes is near it.
+const NEAR: f64 = 0.6;
 /// Powers of two that have sizes of their own: from 16 KiB to 32 MiB.
 const SMALLEST: u32 = 14;
 const CLASSES: usize = 12;
@@ -124,6 +134,8 @@ impl Class {
             if there < 0.95 * here {
                 self.chosen = self.now;
                 self.rest = SHORTEST;
+            } else if there > HOPELESS * here {
+                self.rest = LONGEST;
             } else {
                 self.rest = (self.rest * 2).min(LONGEST);
             }
@@ -154,9 +166,15 @@ impl Class {
         // One that was interrupted tells little.
         let cost = if *known == 0.0 { cost } else { cost.min(2.0 * *known) };
         *known = if *known == 0.0 { cost } else { *known + (cost - *known) / f64::from(weight) };
-        if !trial && self.expected > 0.0 && *known > 1.3 * self.expected {
+        let (known, other) = (*known, self.cost[who.other() as usize]);
+        if trial {
+            let told = self.ended >= UNSETTLED + TELLING;
+            if told && other > 0.0 && known > HOPELESS * other {
+                self.left = 0;
+            }
+        } else if self.expected > 0.0 && known > 1.3 * self.expected && known > NEAR * other {
             // Something has changed: the cores' distance, or where the data lie.
-            (self.left, self.rest, self.expected) = (0, SHORTEST, *known);
+            (self.left, self.rest, self.expected) = (0, SHORTEST, known);
         }
     }
 }
@@ -247,6 +265,23 @@ mod tests {
             }
         }
         assert!(both > 3800, "{both}");
+    }
+
+    #[test]
+    fn a_hopeless_way_takes_little_however_much_times_vary() {
+        let copiers = Copiers::default();
+        let (bytes, base) = (64 << 10, 2000);
+        let cost = |cheap: Who, count: u64| {
+            move |who: Who| if who == cheap { base + base * (count % 3) / 2 } else { 6 * base }
+        };
+        let mut now = 1;
+        for cheap in [Who::Both, Who::Receiver, Who::Both] {
+            run(&copiers, bytes, LONGEST + 3 * BLOCK, &mut now, cost(cheap, 0));
+            let both: u32 =
+                (0..4000).map(|i| run(&copiers, bytes, 1, &mut now, cost(cheap, i))).sum();
+            let other = if cheap == Who::Both { both.abs_diff(4000) } else { both };
+            assert!(other < 60, "{other} of 4000 the way that takes several times as long");
+        }
     }
 
     #[test]

@@ -15,7 +15,6 @@ use crate::shm::node::Node;
 use crate::shm::wiring::random;
 use std::collections::HashMap;
 use std::sync::{Mutex, OnceLock, PoisonError};
-use std::time::{Duration, Instant};
 
 /// Bytes copied between two looks at whether the peer lives.
 const CHUNK: usize = 1 << 20;
@@ -36,9 +35,9 @@ pub enum Reach {
 pub(super) struct Reaches {
     known: Mutex<HashMap<Slot, Reach>>,
     allowed: bool,
-    /// Whether the kernel copies slowly; found out when it first matters.
-    slow: OnceLock<bool>,
-    /// Who copies where it does, unless that is taken for granted.
+    /// Whether the kernel's one copy is taken for granted to be the fastest.
+    fast: bool,
+    /// Who copies what both sides wait for, unless that is taken for granted.
     copiers: Option<Copiers>,
     /// What peers look for.
     _cookie: Box<u64>,
@@ -58,11 +57,11 @@ fn own_space() -> Result<[u64; 2]> {
 impl Reaches {
     /// Publishes what peers need to find out about this process.
     pub fn open(node: &Node) -> Result<Reaches> {
-        let (allowed, slow) = match settings::CMA.text().as_str() {
-            "auto" => (true, OnceLock::new()),
-            "fast" => (true, OnceLock::from(false)),
-            "slow" => (true, OnceLock::from(true)),
-            "0" => (false, OnceLock::new()),
+        let (allowed, fast, chosen) = match settings::CMA.text().as_str() {
+            "auto" => (true, false, true),
+            "fast" => (true, true, false),
+            "slow" => (true, false, false),
+            "0" => (false, false, false),
             other => {
                 let why = format!("\"{other}\" is none of auto, fast, slow and 0");
                 return Err(Error::invalid(settings::CMA.name, why));
@@ -80,8 +79,8 @@ impl Reaches {
         here.cookie_at.store(at, Ordering::Relaxed);
         here.cookie.store(*cookie, Ordering::Relaxed);
         here.ready.store(1, Ordering::Release);
-        let copiers = slow.get().is_none().then(Copiers::default);
-        Ok(Reaches { known: Mutex::default(), allowed, slow, copiers, _cookie: cookie })
+        let copiers = chosen.then(Copiers::default);
+        Ok(Reaches { known: Mutex::default(), allowed, fast, copiers, _cookie: cookie })
     }
 
     /// How `peer` is reached. Found out at the first call: then a system call.
@@ -114,16 +113,15 @@ impl Reaches {
         self.known.lock().unwrap_or_else(PoisonError::into_inner).insert(peer, Reach::Never);
     }
 
-    /// Whether the kernel takes so much longer for a copy that two copies are sooner over which two
-    /// processes make at the same time, each of its own pieces. Measured once, which takes some
-    /// 100 µs.
-    pub fn is_slow(&self) -> bool {
-        *self.slow.get_or_init(kernel_is_slow)
+    /// Whether two copies may be sooner over than the kernel's one, if two processes make them at the same
+    /// time, each of its own pieces.
+    pub fn may_share(&self) -> bool {
+        !self.fast
     }
 
     /// Who copies a message for whose end both sides wait; `None` if nobody is to choose.
     pub fn copiers(&self) -> Option<&Copiers> {
-        self.copiers.as_ref().filter(|_| self.is_slow())
+        self.copiers.as_ref()
     }
 
     fn find(&self, node: &Node, peer: Slot) -> Reach {
@@ -158,32 +156,6 @@ fn allow_fellows() {
         // SAFETY: takes numbers only.
         unsafe { libc::prctl(libc::PR_SET_PTRACER, libc::getppid(), 0, 0, 0) };
     }
-}
-
-/// Times a copy of the kernel's from this process to itself against one of the library's.
-fn kernel_is_slow() -> bool {
-    const BYTES: usize = 64 << 10;
-    let Ok(pid) = i32::try_from(std::process::id()) else { return false };
-    let (from, mut to) = (vec![1u8; BYTES], vec![0u8; BYTES]);
-    let (mut kernel, mut own) = (Duration::MAX, Duration::MAX);
-    // The shortest of some: the others are longer by what interrupted them.
-    for _ in 0..5 {
-        let at = from.as_ptr();
-        let start = Instant::now();
-        // SAFETY: `to` is a vector of so many bytes, which nobody else has; where `from` lies the kernel
-        // looks by itself.
-        let copied =
-            unsafe { by_kernel(pid, to.as_mut_ptr(), at.addr() as u64, BYTES, Direction::In) };
-        kernel = kernel.min(start.elapsed());
-        if copied != Ok(BYTES) {
-            return false;
-        }
-        let start = Instant::now();
-        // SAFETY: two vectors of so many bytes.
-        unsafe { opaque_copy(to.as_mut_ptr(), at, BYTES) };
-        own = own.min(start.elapsed());
-    }
-    kernel * 2 > own * 3
 }
 
 /// Which way bytes go, as seen from here.

@@ -11,6 +11,8 @@ use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 use std::ffi::c_void;
 use std::ptr::NonNull;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 /// Page size assumed for layouts: every supported machine's page size divides it or equals it.
 pub const PAGE: u64 = 4096;
@@ -64,7 +66,6 @@ pub fn reserve(fd: BorrowedFd<'_>, offset: u64, length: u64, what: &str) -> Resu
         return Ok(());
     }
     forked::refuse_forked("reserving shared memory")?;
-    let (available, limit) = available_memory();
     let oom = |available: u64, limit: &str| Error::OutOfMemory {
         what: what.to_owned(),
         wanted: length,
@@ -74,8 +75,12 @@ pub fn reserve(fd: BorrowedFd<'_>, offset: u64, length: u64, what: &str) -> Resu
     };
     // Asked before allocating: in a memory cgroup an allocation past the limit may end in the
     // kernel's out-of-memory killer rather than in an error.
-    if length > available {
-        return Err(oom(available, &limit));
+    if !PLENTY.take(length, Instant::now()) {
+        let (available, limit) = available_memory();
+        if length > available {
+            return Err(oom(available, &limit));
+        }
+        PLENTY.found(available - length, Instant::now());
     }
     loop {
         match rustix::fs::fallocate(fd, FallocateFlags::empty(), offset, length) {
@@ -87,6 +92,35 @@ pub fn reserve(fd: BorrowedFd<'_>, offset: u64, length: u64, what: &str) -> Resu
             }
             Err(e) => return Err(Error::os("fallocate of shared memory", e)),
         }
+    }
+}
+
+/// What a process may reserve without asking how much there is, since it has asked just now and found
+/// much more: the answer takes some twenty files, which is much of the time in which a process starts.
+#[derive(Debug)]
+struct Plenty(Mutex<Option<(Instant, u64)>>);
+
+static PLENTY: Plenty = Plenty(Mutex::new(None));
+
+impl Plenty {
+    /// Which part of what there is: a thousand processes at a time may each have it.
+    const PART: u64 = 4096;
+    /// For how long.
+    const FRESH: Duration = Duration::from_millis(100);
+
+    /// So much was there.
+    fn found(&self, available: u64, now: Instant) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) =
+            Some((now, available / Plenty::PART));
+    }
+
+    /// Takes `length` of it; false if it has to be asked.
+    fn take(&self, length: u64, now: Instant) -> bool {
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let left = state.as_mut().filter(|(at, left)| {
+            now.saturating_duration_since(*at) < Plenty::FRESH && length <= *left
+        });
+        left.map(|(_, left)| *left -= length).is_some()
     }
 }
 
@@ -323,6 +357,20 @@ impl Drop for Mapping {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_reserved_unasked_is_a_small_part_of_what_was_there_just_now() {
+        let plenty = Plenty(Mutex::new(None));
+        let now = Instant::now();
+        assert!(!plenty.take(1, now), "nobody has asked");
+        plenty.found(Plenty::PART * 100, now);
+        assert!(plenty.take(60, now) && !plenty.take(41, now) && plenty.take(40, now));
+        assert!(!plenty.take(1, now));
+        plenty.found(Plenty::PART * 100, now);
+        assert!(!plenty.take(1, now + Plenty::FRESH), "that was long ago");
+        plenty.found(Plenty::PART - 1, now);
+        assert!(!plenty.take(1, now), "there was little");
+    }
 
     #[test]
     fn a_reservation_beyond_the_machine_names_the_numbers() {
