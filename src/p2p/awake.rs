@@ -3,7 +3,8 @@
 //! | | sender waits for its end | it does something else |
 //! |---|---|---|
 //! | receiver waits | in pieces through shared buffers (`stream`): one fills while the other empties | the receiver copies, by the kernel |
-//! | it does something else | the sender copies, by the kernel, to where it is wanted (`advert`) | the first who looks |
+//! | it does something else, and came first | the sender copies, by the kernel, to where it is wanted (`advert`) | the first who looks |
+//! | it does something else, and came second | the sender fills shared buffers, if there are any for all of it; else the receiver copies at once, by the kernel | the same |
 //!
 //! Two copies by two cores are often sooner over than one by the kernel: it has to find and hold every page,
 //! and on some processors its loop is not the fastest. They are not always: then the receiver copies
@@ -115,8 +116,17 @@ impl Endpoint {
     }
 }
 
+/// Who waits for an announced message that both sides could copy.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Waiting {
+    /// Both.
+    Both,
+    /// Its sender. The receive was posted by a thread that may do something else now.
+    Sender,
+}
+
 impl Messenger {
-    /// Whether both sides of an announced message wait for its end, and could both copy: not if the sender
+    /// Who waits for the end of an announced message, if both sides could copy: not if the sender
     /// has messages of this process's to copy at the same time.
     pub(super) fn is_shared_work(
         &self,
@@ -125,11 +135,12 @@ impl Messenger {
         from: Slot,
         reach: Reach,
         rts: &Rts,
-    ) -> bool {
-        matches!(reach, Reach::Kernel(_))
-            && record.awake.load(Ordering::Relaxed) != 0
+    ) -> Option<Waiting> {
+        let shared = matches!(reach, Reach::Kernel(_))
             && rts.claim.is_some_and(|name| claim::is_attended(wire.node, from, name))
             && self.reaches.may_share()
-            && !self.engine().sendings.iter().any(|(_, sending)| sending.to == from)
+            && !self.engine().sendings.iter().any(|(_, sending)| sending.to == from);
+        let waits = record.awake.load(Ordering::Relaxed) != 0;
+        shared.then_some(if waits { Waiting::Both } else { Waiting::Sender })
     }
 }

@@ -110,6 +110,11 @@ impl Copiers {
         self.class(bytes, Class::choose)
     }
 
+    /// Who copies such messages but for trials: for one that is not to be counted.
+    pub fn chosen(&self, bytes: usize) -> Who {
+        self.class(bytes, |class| class.chosen)
+    }
+
     /// One that `who` has copied took from `began` until `now`, in nanoseconds.
     pub fn took(&self, who: Who, bytes: usize, began: u64, now: u64) {
         self.class(bytes, |class| class.took(who, bytes, began, now));

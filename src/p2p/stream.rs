@@ -10,7 +10,8 @@
 //! ```
 //! Both sides take part in their calls. The sender fills pieces in the order in which they are
 //! asked for; its record is done when the last one is filled. All streams of a receiver share its
-//! buffers: one that finds none waits for another's end.
+//! buffers: one that finds none waits for another's end. A receiver that does not wait yet has only messages
+//! come this way for which there are buffers at once: their sender needs it no more.
 
 use super::copiers::Who;
 use super::counters::count;
@@ -32,14 +33,17 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Bytes of a buffer.
 const BUFFER: usize = 64 << 10;
-/// Buffers of a process, once it needs any.
+/// Buffers that a process makes at a time, when it needs any, and of those that it has at most.
 const BUFFERS: usize = 16;
+const MOST: usize = 64;
 /// Buffers that one stream has at most.
 const ABREAST: usize = 4;
 
-/// Bytes of a piece: short messages in some, too, so that one side fills while the other empties.
-fn piece(total: usize) -> usize {
-    (total / ABREAST).next_multiple_of(4096).clamp(16 << 10, BUFFER)
+/// Bytes of a piece: short messages in some, too, so that one side fills while the other empties, unless
+/// there are others to fill and empty meanwhile.
+fn piece(total: usize, alone: bool) -> usize {
+    let least = if alone { 16 << 10 } else { BUFFER };
+    (total / ABREAST).next_multiple_of(4096).clamp(least, BUFFER)
 }
 
 /// A process's buffers.
@@ -50,7 +54,7 @@ pub(super) struct Buffers {
 
 #[derive(Debug, Default)]
 struct State {
-    open: bool,
+    made: usize,
     free: Vec<u64>,
     /// Streams that have none.
     waiting: VecDeque<u64>,
@@ -64,12 +68,8 @@ impl Buffers {
     /// Up to `most` buffers; if there is none, `stream` is noted as waiting for one.
     fn take(&self, node: &Node, stream: u64, most: usize) -> Result<Vec<u64>> {
         let mut state = self.lock();
-        if !state.open {
-            // For ever: a peer may still be filling one when this process has died.
-            let at = node.alloc_for_job((BUFFER * BUFFERS) as u64)?;
-            node.reserve(at, (BUFFER * BUFFERS) as u64, "buffers for large messages")?;
-            state.free.extend((0..BUFFERS).map(|i| at.0 + (i * BUFFER) as u64));
-            state.open = true;
+        if state.made == 0 {
+            state.make(node)?;
         }
         let left = state.free.len() - state.free.len().min(most);
         let taken = state.free.split_off(left);
@@ -77,6 +77,17 @@ impl Buffers {
             state.waiting.push_back(stream);
         }
         Ok(taken)
+    }
+
+    /// `count` buffers, or none if there are not so many.
+    fn take_all(&self, node: &Node, count: usize) -> Option<Vec<u64>> {
+        let mut state = self.lock();
+        if state.free.len() < count && state.made < MOST && state.waiting.is_empty() {
+            // Who gets none has another way.
+            state.make(node).ok()?;
+        }
+        let left = state.free.len().checked_sub(count)?;
+        Some(state.free.split_off(left))
     }
 
     /// Gives one back; the stream that gets it instead, if one waits.
@@ -90,6 +101,18 @@ impl Buffers {
     }
 }
 
+impl State {
+    /// Makes more of them.
+    fn make(&mut self, node: &Node) -> Result<()> {
+        // For ever: a peer may still be filling one when this process has died.
+        let at = node.alloc_for_job((BUFFER * BUFFERS) as u64)?;
+        node.reserve(at, (BUFFER * BUFFERS) as u64, "buffers for large messages")?;
+        self.free.extend((0..BUFFERS).map(|i| at.0 + (i * BUFFER) as u64));
+        self.made += BUFFERS;
+        Ok(())
+    }
+}
+
 /// A buffer that a peer named, if it can be one.
 fn buffer_at(node: &Node, buffer: u64, len: usize) -> Option<NonNull<u8>> {
     let (commons, length) = node.areas().commons();
@@ -100,11 +123,14 @@ fn buffer_at(node: &Node, buffer: u64, len: usize) -> Option<NonNull<u8>> {
 
 impl Messenger {
     /// Begins a stream: asks the sender for its data.
-    pub(super) fn ask(&self, wire: Wire<'_>, stream: Stream) {
+    pub(super) fn ask(&self, wire: Wire<'_>, mut stream: Stream) {
         count(&self.counting.streamed);
         let (from, total) = (stream.from, stream.arrived.bytes);
-        let number = self.engine().streams.insert(stream);
-        let wanted = total.div_ceil(piece(total)).clamp(1, ABREAST);
+        let mut engine = self.engine();
+        stream.piece = piece(total, engine.streams.iter().next().is_none());
+        let wanted = total.div_ceil(stream.piece).clamp(1, ABREAST);
+        let number = engine.streams.insert(stream);
+        drop(engine);
         match self.buffers.take(wire.node, number, wanted) {
             Ok(buffers) => buffers.into_iter().for_each(|b| self.grant(wire, number, b)),
             Err(error) => {
@@ -117,6 +143,24 @@ impl Messenger {
         }
     }
 
+    /// Begins a stream of a message whose receiver does not wait for it yet, if there are buffers for all of
+    /// it: its sender fills them alone. Else the stream comes back.
+    pub(super) fn keep(
+        &self,
+        wire: Wire<'_>,
+        mut stream: Stream,
+    ) -> std::result::Result<(), Stream> {
+        stream.piece = piece(stream.arrived.bytes, false);
+        let wanted = stream.arrived.bytes.div_ceil(stream.piece);
+        let taken =
+            (1..=ABREAST).contains(&wanted).then(|| self.buffers.take_all(wire.node, wanted));
+        let Some(buffers) = taken.flatten() else { return Err(stream) };
+        count(&self.counting.streamed);
+        let number = self.engine().streams.insert(stream);
+        buffers.into_iter().for_each(|buffer| self.grant(wire, number, buffer));
+        Ok(())
+    }
+
     /// Gives a buffer to the sender of a stream; if it needs none any more, to another.
     fn grant(&self, wire: Wire<'_>, mut number: u64, buffer: u64) {
         loop {
@@ -124,7 +168,7 @@ impl Messenger {
             if let Some(stream) = engine.streams.get_mut(number)
                 && (stream.granted < stream.arrived.bytes || stream.arrived.bytes == 0)
             {
-                let piece = piece(stream.arrived.bytes);
+                let piece = stream.piece;
                 stream.granted += piece.min(stream.arrived.bytes - stream.granted);
                 stream.buffers.push(buffer);
                 let (to, theirs) = (stream.from, stream.number);

@@ -10,6 +10,7 @@
 //!    fill a buffer; DATA ----------------> empty it; CTS again
 //! ```
 
+use super::awake::Waiting;
 use super::claim::claim;
 use super::copiers::Who;
 use super::counters::count;
@@ -116,33 +117,48 @@ impl Messenger {
             true if wire.node.is_local(from) => self.reaches.of(wire.node, from),
             _ => Reach::Never,
         };
-        let shared =
-            reach != Reach::Never && self.is_shared_work(wire, record.get(), from, reach, &rts);
+        let waiting = (reach != Reach::Never)
+            .then(|| self.is_shared_work(wire, record.get(), from, reach, &rts))
+            .flatten();
         // Only where there is a choice it is of use to know what it was.
-        let choice = self.reaches.copiers().filter(|_| shared);
-        let who = choice.map_or(Who::Both, |copiers| copiers.choose(arrived.bytes));
-        let stream = |record| {
-            let stream = Stream {
-                record: Some(record),
-                from,
-                number: rts.number,
-                arrived,
-                began: self.switching.now(),
-                chosen: choice.is_some() && who == Who::Both,
-                granted: 0,
-                come: 0,
-                buffers: Vec::new(),
-                busy: 0,
-            };
+        let choice = self.reaches.copiers().filter(|_| waiting == Some(Waiting::Both));
+        let bytes = arrived.bytes;
+        let who = match waiting {
+            Some(Waiting::Both) => choice.map_or(Who::Both, |copiers| copiers.choose(bytes)),
+            Some(Waiting::Sender) => {
+                self.reaches.copiers().map_or(Who::Both, |copiers| copiers.chosen(bytes))
+            }
+            None => Who::Receiver,
+        };
+        let stream = |record| Stream {
+            record: Some(record),
+            from,
+            number: rts.number,
+            arrived,
+            began: self.switching.now(),
+            chosen: choice.is_some() && who == Who::Both,
+            piece: 0,
+            granted: 0,
+            come: 0,
+            buffers: Vec::new(),
+            busy: 0,
+        };
+        let begin = |record| {
             if wire.node.is_local(from) {
-                self.ask(wire, stream);
+                self.ask(wire, stream(record));
             } else {
                 let source = rts.key.map(|key| Remote { address: rts.address, key });
-                self.fetch(wire, stream, source);
+                self.fetch(wire, stream(record), source);
             }
         };
-        if reach == Reach::Never || shared && who == Who::Both {
-            return stream(record);
+        if reach == Reach::Never || waiting == Some(Waiting::Both) && who == Who::Both {
+            return begin(record);
+        }
+        if waiting == Some(Waiting::Sender)
+            && who == Who::Both
+            && self.keep(wire, stream(record)).is_ok()
+        {
+            return;
         }
         match rts.claim.map(|name| claim(wire.node, from, name, false)) {
             None | Some(true) => {}
@@ -162,7 +178,7 @@ impl Messenger {
             // The kernel does not do it after all.
             Err(Error::Os { .. }) => {
                 self.reaches.forget(from);
-                stream(record);
+                begin(record);
             }
             Err(error) => record.finish(Err(error)),
         }
