@@ -5,10 +5,10 @@
 //! what they are about has happened.
 
 use super::{next, pattern, previous};
-use crate::Written;
 use crate::support::random::Random;
-use hither::{Any, Job, Rank, Result, Team};
-use std::time::Duration;
+use crate::{Written, brief};
+use hither::{Any, Job, Rank, Result, Team, Window};
+use std::time::{Duration, Instant};
 
 pub const CASES: &[Written] = &[
     ("talk_switch_happens", happens),
@@ -19,6 +19,7 @@ pub const CASES: &[Written] = &[
     ("talk_switch_memory_goes_back", goes_back),
     ("talk_switch_then_blocking", blocking),
     ("talk_both_copy", both_copy),
+    ("talk_posted_ones_need_no_calls", posted),
 ];
 
 /// Whether thresholds have to change: each rank is a process that copies no other's memory, or it
@@ -68,6 +69,57 @@ fn both_copy(job: &Job) -> Result<()> {
         assert!(streamed > MANY / 2, "{before:?} {now:?}");
     }
     team.barrier()
+}
+
+/// Once receives are posted for messages that have been announced, and one of them was asked for, their
+/// sends end, whatever their receiver does: more of them than it has buffers for.
+fn posted(job: &Job) -> Result<()> {
+    const MANY: u32 = 20;
+    const BYTES: usize = 256 << 10;
+    let (team, me) = (job.team(), job.rank());
+    let peer = Rank(me.0 ^ 1);
+    let reached = !has_apart(team)? || std::env::var("HITHER_CMA").as_deref() != Ok("0");
+    let window = Window::<u64>::allocate(team, 1)?;
+    let there = peer.0 < team.size() && job.link().node().is_local(team.slot_of(peer)?);
+    if there && reached {
+        let epoch = window.lock_all()?;
+        if me.0 % 2 == 0 {
+            let data: Vec<Vec<u8>> =
+                (0..MANY).map(|i| pattern(seed(me, 1, i as usize), BYTES)).collect();
+            team.exchange(|scope| {
+                (0..MANY).zip(&data).try_for_each(|(i, data)| scope.isend(peer, i, data).map(drop))
+            })?;
+            epoch.put(peer, 0, &[1])?;
+            epoch.flush(peer)?;
+        } else {
+            let mut data = vec![vec![0u8; BYTES]; MANY as usize];
+            // They come in order.
+            team.probe::<u8>(peer, MANY - 1)?;
+            let end = Instant::now() + brief(60_000);
+            team.exchange(|scope| {
+                let posted = (0..MANY).zip(&mut data).map(|(i, data)| scope.irecv(peer, i, data));
+                let posted = posted.collect::<Result<Vec<_>>>()?;
+                posted[0].test()?;
+                let mut over = [0];
+                while over == [0] {
+                    assert!(
+                        Instant::now() < end,
+                        "their sender waits for a call of their receiver's"
+                    );
+                    std::thread::yield_now();
+                    epoch.get(me, 0, &mut over)?;
+                    epoch.flush(me)?;
+                }
+                Ok(())
+            })?;
+            for (i, data) in data.iter().enumerate() {
+                assert!(*data == pattern(seed(peer, 1, i), BYTES), "message {i}");
+            }
+        }
+        epoch.unlock_all()?;
+    }
+    team.barrier()?;
+    window.free()
 }
 
 fn adapts() -> bool {
