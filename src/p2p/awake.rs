@@ -128,7 +128,7 @@ pub(super) enum Waiting {
 impl Messenger {
     /// Who waits for the end of an announced message, if both sides could copy: not if the sender
     /// has messages of this process's to copy at the same time.
-    pub(super) fn is_shared_work(
+    pub(super) fn who_waits(
         &self,
         wire: Wire<'_>,
         record: &Record,

@@ -118,7 +118,7 @@ impl Messenger {
             _ => Reach::Never,
         };
         let waiting = (reach != Reach::Never)
-            .then(|| self.is_shared_work(wire, record.get(), from, reach, &rts))
+            .then(|| self.who_waits(wire, record.get(), from, reach, &rts))
             .flatten();
         // Only where there is a choice it is of use to know what it was.
         let choice = self.reaches.copiers().filter(|_| waiting == Some(Waiting::Both));
