@@ -84,8 +84,9 @@ impl Args {
         };
         match (self.least, self.quick) {
             (true, _) => effort(1, 1e4, 2),
-            (_, true) => effort(3, 2e5, 3),
-            _ => effort(7, 1e6, 5),
+            // Several windows of large messages at least: in less, what adapts has not.
+            (_, true) => effort(3, 2e6, 3),
+            _ => effort(7, 5e6, 5),
         }
     }
 
