@@ -9,7 +9,7 @@
 //! Two copies by two cores are often sooner over than one by the kernel: it has to find and hold every page,
 //! and on some processors its loop is not the fastest. They are not always: then the receiver copies
 //! after all, which is found out (see [`copiers`](super::copiers)). Data in memory that both have mapped are
-//! copied once, by the receiver. A stream needs both sides, so it is
+//! copied once, by the receiver. A stream needs both sides, so one that may be longer than its buffers is
 //! begun only if both are inside of a call that does not return before this message is over:
 //!
 //! - who waits to have sent says so by its claim's word (`claim`), as a receiver does that was

@@ -127,7 +127,7 @@ impl Messenger {
         count(&self.counting.streamed);
         let (from, total) = (stream.from, stream.arrived.bytes);
         let mut engine = self.engine();
-        stream.piece = piece(total, engine.streams.iter().next().is_none());
+        stream.piece = piece(total, engine.streams.len() == 0);
         let wanted = total.div_ceil(stream.piece).clamp(1, ABREAST);
         let number = engine.streams.insert(stream);
         drop(engine);
