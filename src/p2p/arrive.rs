@@ -6,6 +6,7 @@
 //! ```
 //! A match takes the engine's lock for as long as it takes, once for each message.
 
+use super::eager::Pooled;
 use super::engine::{Body, Data, Engine, Posted, Unexpected};
 use super::matching::{Arrive, Envelope};
 use super::messenger::Messenger;
@@ -43,7 +44,14 @@ impl Messenger {
                 wire::words(message.bytes).map(|[pressed]| self.pressure_came(from, pressed))
             }
             // These speak of memory that both sides have.
-            wire::FULFILLED | wire::DATA | wire::ADVERT | wire::POOL | wire::SWITCH if !local => {
+            wire::FULFILLED
+            | wire::DATA
+            | wire::ADVERT
+            | wire::POOL
+            | wire::LENT
+            | wire::SWITCH
+                if !local =>
+            {
                 None
             }
             wire::EAGER_SYNC => match message.bytes.split_at_checked(16) {
@@ -74,7 +82,14 @@ impl Messenger {
                 self.advertised(wire, from, message.imm, words);
             }),
             wire::POOL => wire::words(message.bytes).and_then(|[head, length, place]| {
-                self.pooled_came(wire, &message, head, length, place)
+                let pooled = self.pooled(from, length, place)?;
+                self.pooled_came(wire, &message, head, pooled);
+                Some(())
+            }),
+            wire::LENT => wire::words(message.bytes).and_then(|[head, length, place]| {
+                let pooled = self.borrowed(wire.node, length, place)?;
+                self.pooled_came(wire, &message, head, pooled);
+                Some(())
             }),
             wire::SWITCH => {
                 wire::words(message.bytes).map(|words| self.packet_came(wire, from, words))
@@ -162,16 +177,8 @@ impl Messenger {
         }
     }
 
-    /// A message in a buffer of a pool; nothing if that cannot be.
-    fn pooled_came(
-        &self,
-        wire: Wire<'_>,
-        message: &Message<'_>,
-        head: u64,
-        length: u64,
-        place: u64,
-    ) -> Option<()> {
-        let pooled = self.pooled(message.from, length, place)?;
+    /// A message in a buffer.
+    fn pooled_came(&self, wire: Wire<'_>, message: &Message<'_>, head: u64, pooled: Pooled) {
         let (context, element) = wire::unlabel(message.imm);
         let (rank, tag) = wire::unhead(head);
         let envelope = Envelope { context, source: message.from, tag };
@@ -189,7 +196,6 @@ impl Messenger {
                 self.counting.unexpected(&engine);
             }
         }
-        Some(())
     }
 
     /// An announced message has met its receive: what comes of it.

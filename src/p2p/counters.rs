@@ -31,7 +31,11 @@ pub struct MessageCounters {
     /// Large messages that this process put into a buffer of their receiver's pool, or sent to another
     /// node with their data.
     pub pooled: u64,
-    /// Those that would have gone so, had a buffer been free.
+    /// Messages that this process put into a buffer of its own for their receiver to copy out of.
+    pub lent: u64,
+    /// Bytes of the buffers for these.
+    pub lent_bytes: u64,
+    /// Messages that would have gone by a pool, had a buffer been free.
     pub missed: u64,
     /// Changes of an eager threshold that this process asked for and that were made.
     pub switches: u64,
@@ -69,6 +73,7 @@ pub(super) struct Counting {
     pub fetched: AtomicU64,
     pub advertised: AtomicU64,
     pub pooled: AtomicU64,
+    pub lent: AtomicU64,
     pub missed: AtomicU64,
     pub senseless: AtomicU64,
     unexpected: AtomicU64,
@@ -106,6 +111,7 @@ impl Counting {
             waiting: engine.matching.unexpected_len() as u64,
             sending: engine.sendings.len() as u64,
             pooled: read(&self.pooled),
+            lent: read(&self.lent),
             missed: read(&self.missed),
             protocol_errors: read(&self.senseless),
             ..MessageCounters::default()

@@ -91,10 +91,11 @@ proptest! {
     /// Messages in buffers that there are not, or that are others': a typed error for the one who
     /// got it, for a message is lost; its sender is well.
     #[test]
-    fn messages_in_absurd_places_are_errors(words in prop::array::uniform3(word())) {
+    fn messages_in_absurd_places_are_errors(words in prop::array::uniform3(word()), lent: bool) {
         let ends = pair();
         hello(&ends).unwrap();
-        let label = wire::label(wire::POOL, CONTEXT, 1).unwrap();
+        let kind = if lent { wire::LENT } else { wire::POOL };
+        let label = wire::label(kind, CONTEXT, 1).unwrap();
         say(&ends, label, Words::new(words));
         prop_assert_eq!(senseless(&ends[1]), 1);
         let damaged = ends[1].progress();
@@ -121,10 +122,34 @@ fn a_peer_that_made_no_sense_is_not_listened_to() {
     hello(&ends).unwrap();
 }
 
+/// A buffer that is lent once is received from once, by the one to whom it is lent.
+#[test]
+fn what_is_not_lent_is_not_read() {
+    let ends = pair();
+    hello(&ends).unwrap();
+    let data = vec![7u8; 5000];
+    let letter = Letter { to: Slot(1), context: CONTEXT, rank: 0, tag: 7, element: 1 };
+    ends[0].send(letter, &data, Mode::Standard, || Deadline::NEVER).unwrap();
+    assert_eq!(ends[0].counters().lent, 1);
+    let lending = &ends[0].messenger.lending;
+    let (at, _) = lending.out().pop().unwrap();
+    let say_of = |len| {
+        let label = wire::label(wire::LENT, CONTEXT, 1).unwrap();
+        say(&ends, label, Words::new([wire::head(0, 7), len, at]));
+    };
+    ends[1].progress().unwrap();
+    assert_eq!(senseless(&ends[1]), 0);
+    say_of(u64::MAX - 7);
+    assert_eq!(senseless(&ends[1]), 1, "no buffer is so long");
+    super::lent::give_back(&ends[1].node, at);
+    say_of(100);
+    assert_eq!(senseless(&ends[1]), 2, "it was given back");
+}
+
 /// Payloads of other lengths.
 #[test]
 fn cut_packets_are_errors() {
-    for kind in [wire::SWITCH, wire::POOL, wire::ADVERT, wire::FULFILLED, wire::RTS] {
+    for kind in [wire::SWITCH, wire::POOL, wire::LENT, wire::ADVERT, wire::FULFILLED, wire::RTS] {
         let ends = pair();
         hello(&ends).unwrap();
         say(&ends, wire::label(kind, CONTEXT, 1).unwrap(), Words::new([1, 2, 3, 4]));

@@ -89,6 +89,12 @@ impl Messenger {
                         return false;
                     }
                 }
+                if message.kind == wire::LENT {
+                    taken = self.take_lent(wire, pattern, buffer, &message);
+                    if taken.is_some() {
+                        return false;
+                    }
+                }
                 self.take_unasked(wire, message);
                 true
             },
@@ -102,6 +108,32 @@ impl Messenger {
             Look::OthersTurn => Directly::Others,
             _ => Directly::No,
         })
+    }
+
+    /// A message in a buffer of its sender's, if it is one for the receive that has come across it.
+    #[inline(never)]
+    fn take_lent(
+        &self,
+        wire: Wire<'_>,
+        pattern: &Pattern,
+        buffer: &Buffer,
+        message: &Message<'_>,
+    ) -> Option<Arrived> {
+        let [head, length, place] = wire::words(message.bytes)?;
+        let (context, element) = wire::unlabel(message.imm);
+        let (rank, tag) = wire::unhead(head);
+        let envelope = Envelope { context, source: message.from, tag };
+        if !wire.node.is_local(message.from) || !pattern.takes(&envelope) {
+            return None;
+        }
+        let lent = self.borrowed(wire.node, length, place)?;
+        let arrived = Arrived { rank, tag, bytes: lent.len };
+        let from = self.pooled_at(wire.node, lent).filter(|_| buffer.fits(arrived, element))?;
+        // SAFETY: so many bytes of a buffer that its sender leaves alone until it is given back; the place is
+        // the caller's, and they fit.
+        unsafe { buffer.place.fill(from, lent.len) };
+        self.give_back(wire.node, lent);
+        Some(arrived)
     }
 
     /// A message that is none for the receive that has come across it.

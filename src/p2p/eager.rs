@@ -8,20 +8,30 @@
 
 use super::adapt::Class;
 use super::counters::count;
+use super::lent::{self, Loan};
 use super::messenger::Messenger;
 use super::pool::PoolBlock;
 use super::record::Place;
 use super::switch::{HEADER, lock};
-use super::wire::Words;
+use super::wire::{self, Words};
 use crate::base::Slot;
 use crate::link::core::Wire;
 use crate::shm::copy::copy_in;
 use crate::shm::node::Node;
 use std::sync::Arc;
 
+/// A buffer that has a message, of which its receiver does not know yet.
+#[derive(Debug)]
+pub(super) enum Filled {
+    /// Of the receiver's pool.
+    Pool(Leased),
+    /// The sender's own.
+    Lent(Loan),
+}
+
 /// A buffer of the receiver's that has a message, of which it does not know yet.
 #[derive(Debug)]
-pub(super) struct Filled {
+pub(super) struct Leased {
     lease: Arc<PoolBlock>,
     index: u32,
     me: Slot,
@@ -31,17 +41,31 @@ pub(super) struct Filled {
 impl Filled {
     /// The payload that says so.
     pub fn words(&self, head: u64, len: usize) -> Words {
-        let place = u64::from(self.lease.class().exponent()) << 32 | u64::from(self.index);
+        let place = match self {
+            Filled::Pool(it) => u64::from(it.lease.class().exponent()) << 32 | u64::from(it.index),
+            Filled::Lent(loan) => loan.at(),
+        };
         Words::new([head, len as u64, place])
     }
 
+    /// The kind of the message that says so.
+    pub fn kind(&self) -> u8 {
+        match self {
+            Filled::Pool(_) => wire::POOL,
+            Filled::Lent(_) => wire::LENT,
+        }
+    }
+
     /// It was said: the buffer is the receiver's.
-    pub fn sent(mut self) {
-        self.sent = true;
+    pub fn sent(self) {
+        match self {
+            Filled::Pool(mut leased) => leased.sent = true,
+            Filled::Lent(loan) => loan.sent(),
+        }
     }
 }
 
-impl Drop for Filled {
+impl Drop for Leased {
     fn drop(&mut self) {
         if !self.sent {
             self.lease.untake(self.me, self.index);
@@ -58,12 +82,20 @@ pub(super) enum Fill {
     No,
 }
 
-/// A message in a buffer of this process's.
+/// A message in a buffer.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pooled {
-    class: Class,
-    index: u32,
+    lies: Lies,
     pub len: usize,
+}
+
+/// In which one.
+#[derive(Clone, Copy, Debug)]
+enum Lies {
+    /// Of a pool of this process's.
+    Pool(Class, u32),
+    /// Of its sender's.
+    Lent(u64),
 }
 
 impl Messenger {
@@ -85,7 +117,7 @@ impl Messenger {
             count(&self.counting.missed);
             return Fill::Missed;
         };
-        let filled = Filled { lease, index, me, sent: false };
+        let filled = Leased { lease, index, me, sent: false };
         let Ok(at) = filled.lease.buffer(node, index) else { return Fill::No };
         match place.address() {
             // SAFETY: the buffer is this sender's, and `len` bytes fit as was checked; the record
@@ -95,7 +127,7 @@ impl Messenger {
             None => unsafe { place.read(0, at.as_ptr(), len) },
         }
         count(&self.counting.pooled);
-        Fill::Filled(filled)
+        Fill::Filled(Filled::Pool(filled))
     }
 
     /// Receiver: a message has come in a buffer; nothing if that cannot be.
@@ -109,23 +141,38 @@ impl Messenger {
             return None;
         }
         mine.pools.taken(class, switching.now());
-        Some(Pooled { class, index, len: len as usize })
+        Some(Pooled { lies: Lies::Pool(class, index), len: len as usize })
+    }
+
+    /// Receiver: a message has come in a buffer of its sender's; nothing if that cannot be.
+    pub(super) fn borrowed(&self, node: &Node, len: u64, place: u64) -> Option<Pooled> {
+        let len = usize::try_from(len).ok()?;
+        lent::lent_at(node, place, len)?;
+        Some(Pooled { lies: Lies::Lent(place), len })
     }
 
     /// Receiver: address of the data.
     pub(super) fn pooled_at(&self, node: &Node, pooled: Pooled) -> Option<*const u8> {
-        let mine = lock(&self.switching.mine);
-        let at = mine.block(pooled.class)?.buffer(node, pooled.index).ok()?;
+        let at = match pooled.lies {
+            Lies::Pool(class, index) => {
+                lock(&self.switching.mine).block(class)?.buffer(node, index).ok()?
+            }
+            Lies::Lent(at) => lent::lent_at(node, at, pooled.len)?,
+        };
         Some(at.as_ptr().cast_const())
     }
 
     /// Receiver: the data were copied, or nobody wants them.
-    pub(super) fn give_back(&self, pooled: Pooled) {
+    pub(super) fn give_back(&self, node: &Node, pooled: Pooled) {
         let switching = &self.switching;
+        let (class, index) = match pooled.lies {
+            Lies::Pool(class, index) => (class, index),
+            Lies::Lent(at) => return lent::give_back(node, at),
+        };
         let mut mine = lock(&switching.mine);
-        if let Some(block) = mine.block(pooled.class) {
-            block.give_back(pooled.index);
-            mine.pools.given_back(pooled.class, switching.now());
+        if let Some(block) = mine.block(class) {
+            block.give_back(index);
+            mine.pools.given_back(class, switching.now());
         }
     }
 }

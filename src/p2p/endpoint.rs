@@ -95,6 +95,7 @@ impl Endpoint {
     pub fn counters(&self) -> MessageCounters {
         let mut counters = self.messenger.counting.read(&self.messenger.engine());
         self.messenger.switching.fill_in(&mut counters);
+        counters.lent_bytes = self.messenger.lending.bytes();
         counters
     }
 
@@ -151,6 +152,9 @@ impl Drop for Endpoint {
         let last = self.messenger.awaited.leave(self.wire());
         if last && self.node.is_leaving() && !std::thread::panicking() {
             self.messenger.part(self.wire());
+        }
+        if last {
+            self.messenger.lending.leave(&self.node);
         }
     }
 }

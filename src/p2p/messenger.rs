@@ -20,6 +20,7 @@ use super::counters::{Counting, count};
 use super::engine::Engine;
 use super::far::Beyond;
 use super::fetch::Fetches;
+use super::lent::{self, Lending};
 use super::outgoing::Outgoing;
 use super::ports::Endpoints;
 use super::reach::Reaches;
@@ -51,6 +52,8 @@ const PARTING: Duration = Duration::from_secs(1);
 pub(super) struct Limits {
     /// Largest message whose data travel with it.
     pub eager: usize,
+    /// Largest message in a buffer of its sender's.
+    pub lend: usize,
     /// Memory for unexpected messages above which large and small ones are only announced.
     pub unexpected: usize,
     /// Smallest message that processes of other nodes are to read by themselves.
@@ -76,6 +79,7 @@ pub struct Messenger {
     broken: Mutex<Option<String>>,
     pub(super) counting: Counting,
     pub(super) buffers: Buffers,
+    pub(super) lending: Arc<Lending>,
     pub(super) adverts: Adverts,
     pub(super) awaited: Awaited,
     pub(super) switching: Switching,
@@ -115,12 +119,13 @@ impl Messenger {
     pub(super) fn open(common: Common, own: Option<(Weak<Endpoints>, usize)>) -> Result<Messenger> {
         let eager = settings::EAGER_LIMIT.bytes()?;
         let eager = usize::try_from(eager).unwrap_or(usize::MAX);
+        let lend = settings::LEND_LIMIT.bytes()?;
         let unexpected = settings::UNEXPECTED_LIMIT.bytes()?;
         let read = match settings::NET_READ_FROM.bytes()? {
             0 => usize::MAX,
             from => usize::try_from(from).unwrap_or(usize::MAX).max(wire::MOST_EAGER + 1),
         };
-        let engine = Engine::new();
+        let (engine, lending) = (Engine::new(), Lending::new(own.is_none()));
         Ok(Messenger {
             shown: engine.matching.shown().clone(),
             engine: Biased::new(engine),
@@ -129,6 +134,7 @@ impl Messenger {
             reaches: common.reaches,
             limits: Limits {
                 eager: eager.min(wire::MOST_EAGER),
+                lend: usize::try_from(lend).unwrap_or(usize::MAX).min(lent::MOST),
                 unexpected: usize::try_from(unexpected).unwrap_or(usize::MAX),
                 read,
             },
@@ -140,6 +146,7 @@ impl Messenger {
             broken: Mutex::default(),
             counting: Counting::default(),
             buffers: Buffers::default(),
+            lending: Arc::new(lending),
             adverts: Adverts::default(),
             awaited: Awaited::default(),
             beyond: Beyond::default(),

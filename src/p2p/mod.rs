@@ -66,6 +66,10 @@ mod express;
 mod far;
 #[cfg(not(loom))]
 mod fetch;
+#[cfg(not(loom))]
+mod lent;
+#[cfg(all(test, not(loom)))]
+mod lent_tests;
 #[doc(hidden)]
 #[cfg(not(loom))]
 pub mod matching;
@@ -117,7 +121,7 @@ pub(crate) use receive::Taken;
 #[cfg(not(loom))]
 pub(crate) use record::{Arrived, Buffer, Place, Record};
 #[cfg(not(loom))]
-pub(crate) use request::{Borrowed, Going, Owned};
+pub(crate) use request::{Borrowed, Going, Owned, Records};
 #[cfg(not(loom))]
 pub(crate) use send::{Letter, Mode};
 #[cfg(not(loom))]

@@ -90,6 +90,16 @@ impl Outgoing {
         !self.is_empty() && lock(&self.numbered).contains_key(&to)
     }
 
+    /// Sends a numbered message, or puts it behind those that wait.
+    pub fn send_or_queue(&self, messenger: &Messenger, wire: Wire<'_>, to: Slot, mut it: Waiting) {
+        if self.is_empty() && matches!(attempt(wire, to, &mut it), Ok(Numbered::Sent)) {
+            return it.conclude();
+        }
+        self.queue(to, it);
+        // If the peer is gone, this ends it.
+        self.flush(messenger, wire);
+    }
+
     /// Puts a numbered message behind those that wait.
     pub fn queue(&self, to: Slot, waiting: Waiting) {
         // Counted first: whoever sees the queue empty afterwards has sent nothing before.
@@ -158,40 +168,11 @@ impl Outgoing {
                 let (label, head, record) = (*label, *head, *record);
                 *first = messenger.announce(wire, to, record, label, head)?;
             }
-            let sent = match first {
-                Waiting::Data { label, head, record } => with_data(record, |data| {
-                    wire.try_send_numbered(to, *label, Headed(*head, data), *head)
-                })?,
-                Waiting::Synchronous { label, head, number, record } => {
-                    let data = pack(record, &number.to_ne_bytes());
-                    wire.try_send_numbered(to, *label, Headed(*head, &data), *head)?
-                }
-                Waiting::Words { label, words, logged: true }
-                | Waiting::Pooled { label, words, .. } => {
-                    wire.try_send_numbered(to, *label, words.bytes(), words.first())?
-                }
-                Waiting::Words { label, words, .. } => {
-                    wire.push_numbered(to, *label, words.bytes())?
-                }
-                Waiting::Packet { label, words } => {
-                    match wire.try_send(to, *label, words.bytes())? {
-                        Push::Sent => Numbered::Sent,
-                        Push::Full => Numbered::Full,
-                    }
-                }
-            };
-            if sent != Numbered::Sent {
+            if attempt(wire, to, first)? != Numbered::Sent {
                 return Ok(false);
             }
             self.count.fetch_sub(1, Ordering::AcqRel);
-            match queue.pop_front() {
-                Some(Waiting::Data { record, .. }) => record.finish(Ok(Default::default())),
-                Some(Waiting::Pooled { record, filled, .. }) => {
-                    filled.sent();
-                    record.finish(Ok(Default::default()));
-                }
-                _ => {}
-            }
+            queue.pop_front().into_iter().for_each(Waiting::conclude);
         }
         Ok(true)
     }
@@ -208,6 +189,43 @@ impl Outgoing {
         }
         self.count.fetch_sub(taken as u32, Ordering::AcqRel);
         taken > 0
+    }
+}
+
+/// Sends a message that waits, if there is room.
+fn attempt(wire: Wire<'_>, to: Slot, waiting: &mut Waiting) -> Result<Numbered> {
+    match waiting {
+        Waiting::Data { label, head, record } => {
+            with_data(record, |data| wire.try_send_numbered(to, *label, Headed(*head, data), *head))
+        }
+        Waiting::Synchronous { label, head, number, record } => {
+            let data = pack(record, &number.to_ne_bytes());
+            wire.try_send_numbered(to, *label, Headed(*head, &data), *head)
+        }
+        Waiting::Words { label, words, logged: true } | Waiting::Pooled { label, words, .. } => {
+            wire.try_send_numbered(to, *label, words.bytes(), words.first())
+        }
+        Waiting::Words { label, words, .. } => wire.push_numbered(to, *label, words.bytes()),
+        Waiting::Packet { label, words } => {
+            wire.try_send(to, *label, words.bytes()).map(|pushed| match pushed {
+                Push::Sent => Numbered::Sent,
+                Push::Full => Numbered::Full,
+            })
+        }
+    }
+}
+
+impl Waiting {
+    /// It was sent: ends what ends with that.
+    fn conclude(self) {
+        match self {
+            Waiting::Data { record, .. } => record.finish(Ok(Default::default())),
+            Waiting::Pooled { record, filled, .. } => {
+                filled.sent();
+                record.finish(Ok(Default::default()));
+            }
+            Waiting::Synchronous { .. } | Waiting::Words { .. } | Waiting::Packet { .. } => {}
+        }
     }
 }
 

@@ -235,7 +235,7 @@ impl Endpoint {
             Body::Whole(_, number) => number,
             Body::Announced(rts) => Some(rts.number),
             Body::Pooled(pooled) => {
-                self.messenger.give_back(pooled);
+                self.messenger.give_back(&self.node, pooled);
                 None
             }
         };
@@ -469,6 +469,7 @@ impl Messenger {
         let ends_here = |it: &Waiting| !matches!(it, Waiting::Data { .. } | Waiting::Pooled { .. });
         self.outgoing.recall(peer, ends_here);
         self.bury_pools(wire, peer);
+        self.lending.bury(peer);
         self.bury_far(peer);
         let some = !ended.is_empty();
         ended.into_iter().for_each(|record| record.finish(died()));
@@ -515,7 +516,7 @@ impl Messenger {
             posted.record.get().abandon();
         }
         drop(engine);
-        pooled_ones.into_iter().for_each(|pooled| self.give_back(pooled));
+        pooled_ones.into_iter().for_each(|pooled| self.give_back(wire.node, pooled));
         for (source, number) in numbers {
             self.tell_finished(wire, source, number, 1);
         }

@@ -7,6 +7,7 @@ use super::send::{Letter, Mode};
 use super::watch::Watch;
 use crate::base::sync::UnsafeCell;
 use crate::base::{Deadline, Error, Result, Slot};
+use std::ptr::NonNull;
 use std::sync::Arc;
 use std::task::Waker;
 
@@ -158,16 +159,54 @@ impl<B> Drop for Going<B> {
     }
 }
 
+/// Records of receives, which stay where they are until all of them go. Made a chunk at a time: an
+/// allocation for each would take longer than the rest of a short receive.
+#[derive(Debug, Default)]
+pub(crate) struct Records {
+    /// None is ever longer than was reserved, so none is moved.
+    chunks: Vec<Vec<Record>>,
+}
+
+/// Records of the first chunk; each other one has twice as many as the one before, up to the most.
+const FIRST_CHUNK: usize = 4;
+const LARGEST_CHUNK: usize = 256;
+
+impl Records {
+    /// Keeps a record.
+    pub fn keep(&mut self, record: Record) -> NonNull<Record> {
+        let full = self.chunks.last().is_none_or(|chunk| chunk.len() == chunk.capacity());
+        if full {
+            let room = self.chunks.last().map_or(FIRST_CHUNK, |chunk| 2 * chunk.capacity());
+            self.chunks.push(Vec::with_capacity(room.min(LARGEST_CHUNK)));
+        }
+        let chunk = self.chunks.len() - 1;
+        let chunk = &mut self.chunks[chunk];
+        let at = chunk.len();
+        chunk.push(record);
+        // Not through a reference to the others, which the engine has.
+        // SAFETY: it was just put there.
+        unsafe { NonNull::new_unchecked(chunk.as_mut_ptr().add(at)) }
+    }
+}
+
 /// A send or receive whose memory is borrowed: it must be waited for, or given up, before the
 /// borrow ends.
 pub(crate) struct Borrowed {
-    record: Arc<Record>,
+    record: Recorded,
     what: What,
     watch: Watch,
 }
 
+/// Where its record is.
+enum Recorded {
+    /// The engine keeps it, too, until it is done: for a send may be on its way from one queue to the next.
+    Shared(Arc<Record>),
+    /// With others; whoever began it keeps them.
+    Kept(NonNull<Record>),
+}
+
 impl Borrowed {
-    /// Begins a send.
+    /// Begins a send; nothing if it is over, too.
     ///
     /// # Safety
     /// [`Borrowed::end`] is called while the place is still good.
@@ -176,29 +215,54 @@ impl Borrowed {
         letter: &Letter,
         place: Place,
         mode: Mode,
-    ) -> Result<Borrowed> {
+    ) -> Result<Option<Borrowed>> {
+        if mode == Mode::Standard && endpoint.send_now(letter, &place)? {
+            return Ok(None);
+        }
         let record = Arc::new(Record::new(Buffer::new(place, letter.element, 1)));
         let watch = endpoint.watch(Some(letter.to), record.buffer.place.len());
         let busy = endpoint.busy(&watch);
         endpoint.begin_send(letter, &record, record.clone(), mode, true)?;
         drop(busy);
-        Ok(Borrowed { record, what: What::Send(letter.to), watch })
+        let record = Recorded::Shared(record);
+        Ok(Some(Borrowed { record, what: What::Send(letter.to), watch }))
     }
 
     /// Begins a receive.
     ///
     /// # Safety
-    /// As for [`Borrowed::send`].
-    pub unsafe fn receive(endpoint: &Endpoint, pattern: &Pattern, record: Record) -> Borrowed {
-        let record = Arc::new(record);
-        let watch = endpoint.watch(pattern.source, record.buffer.place.len());
-        let key = endpoint.begin_receive(pattern, &record, record.clone());
-        Borrowed { record, what: What::Receive(*pattern, key), watch }
+    /// As for [`Borrowed::send`]; and the [`Records`] that keep its record are dropped after that.
+    pub unsafe fn receive(
+        endpoint: &Endpoint,
+        pattern: &Pattern,
+        record: NonNull<Record>,
+    ) -> Borrowed {
+        // SAFETY: the caller's.
+        let given = unsafe { record.as_ref() };
+        let watch = endpoint.watch(pattern.source, given.buffer.place.len());
+        // SAFETY: the caller's: it is ended or given up before it goes.
+        let key = unsafe { endpoint.post(pattern, given, false) };
+        Borrowed { record: Recorded::Kept(record), what: What::Receive(*pattern, key), watch }
+    }
+
+    fn record(&self) -> &Record {
+        match &self.record {
+            Recorded::Shared(record) => record,
+            // SAFETY: kept as long as this, by whoever began it.
+            Recorded::Kept(record) => unsafe { record.as_ref() },
+        }
     }
 
     /// Whether it is over.
     pub fn is_over(&self) -> bool {
-        self.record.is_done()
+        self.record().is_done()
+    }
+
+    /// The outcome of one that is over, and that nobody waited for. Once.
+    #[inline]
+    pub fn outcome(&self, endpoint: &Endpoint) -> Result<Arrived> {
+        endpoint.asked_for(&self.watch);
+        self.record().take().unwrap_or_else(|| Ok(Arrived::default()))
     }
 
     /// The program asks whether it is over.
@@ -209,8 +273,8 @@ impl Borrowed {
     /// The caller waits for it from now on, though for others first: it does nothing else meanwhile.
     pub fn attend(&self, endpoint: &Endpoint) {
         match self.what {
-            What::Send(_) => endpoint.attend_send(&self.record),
-            What::Receive(_, key) => endpoint.attend_receive(&self.record, key),
+            What::Send(_) => endpoint.attend_send(self.record()),
+            What::Receive(_, key) => endpoint.attend_receive(self.record(), key),
         }
     }
 
@@ -226,12 +290,12 @@ impl Borrowed {
         let waiting = endpoint.waiting(&self.watch);
         let (waited, given_up) = match self.what {
             What::Send(to) => {
-                let waited = endpoint.await_sent(&self.record, to, deadline, || Ok(()));
-                let given_up = waited.is_err() && endpoint.give_up_send(&self.record, to);
+                let waited = endpoint.await_sent(self.record(), to, deadline, || Ok(()));
+                let given_up = waited.is_err() && endpoint.give_up_send(self.record(), to);
                 (waited, given_up)
             }
             What::Receive(pattern, key) => {
-                let record = &self.record;
+                let record = self.record();
                 let waited =
                     endpoint.await_attended(&pattern, key, record, deadline, during, check);
                 let given_up = waited.is_err() && endpoint.give_up_receive(record, key);
@@ -241,15 +305,15 @@ impl Borrowed {
         drop(waiting);
         match waited {
             Err(error) if given_up => Err(error),
-            _ => self.record.take().unwrap_or_else(|| Ok(Arrived::default())),
+            _ => self.record().take().unwrap_or_else(|| Ok(Arrived::default())),
         }
     }
 
     /// Gives it up at once.
     pub fn give_up(&self, endpoint: &Endpoint) {
         match self.what {
-            What::Send(to) => endpoint.give_up_send(&self.record, to),
-            What::Receive(_, key) => endpoint.give_up_receive(&self.record, key),
+            What::Send(to) => endpoint.give_up_send(self.record(), to),
+            What::Receive(_, key) => endpoint.give_up_receive(self.record(), key),
         };
     }
 }

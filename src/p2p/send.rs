@@ -4,6 +4,7 @@
 //! |---|---|
 //! | small | its data travel with it; over when there is room on the connection |
 //! | small, synchronous | the same; over when the receiver says so |
+//! | of middle size, in a node | in a buffer of the sender's (`lent`), of which it tells; over when there is room for that |
 //! | large, its receive was advertised | copied to where it is wanted; over then |
 //! | large, not larger than the eager threshold of this direction | copied to a buffer of the receiver's pool; over when there was room for the message that says so |
 //! | large, not larger than the threshold to a peer on another node | its data travel with it; over when there is room for them |
@@ -13,7 +14,9 @@ use super::counters::count;
 use super::eager::{Fill, Filled};
 use super::endpoint::Endpoint;
 use super::engine::Sending;
+use super::express;
 use super::fetch::Exposed;
+use super::lent;
 use super::messenger::{Messenger, Wanted};
 use super::outgoing::{Waiting, pack, with_data};
 use super::record::{Arrived, Buffer, Place, Record, RecordRef};
@@ -73,10 +76,22 @@ impl Endpoint {
         if len > self.messenger.limits.eager {
             return false;
         }
+        self.is_affordable(to)
+    }
+
+    /// Whether the receiver has memory for a small message.
+    #[inline(always)]
+    fn is_affordable(&self, to: Slot) -> bool {
         if !self.node.is_local(to) {
             self.messenger.look_before_far_sends(self.wire());
         }
         !self.messenger.is_pressed(self.wire(), to)
+    }
+
+    /// Whether they do, and not through a buffer.
+    #[inline(always)]
+    fn is_short(&self, to: Slot, place: &Place) -> bool {
+        self.is_small(to, place.len()) && !self.messenger.is_lendable(&self.node, to, place)
     }
 
     /// Sends a standard message the short way, if it can be: whether it was sent. If not, nothing has
@@ -99,7 +114,8 @@ impl Endpoint {
         mode: Mode,
         deadline: impl FnOnce() -> Deadline,
     ) -> Result<()> {
-        if mode == Mode::Standard && self.is_small(letter.to, data.len()) {
+        if mode == Mode::Standard && data.len() <= lent::FEW && self.is_small(letter.to, data.len())
+        {
             let (head, label) = (letter.head(), letter.label(wire::EAGER)?);
             let payload = Headed(head, data);
             if self.messenger.outgoing.is_empty()
@@ -126,7 +142,7 @@ impl Endpoint {
         // before that nobody keeps the handle.
         let handle = unsafe { RecordRef::new(&record) };
         let len = record.buffer.place.len();
-        if mode == Mode::Standard && self.is_small(letter.to, len) {
+        if mode == Mode::Standard && self.is_short(letter.to, &record.buffer.place) {
             let (head, label) = (letter.head(), letter.label(wire::EAGER)?);
             let outgoing = &self.messenger.outgoing;
             return with_data(&handle, |data| {
@@ -264,6 +280,18 @@ impl Endpoint {
             return Ok(Begun::Data { label: letter.label(wire::EAGER_SYNC)?, head, number });
         }
         let address = handle.get().buffer.place.address();
+        let lendable = mode == Mode::Standard
+            && messenger.is_lendable(&self.node, to, &handle.get().buffer.place);
+        if lendable && len <= messenger.limits.eager {
+            if let Some(loan) = messenger.try_lend(wire, to, &handle.get().buffer.place) {
+                let filled = Filled::Lent(loan);
+                let (label, words) = (letter.label(filled.kind())?, filled.words(head, len));
+                return Ok(Begun::Pooled { label, words, filled });
+            }
+            if !messenger.is_pressed(wire, to) {
+                return Ok(Begun::Eager { label: letter.label(wire::EAGER)?, head });
+            }
+        }
         if let Some(at) = address {
             messenger.glance(wire)?;
             // SAFETY: the record's memory, which is not changed before the record is done.
@@ -280,10 +308,17 @@ impl Endpoint {
                 count(&messenger.counting.pooled);
                 return Ok(Begun::Eager { label: letter.label(wire::EAGER)?, head });
             }
-            match messenger.try_pool(wire, to, &handle.get().buffer.place) {
+            let place = &handle.get().buffer.place;
+            let lent = if lendable { messenger.try_lend(wire, to, place) } else { None };
+            let filled = lent.map(|loan| Fill::Filled(Filled::Lent(loan)));
+            match filled.unwrap_or_else(|| messenger.try_pool(wire, to, place)) {
                 Fill::Filled(filled) => {
                     let words = filled.words(head, len);
-                    return Ok(Begun::Pooled { label: letter.label(wire::POOL)?, words, filled });
+                    return Ok(Begun::Pooled {
+                        label: letter.label(filled.kind())?,
+                        words,
+                        filled,
+                    });
                 }
                 Fill::Missed => missed = true,
                 Fill::No => {}
@@ -299,6 +334,36 @@ impl Endpoint {
         sending.exposed = messenger.expose(wire, to, handle);
         let rts = Rts { missed, ..messenger.rts(sending, borrowed || !local) };
         Ok(Begun::Words { label: letter.label(wire::RTS)?, words: rts.words(head) })
+    }
+
+    /// Sends a standard message, if it travels with its data and there is room for it now: whether it was
+    /// sent. If not, nothing has happened.
+    #[inline]
+    pub(super) fn send_now(&self, letter: &Letter, place: &Place) -> Result<bool> {
+        let (messenger, wire) = (&*self.messenger, self.wire());
+        let (to, head, len) = (letter.to, letter.head(), place.len());
+        let Some(at) = place.address() else { return Ok(false) };
+        if len > messenger.limits.eager || !messenger.outgoing.is_empty() {
+            return Ok(false);
+        }
+        if self.is_short(to, place) {
+            let label = letter.label(wire::EAGER)?;
+            // SAFETY: the place's memory, which is not changed before the send is over.
+            let data = unsafe { std::slice::from_raw_parts(at, len) };
+            return Ok(len <= express::MOST && self.send_express(to, label, head, data)
+                || wire.try_send_numbered(to, label, Headed(head, data), head)? == Numbered::Sent);
+        }
+        if !messenger.is_lendable(&self.node, to, place) || messenger.is_pressed(wire, to) {
+            return Ok(false);
+        }
+        let Some(loan) = messenger.try_lend(wire, to, place) else { return Ok(false) };
+        let filled = Filled::Lent(loan);
+        let (label, words) = (letter.label(filled.kind())?, filled.words(head, len));
+        let sent = wire.try_send_numbered(to, label, words.bytes(), head)? == Numbered::Sent;
+        if sent {
+            filled.sent();
+        }
+        Ok(sent)
     }
 
     /// Begins a send that goes on after the call. `owner` keeps the record; its memory too unless
@@ -318,7 +383,7 @@ impl Endpoint {
         let to = letter.to;
         // SAFETY: `owner` keeps it where it is.
         let handle = unsafe { RecordRef::new(record) };
-        if mode == Mode::Standard && self.is_small(to, record.buffer.place.len()) {
+        if mode == Mode::Standard && self.is_short(to, &record.buffer.place) {
             let (head, label) = (letter.head(), letter.label(wire::EAGER)?);
             let sent = with_data(&handle, |data| {
                 messenger.outgoing.try_send(messenger, wire, to, label, Headed(head, data), head)
@@ -349,9 +414,7 @@ impl Endpoint {
                 Waiting::Pooled { label, words, record: handle, filled }
             }
         };
-        messenger.outgoing.queue(to, waiting);
-        // Sends it, if there is room.
-        messenger.outgoing.flush(messenger, wire);
+        messenger.outgoing.send_or_queue(messenger, wire, to, waiting);
         Ok(())
     }
 

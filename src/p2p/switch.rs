@@ -242,6 +242,14 @@ impl Switching {
         }
     }
 
+    /// Has [`Messenger::look_sometimes`] look from now on. One load if it does.
+    #[inline]
+    pub(super) fn look_from_now_on(&self) {
+        if self.look_at.load(Ordering::Relaxed) == u64::MAX {
+            self.look_soon();
+        }
+    }
+
     fn look_soon(&self) {
         let next = self.now().saturating_add(self.interval());
         self.look_at.fetch_min(next, Ordering::Relaxed);
@@ -533,6 +541,7 @@ impl Messenger {
                 let _ = self.mourn(wire, slot);
             }
         }
+        self.lending.look(node);
         if !matches!(switching.rule, Rule::Adaptive { .. }) {
             return;
         }

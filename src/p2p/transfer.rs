@@ -103,7 +103,7 @@ impl Messenger {
             }
             arrived
         });
-        self.give_back(pooled);
+        self.give_back(wire.node, pooled);
         record.finish(outcome);
     }
 

@@ -7,6 +7,7 @@
 //! RTS             context    element   head | length | address | number | flags and claim or key
 //! FULFILLED       context    element   head | length | advert
 //! POOL            context    element   head | length | class and buffer
+//! LENT            context    element   head | length | buffer
 //!                 these are numbered: both sides count them alike
 //! FIN             0          status    number
 //! CTS             0                    number | stream | buffer | size
@@ -41,6 +42,7 @@ pub(super) const POOL: u8 = KINDS + 9;
 pub(super) const SWITCH: u8 = KINDS + 10;
 pub(super) const PIECE: u8 = KINDS + 11;
 pub(super) const PRESSURE: u8 = KINDS + 12;
+pub(super) const LENT: u8 = KINDS + 13;
 
 /// Most data in one message that carries them itself.
 pub(super) const MOST_EAGER: usize = MAX_MESSAGE - 16;

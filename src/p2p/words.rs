@@ -5,6 +5,7 @@
 //!  claim   63 generation 2 | 1 state 0     FREE, OPEN, CLAIMED, or ATTENDED: open, and its owner
 //!                                          waits awake and would rather copy by itself, or its half
 //!  buffer  GONE, FREE, or 32 ARRIVED | 31 slot + 2 0
+//!  lent    0: the sender's; else MARK | 15 slot 0: lent to that one
 //! ```
 
 use crate::base::Slot;
@@ -157,6 +158,35 @@ impl Buffer<'_> {
     /// Receiver: unmakes it, if it is free.
     pub fn unmake(self) -> bool {
         self.change(EMPTY, NO_BUFFER, Ordering::AcqRel)
+    }
+}
+
+/// What no memory is likely to have where a buffer is said to be.
+const MARK: u64 = 0x6c65_6e74_0000_0000;
+
+/// The word of a buffer that its sender lends.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Lent<'a>(pub &'a AtomicU64);
+
+impl Lent<'_> {
+    /// Sender, of one that is its own: lends it. The receiver looks only after a message, which orders this.
+    pub fn lend(self, to: Slot) {
+        self.0.store(MARK | u64::from(to.0), Ordering::Relaxed);
+    }
+
+    /// Receiver: whether it has it.
+    pub fn is_lent_to(self, me: Slot) -> bool {
+        self.0.load(Ordering::Relaxed) == MARK | u64::from(me.0)
+    }
+
+    /// Receiver: has read what is in it.
+    pub fn give_back(self) {
+        self.0.store(0, Ordering::Release);
+    }
+
+    /// Sender: whether it may write to it again.
+    pub fn is_back(self) -> bool {
+        self.0.load(Ordering::Acquire) == 0
     }
 }
 
@@ -321,6 +351,42 @@ mod models {
             }
             assert_eq!(sent, received, "each message is received once");
             assert!(unmade || sent > 0);
+        });
+    }
+
+    #[test]
+    fn loom_what_was_lent_has_one_user_at_a_time() {
+        model(|| {
+            let place = Arc::new(Place::default());
+            let there = place.clone();
+            let receiver = thread::spawn(move || {
+                let mut received = 0;
+                for _ in 0..2 {
+                    if there.told.swap(false, Ordering::Acquire) {
+                        assert!(
+                            Lent(&there.word).is_lent_to(Slot(1)),
+                            "it is told of what is its own"
+                        );
+                        there.add();
+                        Lent(&there.word).give_back();
+                        received += 1;
+                    }
+                }
+                received
+            });
+            let mut sent = 0;
+            for _ in 0..2 {
+                if Lent(&place.word).is_back() {
+                    place.add();
+                    Lent(&place.word).lend(Slot(1));
+                    // The lane's: orders what was written before.
+                    place.told.store(true, Ordering::Release);
+                    sent += 1;
+                }
+            }
+            let received = receiver.join().unwrap();
+            let left = u32::from(place.told.load(Ordering::Acquire));
+            assert_eq!(sent, received + left, "each is received once");
         });
     }
 

@@ -60,6 +60,7 @@ fn main() {
             ("HITHER_EAGER", "fixed"),
             ("HITHER_EAGER_LIMIT", "100K"),
             ("HITHER_EAGER_FIXED_BUFFERS", "1"),
+            ("HITHER_LEND_LIMIT", "0"),
             POOLS,
         ],
         ..work(talk.name, talk.points)

@@ -30,10 +30,11 @@ const FIXED: &[(&str, &str)] = &[
     ("HITHER_EAGER_LIMIT", "100K"),
     ("HITHER_EAGER_FIXED_BUFFERS", "3"),
     ("HITHER_EAGER_BUFFERS", "3"),
+    ("HITHER_LEND_LIMIT", "0"),
 ];
 const BUFFERS: u64 = 3;
-const ALWAYS: &[(&str, &str)] = &[("HITHER_EAGER", "always")];
-const PLAIN: &[(&str, &str)] = &[("HITHER_EAGER", "fixed")];
+const ALWAYS: &[(&str, &str)] = &[("HITHER_EAGER", "always"), ("HITHER_LEND_LIMIT", "0")];
+const PLAIN: &[(&str, &str)] = &[("HITHER_EAGER", "fixed"), ("HITHER_LEND_LIMIT", "0")];
 
 const CASES: &[Case] = &[
     Case { name: "refused", ranks: 2, settings: ALWAYS, killed: &[], run: refused },

@@ -9,7 +9,7 @@ use super::name::{Source, Status, Tag};
 use super::{Told, code, layout_code};
 use crate::base::{Error, Rank, Result};
 use crate::layout::{Datum, Shape};
-use crate::p2p::{Borrowed, Buffer, Mode, Pattern, Place, Record};
+use crate::p2p::{Borrowed, Buffer, Mode, Pattern, Place, Record, Records};
 use std::cell::RefCell;
 use std::marker::PhantomData;
 
@@ -25,8 +25,19 @@ pub struct Exchange<'scope, 'env: 'scope> {
 /// What was begun in an exchange. Nothing of it is left when this is dropped.
 struct All<'env> {
     team: &'env Team,
-    /// Those that were not waited for.
-    going: RefCell<Vec<Option<Begun>>>,
+    begun: RefCell<Vec<State>>,
+    /// Of its receives: dropped when nothing is left.
+    records: RefCell<Records>,
+}
+
+/// What became of one of those that were begun.
+enum State {
+    /// It goes on, or is over and nobody was told.
+    Going(Begun),
+    /// It was sent at once: there is nothing to wait for.
+    Sent,
+    /// It was waited for.
+    Ended,
 }
 
 struct Begun {
@@ -68,7 +79,7 @@ impl Team {
         f: impl for<'scope> FnOnce(&'scope Exchange<'scope, 'env>) -> Result<R>,
     ) -> Result<R> {
         self.messages(WHAT)?;
-        let all = All { team: self, going: RefCell::default() };
+        let all = All { team: self, begun: RefCell::default(), records: RefCell::default() };
         let scope = Exchange { all: &all, _scope: PhantomData, _env: PhantomData };
         let result = f(&scope)?;
         all.wait_all()?;
@@ -77,15 +88,10 @@ impl Team {
 }
 
 impl<'scope, 'env> Exchange<'scope, 'env> {
-    fn keep(
-        &'scope self,
-        request: Borrowed,
-        pattern: Option<Pattern>,
-        unit: usize,
-    ) -> Exchanged<'scope, 'env> {
-        let mut going = self.all.going.borrow_mut();
-        going.push(Some(Begun { request, pattern }));
-        Exchanged { all: self.all, at: going.len() - 1, unit }
+    fn keep(&'scope self, state: State, unit: usize) -> Exchanged<'scope, 'env> {
+        let mut begun = self.all.begun.borrow_mut();
+        begun.push(state);
+        Exchanged { all: self.all, at: begun.len() - 1, unit }
     }
 
     fn send(
@@ -101,7 +107,9 @@ impl<'scope, 'env> Exchange<'scope, 'env> {
         // SAFETY: `All` is not gone before it has ended all that was begun, and the place is
         // borrowed for longer.
         let request = unsafe { Borrowed::send(endpoint, &letter, place, mode)? };
-        Ok(self.keep(request, None, 0))
+        let state =
+            request.map_or(State::Sent, |request| State::Going(Begun { request, pattern: None }));
+        Ok(self.keep(state, 0))
     }
 
     fn send_flat<T: Datum>(
@@ -159,9 +167,10 @@ impl<'scope, 'env> Exchange<'scope, 'env> {
     ) -> Result<Exchanged<'scope, 'env>> {
         let pattern = self.all.team.pattern(from, tag)?;
         let endpoint = self.all.team.messages(WHAT)?;
-        // SAFETY: as in `send`.
+        let record = self.all.records.borrow_mut().keep(record);
+        // SAFETY: as in `send`; and `All` keeps the record.
         let request = unsafe { Borrowed::receive(endpoint, &pattern, record) };
-        Ok(self.keep(request, Some(pattern), unit))
+        Ok(self.keep(State::Going(Begun { request, pattern: Some(pattern) }), unit))
     }
 
     /// Begins to receive into the beginning of `into`; see [`Team::irecv`].
@@ -201,14 +210,24 @@ impl<'scope, 'env> Exchange<'scope, 'env> {
 
 impl All<'_> {
     fn wait_all(&self) -> Result<()> {
-        let mut first = Ok(());
-        let count = self.going.borrow().len();
-        if count > 1 {
-            let endpoint = self.team.messages(WHAT)?;
-            self.going.borrow().iter().flatten().for_each(|begun| begun.request.attend(endpoint));
+        let endpoint = self.team.messages(WHAT)?;
+        let (mut first, mut last) = (Ok(()), None);
+        let count = self.begun.borrow().len();
+        for (at, state) in self.begun.borrow().iter().enumerate() {
+            if let State::Going(begun) = state
+                && !begun.request.is_over()
+            {
+                begun.request.attend(endpoint);
+                last = begun.pattern.is_some().then_some(at).or(last);
+            }
         }
+        // Most likely the others are over then: those who came first are the first to get messages.
+        let mut early = last.map(|at| (at, self.end(at, 0).map(drop)));
         for at in 0..count {
-            let ended = self.end(at, 0).map(drop);
+            let ended = match early.take_if(|(last, _)| *last == at) {
+                Some((_, ended)) => ended,
+                None => self.end(at, 0).map(drop),
+            };
             first = first.and(ended);
         }
         first
@@ -216,8 +235,23 @@ impl All<'_> {
 
     /// Waits for one, if nobody has.
     fn end(&self, at: usize, unit: usize) -> Result<Option<Status>> {
-        let begun = self.going.borrow_mut().get_mut(at).and_then(Option::take);
-        let Some(Begun { request, pattern }) = begun else { return Ok(None) };
+        let mut all = self.begun.borrow_mut();
+        let Some(state) = all.get_mut(at) else { return Ok(None) };
+        if let State::Going(begun) = state
+            && begun.request.is_over()
+        {
+            let arrived = begun.request.outcome(self.team.member.endpoint()?);
+            let receives = begun.pattern.is_some();
+            *state = State::Ended;
+            drop(all);
+            let arrived = arrived?;
+            return receives.then(|| self.team.status(arrived, unit)).transpose();
+        }
+        let State::Going(Begun { request, pattern }) = std::mem::replace(state, State::Ended)
+        else {
+            return Ok(None);
+        };
+        drop(all);
         // Should it panic, the request is given up before the borrow ends.
         let held = Held { all: self, request: &request };
         let endpoint = self.team.messages(WHAT)?;
@@ -250,8 +284,10 @@ impl Drop for Held<'_, '_> {
 impl Drop for All<'_> {
     fn drop(&mut self) {
         // After an error or a panic in `f`: nothing may be left that knows the buffers.
-        for begun in self.going.take().into_iter().flatten() {
-            drop(Held { all: self, request: &begun.request });
+        for state in self.begun.take() {
+            if let State::Going(begun) = state {
+                drop(Held { all: self, request: &begun.request });
+            }
         }
     }
 }
@@ -263,8 +299,7 @@ impl Exchanged<'_, '_> {
     /// # Errors
     /// Those of [`Team::send`] and [`Team::recv`]; [`Error::Misuse`] if it was waited for before.
     pub fn wait(self) -> Result<Option<Status>> {
-        let waits = self.all.going.borrow().get(self.at).is_some_and(Option::is_some);
-        if !waits {
+        if matches!(self.all.begun.borrow().get(self.at), None | Some(State::Ended)) {
             let why = "it was waited for before, with all of the exchange".into();
             return Err(Error::Misuse { what: WHAT, why });
         }
@@ -274,10 +309,12 @@ impl Exchanged<'_, '_> {
     /// Whether [`Exchanged::wait`] would return at once. Makes progress; does not block.
     pub fn test(&self) -> Result<bool> {
         let endpoint = self.all.team.messages(WHAT)?;
-        let going = self.all.going.borrow();
-        let begun = going.get(self.at).and_then(Option::as_ref);
-        begun.inspect(|begun| begun.request.asked_for(endpoint));
+        let begun = self.all.begun.borrow();
+        let Some(State::Going(begun)) = begun.get(self.at) else {
+            return endpoint.progress().map(|()| true);
+        };
+        begun.request.asked_for(endpoint);
         endpoint.progress()?;
-        Ok(begun.is_none_or(|begun| begun.request.is_over()))
+        Ok(begun.request.is_over())
     }
 }

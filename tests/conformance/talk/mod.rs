@@ -7,6 +7,7 @@ mod basic;
 mod busy;
 mod endpoints;
 mod errors;
+mod lent;
 mod network;
 mod random;
 mod sizes;
@@ -18,10 +19,13 @@ use hither::{Job, Rank};
 /// Settings by their names, with values.
 type Settings = &'static [(&'static str, &'static str)];
 
+/// No message goes by a buffer of its sender's.
+const LEND_NONE: (&str, &str) = ("HITHER_LEND_LIMIT", "0");
+
 /// Ways in which only cases about large messages run, with their settings.
-pub const WAYS: [(&str, Settings); 6] = [
+pub const WAYS: [(&str, Settings); 7] = [
     // Nobody copies another's private memory, and no threshold changes.
-    ("streams", &[("HITHER_EAGER", "fixed"), ("HITHER_CMA", "0")]),
+    ("streams", &[("HITHER_EAGER", "fixed"), ("HITHER_CMA", "0"), LEND_NONE]),
     // Thresholds go up, pools are used up, and buffers go again all the time.
     (
         "eager-short",
@@ -31,28 +35,32 @@ pub const WAYS: [(&str, Settings); 6] = [
             ("HITHER_EAGER_BYTES", "600K"),
             ("HITHER_EAGER_BUFFERS", "3"),
             ("HITHER_EAGER_POOLS", "2"),
+            LEND_NONE,
         ],
     ),
-    ("eager-short-streams", &[("HITHER_EAGER_AGE", "0.003"), ("HITHER_CMA", "0")]),
+    ("eager-short-streams", &[("HITHER_EAGER_AGE", "0.003"), ("HITHER_CMA", "0"), LEND_NONE]),
     (
         "eager-fixed",
         &[
             ("HITHER_EAGER", "fixed"),
             ("HITHER_EAGER_LIMIT", "300000"),
             ("HITHER_EAGER_FIXED_BUFFERS", "2"),
+            LEND_NONE,
         ],
     ),
     (
         "eager-fixed-streams",
-        &[("HITHER_EAGER", "fixed"), ("HITHER_EAGER_LIMIT", "40K"), ("HITHER_CMA", "0")],
+        &[("HITHER_EAGER", "fixed"), ("HITHER_EAGER_LIMIT", "40K"), ("HITHER_CMA", "0"), LEND_NONE],
     ),
+    // Buffers of senders go again all the time.
+    ("lent-short", &[("HITHER_EAGER_AGE", "0.001")]),
     // Both sides copy at the same time where both wait, however many ranks share a core.
     ("together", &[("HITHER_CMA", "slow"), ("HITHER_SPIN", "64")]),
 ];
 
 pub fn cases() -> impl Iterator<Item = &'static Written> {
     let apart = [basic::CASES, endpoints::CASES, busy::CASES, errors::CASES, network::CASES];
-    apart.into_iter().chain([sizes::CASES, random::CASES, switching::CASES]).flatten()
+    apart.into_iter().chain([sizes::CASES, random::CASES, switching::CASES, lent::CASES]).flatten()
 }
 
 /// Those that run with a way of [`WAYS`]: with the plain one, where no threshold changes, all but
@@ -60,7 +68,7 @@ pub fn cases() -> impl Iterator<Item = &'static Written> {
 pub fn with(way: &str) -> impl Iterator<Item = &'static Written> {
     let first = if way == WAYS[0].0 { basic::CASES } else { switching::CASES };
     let apart = [first, endpoints::CASES, busy::CASES, errors::CASES];
-    apart.into_iter().chain([sizes::CASES, random::CASES]).flatten()
+    apart.into_iter().chain([sizes::CASES, random::CASES, lent::CASES]).flatten()
 }
 
 fn next(job: &Job) -> Rank {

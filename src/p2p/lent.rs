@@ -1,0 +1,383 @@
+//! Messages of middle size between processes of a node: in buffers of the *sender's* in the node's memory,
+//! lent to the receiver with the message that names them.
+//!
+//! ```text
+//!  sender                                     receiver
+//!    takes a buffer, copies in; LENT -------> match; copy out
+//!    the oldest lent one is back? that one <- word = 0: the buffer is the sender's again
+//!    none? another; no more? announced, or in the message itself
+//!
+//!  a buffer    line 0    word (see `words::Lent`)
+//!              line 1..  data
+//! ```
+//! Beside data in the message itself this is a copy less, for there they lie between tags, and lanes are
+//! short; beside a copy by the kernel both sides copy, each its message, without a system call; and the sender
+//! needs nothing more of its receiver. Data that both have mapped are not sent so: the receiver copies them
+//! once.
+//!
+//! There are as many buffers of a size as were lent at a time, up to a limit. They take turns, oldest first,
+//! as long as they are no more than [`TURNS`] bytes: one that was just emptied is still in the other core's
+//! caches, and written to only after these have let it go (which takes twice as long as memory that neither
+//! has near); more of them would leave the caches altogether. What is beyond that waits until it is needed.
+//!
+//! A block of buffers is the job's until its sender leaves and has all of it back: a receiver may still copy
+//! out when the sender has died. Buffers of a receiver that has died are the sender's again.
+
+use super::counters::count;
+use super::messenger::Messenger;
+use super::reach::{self, Reach};
+use super::record::Place;
+use super::words::Lent;
+use crate::base::sync::AtomicU64;
+use crate::base::{Offset, Slot};
+use crate::link::core::Wire;
+use crate::shm::copy::copy_in;
+use crate::shm::map::PAGE;
+use crate::shm::node::Node;
+use crate::shm::region::locate;
+use std::collections::VecDeque;
+use std::ptr::NonNull;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Sizes of buffers: powers of two from 4 to 64 KiB.
+const SMALLEST: usize = 12;
+pub(super) const CLASSES: usize = 5;
+/// Most bytes of such a message.
+pub(super) const MOST: usize = 1 << (SMALLEST + CLASSES - 1);
+/// Up to so many bytes they travel in the message as fast.
+pub(super) const FEW: usize = 1024;
+/// Bytes before the data.
+const HEAD: usize = 64;
+/// Buffers of a size, and their bytes, at most. An endpoint that is not the process's has an eighth.
+const BYTES: [usize; CLASSES] = [2 << 20, 2 << 20, 2 << 20, 2 << 20, 4 << 20];
+const HOT: u32 = 64;
+
+/// Bytes of buffers that take turns.
+const TURNS: usize = 1 << 20;
+/// Bytes of buffers that are made at a time.
+const BLOCK: usize = 64 << 10;
+/// Searches in vain between two that look at more than the oldest buffer.
+const VAIN: u32 = 16;
+/// Looks without a message in between after which memory is given back.
+const QUIET: u32 = 8;
+
+fn class_of(len: usize) -> usize {
+    let exponent = len.max(1).next_power_of_two().ilog2() as usize;
+    exponent.saturating_sub(SMALLEST).min(CLASSES - 1)
+}
+
+fn size_of(class: usize) -> usize {
+    1 << (SMALLEST + class)
+}
+
+/// Buffers of a block.
+fn many_of(class: usize) -> usize {
+    BLOCK / size_of(class)
+}
+
+/// Bytes from one buffer to the next: never a power of two, or all would lie in the same sets of the caches.
+fn stride_of(class: usize) -> usize {
+    size_of(class) + 3 * HEAD
+}
+
+/// A process's buffers.
+#[derive(Debug)]
+pub(super) struct Lending {
+    shelves: [Mutex<Shelf>; CLASSES],
+    share: usize,
+}
+
+/// Those of one size.
+#[derive(Debug, Default)]
+struct Shelf {
+    blocks: Vec<Block>,
+    /// Buffers that are not lent, beyond those that take turns; the one used last is the last.
+    spare: Vec<u64>,
+    /// To whom it was lent, oldest first; some are back.
+    lent: VecDeque<(u64, Slot)>,
+    vain: u32,
+    /// Messages since the last look, and looks since the last message.
+    takes: u32,
+    quiet: u32,
+}
+
+/// Buffers that were made together.
+#[derive(Debug)]
+struct Block {
+    at: Offset,
+    len: u64,
+    /// Whether it has pages; if not, its buffers are none.
+    present: bool,
+}
+
+fn word(node: &Node, at: u64) -> Option<Lent<'_>> {
+    let at = locate(node.mapping(), Offset(at), 8, HEAD as u64).ok()?;
+    // SAFETY: located, aligned, an atomic of any bits; the mapping lives as long as the node.
+    Some(Lent(unsafe { at.cast::<AtomicU64>().as_ref() }))
+}
+
+fn is_back(node: &Node, at: u64) -> bool {
+    word(node, at).is_some_and(|word| word.is_back())
+}
+
+impl Shelf {
+    /// A buffer that is not lent.
+    fn take(&mut self, node: &Node, class: usize, share: usize) -> Option<u64> {
+        (self.quiet, self.takes) = (0, self.takes.saturating_add(1));
+        let turns = TURNS / share;
+        if self.takes > HOT && self.lent.len() * size_of(class) < turns {
+            if self.spare.is_empty() && self.may_grow(class, share) {
+                self.grow(node, class);
+            }
+            if let Some(at) = self.spare.pop() {
+                return Some(at);
+            }
+        }
+        if let Some(at) = self.oldest(node) {
+            self.vain = 0;
+            if self.lent.len() * size_of(class) > turns
+                && let Some(more) = self.oldest(node)
+            {
+                self.spare.push(more);
+            }
+            return Some(at);
+        }
+        if self.spare.is_empty() && self.may_grow(class, share) {
+            self.grow(node, class);
+        }
+        if let Some(at) = self.spare.pop() {
+            return Some(at);
+        }
+        self.vain = self.vain.wrapping_add(1);
+        if self.vain % VAIN == 1 {
+            // The oldest one may lie with a message that nobody asks for.
+            self.reclaim(|at, _| is_back(node, at));
+        }
+        self.spare.pop()
+    }
+
+    fn oldest(&mut self, node: &Node) -> Option<u64> {
+        let back = self.lent.front().is_some_and(|(at, _)| is_back(node, *at));
+        if back { self.lent.pop_front().map(|(at, _)| at) } else { None }
+    }
+
+    /// Makes those spare that `which` says.
+    fn reclaim(&mut self, which: impl Fn(u64, Slot) -> bool) {
+        let spare = &mut self.spare;
+        self.lent.retain(|(at, to)| {
+            let reclaimed = which(*at, *to);
+            if reclaimed {
+                spare.push(*at);
+            }
+            !reclaimed
+        });
+    }
+
+    fn may_grow(&self, class: usize, share: usize) -> bool {
+        self.spare.len() + self.lent.len() < BYTES[class] / size_of(class) / share
+    }
+
+    /// Makes more, if there is memory. Who gets none has another way.
+    fn grow(&mut self, node: &Node, class: usize) {
+        let (many, stride) = (many_of(class), stride_of(class));
+        let absent = self.blocks.iter().position(|block| !block.present);
+        let at = match absent.and_then(|at| self.blocks.get(at)) {
+            Some(block) => Some((block.at, block.len)),
+            None => {
+                let len = ((many * stride) as u64).next_multiple_of(PAGE);
+                node.alloc_for_job(len).ok().map(|at| (at, len))
+            }
+        };
+        let Some((at, len)) = at else { return };
+        let present = node.reserve(at, len, "buffers for messages").is_ok();
+        match absent.and_then(|at| self.blocks.get_mut(at)) {
+            Some(block) => block.present = present,
+            None => self.blocks.push(Block { at, len, present }),
+        }
+        if present {
+            node.warm(at, len);
+            self.spare.extend((0..many).map(|i| at.0 + (i * stride) as u64));
+        }
+    }
+
+    /// Has the buffers of those blocks go of which all are here: which blocks that are.
+    fn empty(&mut self, node: &Node, class: usize) -> Vec<Offset> {
+        self.reclaim(|at, _| is_back(node, at));
+        let spare = &mut self.spare;
+        let mut emptied = Vec::new();
+        for block in self.blocks.iter_mut().filter(|block| block.present) {
+            let inside = |at: &u64| (block.at.0..block.at.0 + block.len).contains(at);
+            if spare.iter().filter(|at| inside(at)).count() == many_of(class) {
+                spare.retain(|at| !inside(at));
+                block.present = false;
+                emptied.push(block.at);
+            }
+        }
+        emptied
+    }
+
+    /// Gives the pages of blocks back of which all buffers are here.
+    fn rest(&mut self, node: &Node, class: usize) {
+        let emptied = self.empty(node, class);
+        let all = self.blocks.iter().filter(|block| emptied.contains(&block.at));
+        all.for_each(|block| node.release(block.at, block.len));
+    }
+
+    /// Frees such blocks.
+    fn leave(&mut self, node: &Node, class: usize) {
+        self.empty(node, class);
+        let (gone, kept) = std::mem::take(&mut self.blocks).into_iter().partition(|it| !it.present);
+        self.blocks = kept;
+        // One that cannot be freed stays until the job ends.
+        Vec::into_iter(gone).for_each(|block: Block| drop(node.free_part(block.at)));
+    }
+}
+
+impl Lending {
+    /// For the process's endpoint, or for another one.
+    pub fn new(own: bool) -> Lending {
+        Lending { shelves: Default::default(), share: if own { 1 } else { 8 } }
+    }
+
+    fn shelf(&self, class: usize) -> MutexGuard<'_, Shelf> {
+        self.shelves[class].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What is lent, and to whom.
+    #[cfg(test)]
+    pub fn out(&self) -> Vec<(u64, Slot)> {
+        (0..CLASSES)
+            .flat_map(|class| Vec::from_iter(self.shelf(class).lent.iter().copied()))
+            .collect()
+    }
+
+    /// Bytes of all buffers.
+    pub fn bytes(&self) -> u64 {
+        let shelf = |class| {
+            let shelf = self.shelf(class);
+            shelf.blocks.iter().filter(|block| block.present).map(|block| block.len).sum::<u64>()
+        };
+        (0..CLASSES).map(shelf).sum()
+    }
+
+    /// Takes those back that a process has that is gone.
+    pub fn bury(&self, peer: Slot) {
+        (0..CLASSES).for_each(|class| self.shelf(class).reclaim(|_, to| to == peer));
+    }
+
+    /// To be called now and then: gives memory back that was not needed.
+    pub fn look(&self, node: &Node) {
+        for class in 0..CLASSES {
+            let mut shelf = self.shelf(class);
+            (shelf.quiet, shelf.takes) = (shelf.quiet.saturating_add(1), 0);
+            if shelf.quiet >= QUIET && shelf.blocks.iter().any(|block| block.present) {
+                shelf.rest(node, class);
+            }
+        }
+    }
+
+    /// Before the process leaves.
+    pub fn leave(&self, node: &Node) {
+        (0..CLASSES).for_each(|class| self.shelf(class).leave(node, class));
+    }
+}
+
+/// A buffer with a message in it, of which its receiver does not know yet.
+#[derive(Debug)]
+pub(super) struct Loan {
+    lending: Arc<Lending>,
+    class: usize,
+    at: u64,
+    to: Slot,
+    sent: bool,
+}
+
+impl Loan {
+    /// A buffer of a size for a receiver, if there is one.
+    pub fn take(lending: &Arc<Lending>, node: &Node, class: usize, to: Slot) -> Option<Loan> {
+        let at = lending.shelf(class).take(node, class, lending.share)?;
+        Some(Loan { lending: lending.clone(), class, at, to, sent: false })
+    }
+
+    /// What is in it is the receiver's from now on, once it is told.
+    pub fn lend(&self, node: &Node) {
+        word(node, self.at).into_iter().for_each(|word| word.lend(self.to));
+    }
+
+    /// What the receiver is told.
+    pub fn at(&self) -> u64 {
+        self.at
+    }
+
+    /// It was told.
+    pub fn sent(mut self) {
+        self.sent = true;
+    }
+}
+
+impl Drop for Loan {
+    fn drop(&mut self) {
+        let mut shelf = self.lending.shelf(self.class);
+        match self.sent {
+            true => shelf.lent.push_back((self.at, self.to)),
+            false => shelf.spare.push(self.at),
+        }
+    }
+}
+
+impl Messenger {
+    /// Whether a message may go so. A comparison for what is short.
+    #[inline(always)]
+    pub(super) fn is_lendable(&self, node: &Node, to: Slot, place: &Place) -> bool {
+        let len = place.len();
+        len > FEW && len <= self.limits.lend && self.is_worth_lending(node, to, place)
+    }
+
+    #[inline(never)]
+    fn is_worth_lending(&self, node: &Node, to: Slot, place: &Place) -> bool {
+        // What else is announced is copied once where both have it mapped.
+        let mapped = |at: *mut u8| reach::is_shared(node, at.addr() as u64, place.len() as u64);
+        node.is_local(to)
+            && (place.len() <= self.limits.eager
+                || !place.address().is_some_and(mapped)
+                    && self.reaches.of(node, to) != Reach::Mapped)
+    }
+
+    /// Sender: puts data into a buffer, if there is one. An uncontended lock, a line of the receiver's, and the
+    /// copy.
+    pub(super) fn try_lend(&self, wire: Wire<'_>, to: Slot, place: &Place) -> Option<Loan> {
+        let (node, len) = (wire.node, place.len());
+        // Whatever comes now, it goes back by itself.
+        let loan = Loan::take(&self.lending, node, class_of(len), to)?;
+        let data = data_at(node, loan.at, len)?;
+        match place.address() {
+            // SAFETY: the buffer is this sender's, and the data fit; the record is the engine's.
+            Some(from) => unsafe { copy_in(data.as_ptr(), from, len) },
+            // SAFETY: as above.
+            None => unsafe { place.read(0, data.as_ptr(), len) },
+        }
+        loan.lend(node);
+        self.switching.look_from_now_on();
+        count(&self.counting.lent);
+        Some(loan)
+    }
+}
+
+/// The data in a buffer.
+fn data_at(node: &Node, at: u64, len: usize) -> Option<NonNull<u8>> {
+    locate(node.mapping(), Offset(at.checked_add(HEAD as u64)?), len as u64, 1).ok()
+}
+
+/// Receiver: the data in a buffer that a peer named, if it lends them to this process.
+pub(super) fn lent_at(node: &Node, at: u64, len: usize) -> Option<NonNull<u8>> {
+    let (commons, length) = node.areas().commons();
+    let within = at.checked_sub(commons.0)?;
+    let fits = len <= MOST && within.checked_add((HEAD + len) as u64)? <= length;
+    let mine = fits && word(node, at)?.is_lent_to(node.slot());
+    if mine { data_at(node, at, len) } else { None }
+}
+
+/// Receiver: its data were copied, or nobody wants them.
+pub(super) fn give_back(node: &Node, at: u64) {
+    word(node, at).into_iter().for_each(Lent::give_back);
+}
