@@ -54,6 +54,7 @@ fn run_out(job: &Job) -> Result<()> {
         let count = count / (1 + len / 16_000);
         let tag = |i: usize| (round * 1000 + i) as u32;
         let mut sends = Vec::new();
+        let at_first = team.message_counters()?.lent;
         for i in 0..count {
             sends.push(team.isend(next(job), tag(i), pattern(seed(team.rank(), i), len))?);
         }
@@ -74,8 +75,10 @@ fn run_out(job: &Job) -> Result<()> {
             assert!(into == pattern(seed(previous(job), i), len));
         }
         let now = team.message_counters()?;
-        if now.lent_bytes > 0 && before.lent > 0 && job.size() > 1 {
-            assert!(now.lent > before.lent, "buffers came back: {before:?}, {now:?}");
+        // Where they are lent: unless the receiver was there first, which has them copied to where it wants them.
+        if before.lent > at_first {
+            let others = now.announced - before.announced;
+            assert!(others < 20, "buffers came back: {before:?}, {now:?}");
         }
         team.barrier()?;
     }
