@@ -86,6 +86,11 @@ impl Endpoint {
         self.messenger.keep_waker((&self.node, &self.core), record, peer, waker)
     }
 
+    /// Whether whoever waits now keeps its core for a while.
+    pub fn waits_awake(&self) -> bool {
+        self.node.pace().is_awake()
+    }
+
     /// Receives what has come and does what is due.
     pub fn progress(&self) -> Result<()> {
         self.messenger.progress(self.wire()).map(drop)

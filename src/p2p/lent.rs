@@ -48,14 +48,14 @@ pub(super) const MOST: usize = 1 << (SMALLEST + CLASSES - 1);
 pub(super) const FEW: usize = 1024;
 /// Bytes before the data.
 const HEAD: usize = 64;
-/// Buffers of a size, and their bytes, at most. An endpoint that is not the process's has an eighth.
+/// Bytes of the buffers of a size, at most. An endpoint that is not the process's has an eighth.
 const BYTES: [usize; CLASSES] = [2 << 20, 2 << 20, 2 << 20, 2 << 20, 4 << 20];
+/// Messages between two looks from which on it is worth while to have many buffers take turns.
 const HOT: u32 = 64;
-
 /// Bytes of buffers that take turns.
 const TURNS: usize = 1 << 20;
-/// Bytes of buffers that are made at a time.
-const BLOCK: usize = 64 << 10;
+/// Bytes of buffers that are made at a time, at least.
+const LEAST: usize = 64 << 10;
 /// Searches in vain between two that look at more than the oldest buffer.
 const VAIN: u32 = 16;
 /// Looks without a message in between after which memory is given back.
@@ -68,11 +68,6 @@ fn class_of(len: usize) -> usize {
 
 fn size_of(class: usize) -> usize {
     1 << (SMALLEST + class)
-}
-
-/// Buffers of a block.
-fn many_of(class: usize) -> usize {
-    BLOCK / size_of(class)
 }
 
 /// Bytes from one buffer to the next: never a power of two, or all would lie in the same sets of the caches.
@@ -91,6 +86,8 @@ pub(super) struct Lending {
 #[derive(Debug, Default)]
 struct Shelf {
     blocks: Vec<Block>,
+    /// Buffers of all that are present.
+    made: usize,
     /// Buffers that are not lent, beyond those that take turns; the one used last is the last.
     spare: Vec<u64>,
     /// To whom it was lent, oldest first; some are back.
@@ -106,6 +103,7 @@ struct Shelf {
 struct Block {
     at: Offset,
     len: u64,
+    many: usize,
     /// Whether it has pages; if not, its buffers are none.
     present: bool,
 }
@@ -126,8 +124,8 @@ impl Shelf {
         (self.quiet, self.takes) = (0, self.takes.saturating_add(1));
         let turns = TURNS / share;
         if self.takes > HOT && self.lent.len() * size_of(class) < turns {
-            if self.spare.is_empty() && self.may_grow(class, share) {
-                self.grow(node, class);
+            if self.spare.is_empty() {
+                self.grow(node, class, turns, BYTES[class] / share);
             }
             if let Some(at) = self.spare.pop() {
                 return Some(at);
@@ -142,8 +140,10 @@ impl Shelf {
             }
             return Some(at);
         }
-        if self.spare.is_empty() && self.may_grow(class, share) {
-            self.grow(node, class);
+        if self.spare.is_empty() {
+            // As many again: blocks are few.
+            let twice = 2 * self.made * size_of(class);
+            self.grow(node, class, twice, BYTES[class] / share);
         }
         if let Some(at) = self.spare.pop() {
             return Some(at);
@@ -173,42 +173,42 @@ impl Shelf {
         });
     }
 
-    fn may_grow(&self, class: usize, share: usize) -> bool {
-        self.spare.len() + self.lent.len() < BYTES[class] / size_of(class) / share
-    }
-
-    /// Makes more, if there is memory. Who gets none has another way.
-    fn grow(&mut self, node: &Node, class: usize) {
-        let (many, stride) = (many_of(class), stride_of(class));
-        let absent = self.blocks.iter().position(|block| !block.present);
-        let at = match absent.and_then(|at| self.blocks.get(at)) {
-            Some(block) => Some((block.at, block.len)),
-            None => {
-                let len = ((many * stride) as u64).next_multiple_of(PAGE);
-                node.alloc_for_job(len).ok().map(|at| (at, len))
-            }
-        };
-        let Some((at, len)) = at else { return };
-        let present = node.reserve(at, len, "buffers for messages").is_ok();
-        match absent.and_then(|at| self.blocks.get_mut(at)) {
-            Some(block) => block.present = present,
-            None => self.blocks.push(Block { at, len, present }),
+    /// Makes more, until they have so many bytes, but at least one, if there may be more. Who gets none has
+    /// another way.
+    fn grow(&mut self, node: &Node, class: usize, until: usize, most: usize) {
+        let (size, stride) = (size_of(class), stride_of(class));
+        let room = (most / size).saturating_sub(self.made);
+        let many = (until / size).saturating_sub(self.made).max(LEAST / size).min(room);
+        if many == 0 {
+            return;
         }
-        if present {
-            node.warm(at, len);
-            self.spare.extend((0..many).map(|i| at.0 + (i * stride) as u64));
+        let absent = self.blocks.iter().position(|block| !block.present && block.many <= room);
+        let absent = absent.map(|at| self.blocks.swap_remove(at));
+        let block = absent.or_else(|| {
+            let len = ((many * stride) as u64).next_multiple_of(PAGE);
+            let at = node.alloc_for_job(len).ok()?;
+            Some(Block { at, len, many, present: false })
+        });
+        let Some(mut block) = block else { return };
+        block.present = node.reserve(block.at, block.len, "buffers for messages").is_ok();
+        if block.present {
+            node.warm(block.at, block.len);
+            self.made += block.many;
+            self.spare.extend((0..block.many).map(|i| block.at.0 + (i * stride) as u64));
         }
+        self.blocks.push(block);
     }
 
     /// Has the buffers of those blocks go of which all are here: which blocks that are.
-    fn empty(&mut self, node: &Node, class: usize) -> Vec<Offset> {
+    fn empty(&mut self, node: &Node) -> Vec<Offset> {
         self.reclaim(|at, _| is_back(node, at));
         let spare = &mut self.spare;
         let mut emptied = Vec::new();
         for block in self.blocks.iter_mut().filter(|block| block.present) {
             let inside = |at: &u64| (block.at.0..block.at.0 + block.len).contains(at);
-            if spare.iter().filter(|at| inside(at)).count() == many_of(class) {
+            if spare.iter().filter(|at| inside(at)).count() == block.many {
                 spare.retain(|at| !inside(at));
+                self.made -= block.many;
                 block.present = false;
                 emptied.push(block.at);
             }
@@ -217,15 +217,15 @@ impl Shelf {
     }
 
     /// Gives the pages of blocks back of which all buffers are here.
-    fn rest(&mut self, node: &Node, class: usize) {
-        let emptied = self.empty(node, class);
+    fn rest(&mut self, node: &Node) {
+        let emptied = self.empty(node);
         let all = self.blocks.iter().filter(|block| emptied.contains(&block.at));
         all.for_each(|block| node.release(block.at, block.len));
     }
 
     /// Frees such blocks.
-    fn leave(&mut self, node: &Node, class: usize) {
-        self.empty(node, class);
+    fn leave(&mut self, node: &Node) {
+        self.empty(node);
         let (gone, kept) = std::mem::take(&mut self.blocks).into_iter().partition(|it| !it.present);
         self.blocks = kept;
         // One that cannot be freed stays until the job ends.
@@ -271,14 +271,14 @@ impl Lending {
             let mut shelf = self.shelf(class);
             (shelf.quiet, shelf.takes) = (shelf.quiet.saturating_add(1), 0);
             if shelf.quiet >= QUIET && shelf.blocks.iter().any(|block| block.present) {
-                shelf.rest(node, class);
+                shelf.rest(node);
             }
         }
     }
 
     /// Before the process leaves.
     pub fn leave(&self, node: &Node) {
-        (0..CLASSES).for_each(|class| self.shelf(class).leave(node, class));
+        (0..CLASSES).for_each(|class| self.shelf(class).leave(node));
     }
 }
 

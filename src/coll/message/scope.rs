@@ -221,7 +221,9 @@ impl All<'_> {
                 last = begun.pattern.is_some().then_some(at).or(last);
             }
         }
-        // Most likely the others are over then: those who came first are the first to get messages.
+        // Most likely the others are over then: those who came first are the first to get messages. Where ranks
+        // share cores one long wait is the sooner one to give its core up.
+        last = last.filter(|_| endpoint.waits_awake());
         let mut early = last.map(|at| (at, self.end(at, 0).map(drop)));
         for at in 0..count {
             let ended = match early.take_if(|(last, _)| *last == at) {

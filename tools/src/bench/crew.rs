@@ -64,17 +64,19 @@ fn spin_on(polls: u32, condition: &mut dyn FnMut() -> bool) -> Result<()> {
     })
 }
 
-/// Waits without keeping others from a core: between orders nothing is measured on this rank.
-fn wait_until(mut condition: impl FnMut() -> bool) -> Result<()> {
+/// Waits without keeping others from a core: between orders nothing is measured on this rank, but it may be on
+/// others, which `share` cores with it.
+fn wait_until(share: bool, mut condition: impl FnMut() -> bool) -> Result<()> {
+    let (polls, yields) = if share { (1, 4) } else { (1000, 200) };
     let start = Instant::now();
     for round in 0.. {
-        for _ in 0..1000 {
+        for _ in 0..polls {
             if condition() {
                 return Ok(());
             }
             std::hint::spin_loop();
         }
-        if round < 200 {
+        if round < yields {
             std::thread::yield_now();
         } else {
             std::thread::sleep(Duration::from_micros(100));
@@ -162,8 +164,12 @@ impl Crew {
     /// How often to poll before giving the processor away, so that ranks which share a core do
     /// not wait for each other's polls.
     pub fn polls(&self) -> u32 {
-        let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
-        if self.size as usize > cores { 64 } else { POLLS }
+        if self.shares_cores() { 64 } else { POLLS }
+    }
+
+    /// Whether there are more ranks than cores.
+    fn shares_cores(&self) -> bool {
+        self.size as usize > std::thread::available_parallelism().map_or(1, |n| n.get())
     }
 
     /// Memory for limits.
@@ -192,7 +198,8 @@ impl Crew {
 
     fn await_all(&self, place: fn(u32) -> usize) -> Result<()> {
         let now = self.sequence.get();
-        wait_until(|| (1..self.size).all(|r| self.control.word(place(r)).load(Acquire) == now))
+        let all = || (1..self.size).all(|r| self.control.word(place(r)).load(Acquire) == now);
+        wait_until(self.shares_cores(), all)
     }
 
     /// Leader: gives an order and waits until everybody has seen it.
@@ -216,7 +223,7 @@ impl Crew {
     /// The others: the next order.
     pub fn next(&self) -> Result<Order> {
         let next = self.sequence.get() + 1;
-        wait_until(|| self.control.word(0).load(Acquire) == next)?;
+        wait_until(self.shares_cores(), || self.control.word(0).load(Acquire) == next)?;
         self.sequence.set(next);
         let (side, count) =
             (self.control.word(8).load(Relaxed), self.control.word(16).load(Relaxed));
