@@ -25,6 +25,7 @@
 //! | `far` | the same over the network; what peers of other nodes are told |
 //! | `fetch` | large messages of other nodes that are read out of their senders' memory |
 //! | `awaited` | wakers of requests, and the thread that makes progress for them |
+//! | `lent` | messages of middle size in buffers of their sender's |
 //! | `eager`, `pool` | large messages that travel with their data, and the buffers they do so in |
 //! | `switch` | what [`adapt`] decides, at work |
 //! | `ports` | endpoints of their own, for threads |

@@ -76,19 +76,13 @@ impl Endpoint {
         if len > self.messenger.limits.eager {
             return false;
         }
-        self.is_affordable(to)
-    }
-
-    /// Whether the receiver has memory for a small message.
-    #[inline(always)]
-    fn is_affordable(&self, to: Slot) -> bool {
         if !self.node.is_local(to) {
             self.messenger.look_before_far_sends(self.wire());
         }
         !self.messenger.is_pressed(self.wire(), to)
     }
 
-    /// Whether they do, and not through a buffer.
+    /// Whether a message's data travel in it, rather than in a buffer of their own.
     #[inline(always)]
     fn is_short(&self, to: Slot, place: &Place) -> bool {
         self.is_small(to, place.len()) && !self.messenger.is_lendable(&self.node, to, place)
@@ -336,8 +330,8 @@ impl Endpoint {
         Ok(Begun::Words { label: letter.label(wire::RTS)?, words: rts.words(head) })
     }
 
-    /// Sends a standard message, if it travels with its data and there is room for it now: whether it was
-    /// sent. If not, nothing has happened.
+    /// Sends a standard message of up to the eager limit, if there is room for it now: whether it was sent. If
+    /// not, nothing has happened.
     #[inline]
     pub(super) fn send_now(&self, letter: &Letter, place: &Place) -> Result<bool> {
         let (messenger, wire) = (&*self.messenger, self.wire());
