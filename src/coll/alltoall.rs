@@ -9,6 +9,7 @@ use super::select::{Algorithm, Choice};
 use super::sign::{Sign, What};
 use super::step::Course;
 use super::team::Team;
+use crate::base::copy::copy_slice;
 use crate::base::{Error, Request, Result};
 use crate::layout::Datum;
 
@@ -151,7 +152,7 @@ impl Both<'_> {
     /// Moves this member's block for itself.
     pub fn keep(&mut self, to: std::ops::Range<usize>, from: std::ops::Range<usize>) {
         if let Both::Two(send, recv) = self {
-            recv[from].copy_from_slice(&send[to]);
+            copy_slice(&mut recv[from], &send[to]);
         }
     }
 }

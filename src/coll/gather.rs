@@ -11,6 +11,7 @@ use super::select::{Algorithm, Choice};
 use super::sign::{Sign, What};
 use super::step::Course;
 use super::team::Team;
+use crate::base::copy::copy_slice;
 use crate::base::{Error, Rank, Request, Result};
 use crate::layout::Datum;
 
@@ -32,7 +33,7 @@ impl Team {
         self.run(sign, async |course| {
             let all = if leads { bytes_of_mut(all) } else { &mut [] };
             if leads {
-                all[blocks.of(root.0)].copy_from_slice(bytes_of(mine));
+                copy_slice(&mut all[blocks.of(root.0)], bytes_of(mine));
             }
             course.gather(choice, root.0, bytes_of(mine), all, &blocks).await
         })
@@ -76,7 +77,7 @@ impl Team {
         let blocks = Blocks::Even(size_of_val(&mine[..]));
         self.begin(sign, move |course| async move {
             if leads {
-                bytes_of_mut(&mut all)[blocks.of(root.0)].copy_from_slice(bytes_of(&mine));
+                copy_slice(&mut bytes_of_mut(&mut all)[blocks.of(root.0)], bytes_of(&mine));
             }
             let into = bytes_of_mut(&mut all);
             course.gather(choice, root.0, bytes_of(&mine), into, &blocks).await?;
@@ -182,7 +183,7 @@ impl Team {
         let blocks = Blocks::Even(size_of_val(mine));
         self.run(sign, async |course| {
             let all = bytes_of_mut(all);
-            all[blocks.of(course.rank())].copy_from_slice(bytes_of(mine));
+            copy_slice(&mut all[blocks.of(course.rank())], bytes_of(mine));
             course.allgather(choice, all, &blocks).await
         })
     }
@@ -210,7 +211,7 @@ impl Team {
         let len = mine.len().saturating_mul(self.size() as usize);
         let mut all: Vec<T> = zeros(len, What::Allgather.during())?;
         let blocks = Blocks::Even(each);
-        bytes_of_mut(&mut all)[blocks.of(self.rank().0)].copy_from_slice(bytes_of(&mine));
+        copy_slice(&mut bytes_of_mut(&mut all)[blocks.of(self.rank().0)], bytes_of(&mine));
         self.begin(sign, move |course| async move {
             course.allgather(choice, bytes_of_mut(&mut all), &blocks).await?;
             Ok(all)
@@ -236,7 +237,7 @@ impl Team {
             self.plan_allgatherv::<T>(parts.into(), mine.len(), all.len())?;
         self.run(sign, async |course| {
             let all = bytes_of_mut(all);
-            all[blocks.of(course.rank())].copy_from_slice(bytes_of(mine));
+            copy_slice(&mut all[blocks.of(course.rank())], bytes_of(mine));
             course.allgather(choice, all, &blocks).await
         })
     }
@@ -255,7 +256,7 @@ impl Team {
         let len = Parts::from(counts).total();
         let (blocks, choice, sign) = self.plan_allgatherv::<T>(counts.into(), mine.len(), len)?;
         let mut all: Vec<T> = zeros(len, What::Allgatherv.during())?;
-        bytes_of_mut(&mut all)[blocks.of(self.rank().0)].copy_from_slice(bytes_of(&mine));
+        copy_slice(&mut bytes_of_mut(&mut all)[blocks.of(self.rank().0)], bytes_of(&mine));
         self.begin(sign, move |course| async move {
             course.allgather(choice, bytes_of_mut(&mut all), &blocks).await?;
             Ok(all)
@@ -382,7 +383,7 @@ impl Course<'_> {
             return Ok(());
         }
         if leads {
-            all[blocks.of(root)].copy_from_slice(mine);
+            copy_slice(&mut all[blocks.of(root)], mine);
         }
         self.gather_by_pieces(root, most, mine, all, blocks).await
     }

@@ -11,6 +11,7 @@
 
 use super::block::PIECE;
 use super::core::Core;
+use crate::base::copy::opaque_copy;
 use std::ops::Range;
 
 impl Core {
@@ -20,7 +21,7 @@ impl Core {
         let to = self.block.piece(self.rank, self.coming());
         // SAFETY: inside this member's own piece of PIECE bytes; nobody reads it between the end
         // of phase coming - 2 and the barrier of `coming` (see the module `block`).
-        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to.add(at), len) };
+        unsafe { opaque_copy(to.add(at), bytes.as_ptr(), len) };
     }
 
     /// Copies bytes out of a member's piece of a phase that this member has synchronised.
@@ -29,7 +30,7 @@ impl Core {
         let from = self.block.piece(rank, phase);
         // SAFETY: inside a piece of PIECE bytes whose owner wrote it before the barrier of
         // `phase` and does not write it again before this member enters phase + 1.
-        unsafe { std::ptr::copy_nonoverlapping(from.add(at), into.as_mut_ptr(), len) };
+        unsafe { opaque_copy(into.as_mut_ptr(), from.add(at), len) };
     }
 
     /// Calls `with` on bytes of a member's piece of the phase that this member has synchronised
@@ -55,7 +56,7 @@ impl Core {
         let to = self.block.result(self.rank);
         // SAFETY: the result piece is this member's own; readers of the previous results have
         // finished before they entered the phase that this member has synchronised last.
-        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to.add(at), len) };
+        unsafe { opaque_copy(to.add(at), bytes.as_ptr(), len) };
     }
 
     /// Copies bytes out of a member's result piece, after the barrier behind its writing.
@@ -64,7 +65,7 @@ impl Core {
         let from = self.block.result(rank);
         // SAFETY: inside the result piece; the owner wrote it before the barrier that this member
         // has passed and writes it again only after this member has entered the next phase.
-        unsafe { std::ptr::copy_nonoverlapping(from.add(at), into.as_mut_ptr(), len) };
+        unsafe { opaque_copy(into.as_mut_ptr(), from.add(at), len) };
     }
 }
 

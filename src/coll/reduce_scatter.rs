@@ -9,6 +9,7 @@ use super::select::{Algorithm, Choice};
 use super::sign::{Sign, What};
 use super::step::Course;
 use super::team::Team;
+use crate::base::copy::copy_slice;
 use crate::base::{Error, Request, Result};
 use crate::layout::Datum;
 
@@ -150,7 +151,7 @@ impl Course<'_> {
         if choice.first == Algorithm::Boards && data.len() <= BOARD {
             return self.reduce_scatter_boards(op, data, own, mine).await;
         }
-        mine.copy_from_slice(&data[own]);
+        copy_slice(mine, &data[own]);
         let mut spare = Spare::default();
         let lanes = Lanes::new(self.size() as usize, op.unit(), 0);
         for turn in 0..lanes.turns(self.size() as usize) {

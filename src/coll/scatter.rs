@@ -9,6 +9,7 @@ use super::select::{Algorithm, Choice};
 use super::sign::{Sign, What};
 use super::step::Course;
 use super::team::Team;
+use crate::base::copy::copy_slice;
 use crate::base::{Rank, Request, Result};
 use crate::layout::Datum;
 
@@ -29,7 +30,7 @@ impl Team {
         self.run(sign, async |course| {
             let (all, mine) = (bytes_of(all), bytes_of_mut(mine));
             if leads {
-                mine.copy_from_slice(&all[Blocks::Even(each).of(root.0)]);
+                copy_slice(mine, &all[Blocks::Even(each).of(root.0)]);
                 course.scatter(choice, root.0, all, &mut [], each).await
             } else {
                 course.scatter(choice, root.0, &[], mine, each).await
@@ -79,7 +80,7 @@ impl Team {
         self.begin(sign, move |course| async move {
             let (from, into) = (bytes_of(&all), bytes_of_mut(&mut mine));
             if leads {
-                into.copy_from_slice(&from[Blocks::Even(each).of(root.0)]);
+                copy_slice(into, &from[Blocks::Even(each).of(root.0)]);
                 course.scatter(choice, root.0, from, &mut [], each).await?;
             } else {
                 course.scatter(choice, root.0, &[], into, each).await?;
@@ -245,7 +246,7 @@ impl Course<'_> {
             return Err(unexpected(What::Scatterv, rank, has, root, wanted));
         }
         if leads {
-            mine.copy_from_slice(&all[blocks.of(root)]);
+            copy_slice(mine, &all[blocks.of(root)]);
         }
         self.scatter_by_pieces(root, most, all, blocks, mine).await
     }

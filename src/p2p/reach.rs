@@ -10,7 +10,7 @@
 use super::copiers::Copiers;
 use crate::base::sync::Ordering;
 use crate::base::{Error, Result, Slot, settings};
-use crate::shm::copy::opaque_copy;
+use crate::shm::copy::{Between, LONG, is_slow, opaque_copy};
 use crate::shm::node::Node;
 use crate::shm::wiring::random;
 use std::collections::HashMap;
@@ -165,11 +165,69 @@ pub(super) enum Direction {
     Out,
 }
 
-/// One system call: how many bytes it copied, or the error's number.
+/// One system call: how many bytes it copied, which may be fewer, or the error's number.
 ///
 /// # Safety
 /// `len` bytes at `here` are writable (`In`) or readable (`Out`).
 unsafe fn by_kernel(
+    pid: i32,
+    here: *mut u8,
+    there: u64,
+    len: usize,
+    way: Direction,
+) -> std::result::Result<usize, i32> {
+    let (to, from) = match way {
+        Direction::In => (here.addr(), there as usize),
+        Direction::Out => (there as usize, here.addr()),
+    };
+    if len >= LONG && is_slow(to, from) {
+        // SAFETY: the caller's.
+        return unsafe { by_kernel_and_between(pid, here, there, len, way) };
+    }
+    // SAFETY: the caller's.
+    unsafe { call_kernel(pid, here, there, len, way) }
+}
+
+/// Bytes that go by memory in between at a time, and the page that this takes.
+const BETWEEN: usize = (32 << 10) + 4096;
+
+/// As [`by_kernel`], where addresses are at a distance at which its copy would be slow.
+///
+/// # Safety
+/// That of [`by_kernel`].
+#[inline(never)]
+unsafe fn by_kernel_and_between(
+    pid: i32,
+    here: *mut u8,
+    there: u64,
+    len: usize,
+    way: Direction,
+) -> std::result::Result<usize, i32> {
+    let mut between = Between::<BETWEEN>::new();
+    let piece = len.min(Between::<BETWEEN>::ROOM);
+    // SAFETY: the caller's, and the place has room for a piece; what the kernel has written there is initialised.
+    unsafe {
+        match way {
+            Direction::In => {
+                let place = between.beside(there as usize);
+                let read = call_kernel(pid, place, there, piece, way)?;
+                opaque_copy(here, place, read.min(piece));
+                Ok(read)
+            }
+            Direction::Out => {
+                let place = between.beside(here.addr());
+                opaque_copy(place, here, piece);
+                call_kernel(pid, place, there, piece, way)
+            }
+        }
+    }
+}
+
+/// The system call itself.
+///
+/// # Safety
+/// That of [`by_kernel`].
+unsafe fn call_kernel(
     pid: i32,
     here: *mut u8,
     there: u64,

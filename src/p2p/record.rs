@@ -103,7 +103,7 @@ impl Place {
                 if len <= MORE_BYTES {
                     copy_short(to, bytes.as_ptr(), len);
                 } else {
-                    std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, len);
+                    crate::shm::copy::opaque_copy(to, bytes.as_ptr(), len);
                 }
             }
             return;
