@@ -55,18 +55,23 @@ pub(super) struct Sending {
     numbered: u64,
     /// Somebody is between two numbers: no other numbered message may be sent now.
     closed: bool,
-    /// The latest numbered messages, once somebody wants to know.
+    /// The latest numbered messages, while somebody wants to know.
     log: Option<Box<Log>>,
 }
 
 /// Messages that are looked back at.
 const LOGGED: usize = 64;
+/// Messages in a row that nobody wanted to know of after which no more are logged: the short way is for those
+/// that are not.
+const FORGOTTEN: u32 = 256;
 
 /// Labels and notes of the latest numbered messages.
 struct Log {
     /// Messages sent before the log began.
     since: u64,
     latest: VecDeque<(u64, u64, u64)>,
+    /// Messages since somebody wanted to know.
+    unasked: u32,
 }
 
 /// What came of an attempt to send a numbered message.
@@ -245,6 +250,11 @@ impl Sending {
                 log.latest.pop_front();
             }
             log.latest.push_back((self.numbered, label.imm(), note));
+            log.unasked += 1;
+            if log.unasked > FORGOTTEN {
+                // Who asks now is told that it is not known, and has another begun.
+                self.log = None;
+            }
         }
         Ok(sent)
     }
@@ -272,16 +282,18 @@ impl Sending {
         (!std::mem::replace(&mut self.closed, true)).then_some(self.numbered)
     }
 
-    /// Keeps a log of numbered messages from now on.
+    /// Keeps a log of numbered messages from now on, as long as it is wanted now and then.
     pub fn keep_log(&mut self) {
         let since = self.numbered;
-        self.log.get_or_insert_with(|| Box::new(Log { since, latest: VecDeque::new() }));
+        let begin = || Box::new(Log { since, latest: VecDeque::new(), unasked: 0 });
+        self.log.get_or_insert_with(begin).unasked = 0;
     }
 
     /// Whether one of the logged messages after number `from` is `such` (by label value and note);
     /// `None` if the log does not reach back so far.
-    pub fn logged_since(&self, from: u64, such: impl Fn(u64, u64) -> bool) -> Option<bool> {
-        let log = self.log.as_deref()?;
+    pub fn logged_since(&mut self, from: u64, such: impl Fn(u64, u64) -> bool) -> Option<bool> {
+        let log = self.log.as_deref_mut()?;
+        log.unasked = 0;
         let dropped =
             if log.latest.len() == LOGGED { log.latest.front().map(|e| e.0) } else { None };
         if from < log.since || dropped.is_some_and(|first| from + 1 < first) || from > self.numbered
