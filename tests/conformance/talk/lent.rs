@@ -49,9 +49,9 @@ fn edges(job: &Job) -> Result<()> {
 /// the oldest buffer comes back last; then as many again.
 fn run_out(job: &Job) -> Result<()> {
     let team = job.team();
-    let count = 700;
+    let messages = 600;
     for (round, len) in [2000usize, 7000, 20_000, 60_000].into_iter().enumerate() {
-        let count = count / (1 + len / 16_000);
+        let count = messages / (1 + len / 16_000);
         let tag = |i: usize| (round * 1000 + i) as u32;
         let mut sends = Vec::new();
         let at_first = team.message_counters()?.lent;

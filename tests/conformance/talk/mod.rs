@@ -64,10 +64,13 @@ pub fn cases() -> impl Iterator<Item = &'static Written> {
 }
 
 /// Those that run with a way of [`WAYS`]: with the plain one, where no threshold changes, all but
-/// those about changes.
+/// those about changes; with that in which lent buffers come and go, those that they are used by.
 pub fn with(way: &str) -> impl Iterator<Item = &'static Written> {
     let first = if way == WAYS[0].0 { basic::CASES } else { switching::CASES };
-    let apart = [first, endpoints::CASES, busy::CASES, errors::CASES];
+    let apart = match way {
+        "lent-short" => vec![errors::CASES],
+        _ => vec![first, endpoints::CASES, busy::CASES, errors::CASES],
+    };
     apart.into_iter().chain([sizes::CASES, random::CASES, lent::CASES]).flatten()
 }
 
