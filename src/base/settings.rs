@@ -55,6 +55,8 @@ settings! {
     /// In a node: messages of more than 1K and up to this size (64K at most) go through a buffer of the
     /// sender's, unless both have their data mapped; 0: never.
     LEND_LIMIT = "HITHER_LEND_LIMIT", "64K", "bytes";
+    /// Memory of a process for such buffers, in the node's memory.
+    LEND_BYTES = "HITHER_LEND_BYTES", "8M", "bytes";
     /// Messages that are too large for short ones: up to which size their data travel with them is
     /// found out by direction while the program runs, between nodes and where neither side can copy
     /// the other's memory (adaptive) or everywhere (always), or HITHER_EAGER_LIMIT says it for all

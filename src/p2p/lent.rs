@@ -28,7 +28,7 @@ use super::messenger::Messenger;
 use super::reach::{self, Reach};
 use super::record::Place;
 use super::words::Lent;
-use crate::base::sync::AtomicU64;
+use crate::base::sync::{AtomicU64, Ordering};
 use crate::base::{Offset, Slot};
 use crate::link::core::Wire;
 use crate::shm::copy::copy_in;
@@ -80,6 +80,8 @@ fn stride_of(class: usize) -> usize {
 pub(super) struct Lending {
     shelves: [Mutex<Shelf>; CLASSES],
     share: usize,
+    /// Bytes of blocks that may still be made.
+    left: AtomicU64,
 }
 
 /// Those of one size.
@@ -120,12 +122,12 @@ fn is_back(node: &Node, at: u64) -> bool {
 
 impl Shelf {
     /// A buffer that is not lent.
-    fn take(&mut self, node: &Node, class: usize, share: usize) -> Option<u64> {
+    fn take(&mut self, node: &Node, class: usize, all: &Lending) -> Option<u64> {
         (self.quiet, self.takes) = (0, self.takes.saturating_add(1));
-        let turns = TURNS / share;
+        let turns = TURNS / all.share;
         if self.takes > HOT && self.lent.len() * size_of(class) < turns {
             if self.spare.is_empty() {
-                self.grow(node, class, turns, BYTES[class] / share);
+                self.grow(node, class, turns, all);
             }
             if let Some(at) = self.spare.pop() {
                 return Some(at);
@@ -143,7 +145,7 @@ impl Shelf {
         if self.spare.is_empty() {
             // As many again: blocks are few.
             let twice = 2 * self.made * size_of(class);
-            self.grow(node, class, twice, BYTES[class] / share);
+            self.grow(node, class, twice, all);
         }
         if let Some(at) = self.spare.pop() {
             return Some(at);
@@ -175,9 +177,10 @@ impl Shelf {
 
     /// Makes more, until they have so many bytes, but at least one, if there may be more. Who gets none has
     /// another way.
-    fn grow(&mut self, node: &Node, class: usize, until: usize, most: usize) {
+    fn grow(&mut self, node: &Node, class: usize, until: usize, all: &Lending) {
         let (size, stride) = (size_of(class), stride_of(class));
-        let room = (most / size).saturating_sub(self.made);
+        let left = all.left.load(Ordering::Relaxed) as usize / stride;
+        let room = (BYTES[class] / all.share / size).saturating_sub(self.made).min(left);
         let many = (until / size).saturating_sub(self.made).max(LEAST / size).min(room);
         if many == 0 {
             return;
@@ -190,7 +193,12 @@ impl Shelf {
             Some(Block { at, len, many, present: false })
         });
         let Some(mut block) = block else { return };
-        block.present = node.reserve(block.at, block.len, "buffers for messages").is_ok();
+        if all.spend(block.len) {
+            block.present = node.reserve(block.at, block.len, "buffers for messages").is_ok();
+            if !block.present {
+                all.regain(block.len);
+            }
+        }
         if block.present {
             node.warm(block.at, block.len);
             self.made += block.many;
@@ -217,15 +225,19 @@ impl Shelf {
     }
 
     /// Gives the pages of blocks back of which all buffers are here.
-    fn rest(&mut self, node: &Node) {
+    fn rest(&mut self, node: &Node, all: &Lending) {
         let emptied = self.empty(node);
-        let all = self.blocks.iter().filter(|block| emptied.contains(&block.at));
-        all.for_each(|block| node.release(block.at, block.len));
+        for block in self.blocks.iter().filter(|block| emptied.contains(&block.at)) {
+            node.release(block.at, block.len);
+            all.regain(block.len);
+        }
     }
 
     /// Frees such blocks.
-    fn leave(&mut self, node: &Node) {
-        self.empty(node);
+    fn leave(&mut self, node: &Node, all: &Lending) {
+        let emptied = self.empty(node);
+        let gone = self.blocks.iter().filter(|block| emptied.contains(&block.at));
+        all.regain(gone.map(|block| block.len).sum());
         let (gone, kept) = std::mem::take(&mut self.blocks).into_iter().partition(|it| !it.present);
         self.blocks = kept;
         // One that cannot be freed stays until the job ends.
@@ -234,9 +246,20 @@ impl Shelf {
 }
 
 impl Lending {
-    /// For the process's endpoint, or for another one.
-    pub fn new(own: bool) -> Lending {
-        Lending { shelves: Default::default(), share: if own { 1 } else { 8 } }
+    /// For the process's endpoint, or for another one; so many bytes at most.
+    pub fn new(own: bool, bytes: u64) -> Lending {
+        let share = if own { 1 } else { 8 };
+        Lending { shelves: Default::default(), share, left: AtomicU64::new(bytes / share as u64) }
+    }
+
+    /// Counts a block that is about to be made, if it may be.
+    fn spend(&self, bytes: u64) -> bool {
+        let (relaxed, spent) = (Ordering::Relaxed, |left: u64| left.checked_sub(bytes));
+        self.left.fetch_update(relaxed, relaxed, spent).is_ok()
+    }
+
+    fn regain(&self, bytes: u64) {
+        self.left.fetch_add(bytes, Ordering::Relaxed);
     }
 
     fn shelf(&self, class: usize) -> MutexGuard<'_, Shelf> {
@@ -271,14 +294,14 @@ impl Lending {
             let mut shelf = self.shelf(class);
             (shelf.quiet, shelf.takes) = (shelf.quiet.saturating_add(1), 0);
             if shelf.quiet >= QUIET && shelf.blocks.iter().any(|block| block.present) {
-                shelf.rest(node);
+                shelf.rest(node, self);
             }
         }
     }
 
     /// Before the process leaves.
     pub fn leave(&self, node: &Node) {
-        (0..CLASSES).for_each(|class| self.shelf(class).leave(node));
+        (0..CLASSES).for_each(|class| self.shelf(class).leave(node, self));
     }
 }
 
@@ -295,7 +318,7 @@ pub(super) struct Loan {
 impl Loan {
     /// A buffer of a size for a receiver, if there is one.
     pub fn take(lending: &Arc<Lending>, node: &Node, class: usize, to: Slot) -> Option<Loan> {
-        let at = lending.shelf(class).take(node, class, lending.share)?;
+        let at = lending.shelf(class).take(node, class, lending)?;
         Some(Loan { lending: lending.clone(), class, at, to, sent: false })
     }
 

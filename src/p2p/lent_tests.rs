@@ -58,7 +58,7 @@ proptest! {
     #[test]
     fn no_buffer_is_lent_twice(steps in prop::collection::vec(step(), 0..600), own: bool) {
         let [node, receiver] = nodes();
-        let lending = Arc::new(Lending::new(own));
+        let lending = Arc::new(Lending::new(own, 6 << 20));
         let mut out = std::collections::BTreeMap::new();
         for step in steps {
             match step {
@@ -96,6 +96,8 @@ proptest! {
         }
         quiet(&lending, &node);
         prop_assert!(out.is_empty() || lending.bytes() > 0);
+        let most = if own { 6 << 20 } else { 6 << 17 };
+        prop_assert!(lending.bytes() <= most);
         out.keys().for_each(|at| give_back(&receiver, *at));
         quiet(&lending, &node);
         prop_assert_eq!(lending.bytes(), 0, "memory is kept that nobody needs");
@@ -105,7 +107,7 @@ proptest! {
 #[test]
 fn there_is_an_end_to_them_and_they_come_back_in_any_order() {
     let [node, receiver] = nodes();
-    let lending = Arc::new(Lending::new(true));
+    let lending = Arc::new(Lending::new(true, 16 << 20));
     for class in 0..CLASSES {
         let all: Vec<u64> = std::iter::from_fn(|| lend(&lending, &node, class)).collect();
         assert!(all.len() >= 32, "{}", all.len());
@@ -123,7 +125,7 @@ fn there_is_an_end_to_them_and_they_come_back_in_any_order() {
 #[test]
 fn who_leaves_keeps_only_what_is_out() {
     let [node, receiver] = nodes();
-    let lending = Arc::new(Lending::new(true));
+    let lending = Arc::new(Lending::new(true, 16 << 20));
     let kept = lend(&lending, &node, 4).unwrap();
     let back = lend(&lending, &node, 4).unwrap();
     give_back(&receiver, back);

@@ -125,7 +125,8 @@ impl Messenger {
             0 => usize::MAX,
             from => usize::try_from(from).unwrap_or(usize::MAX).max(wire::MOST_EAGER + 1),
         };
-        let (engine, lending) = (Engine::new(), Lending::new(own.is_none()));
+        let (engine, lending) =
+            (Engine::new(), Lending::new(own.is_none(), settings::LEND_BYTES.bytes()?));
         Ok(Messenger {
             shown: engine.matching.shown().clone(),
             engine: Biased::new(engine),

@@ -24,6 +24,8 @@ use support::options::Options;
 const RANK: &str = "--rank-of-kill";
 /// Pools of survivors stay: so much of them is bounded.
 const POOLS: (&str, &str) = ("HITHER_EAGER_BYTES", "1M");
+/// So do buffers that the dead have lent, for others may still copy out of them.
+const LENT: (&str, &str) = ("HITHER_LEND_BYTES", "1M");
 /// Exit code of a rank that ended with a typed error about a death.
 const TYPED: u8 = 3;
 
@@ -34,7 +36,7 @@ fn main() {
     let work = |name: &str, points: &[&'static str]| Work {
         name: name.to_owned(),
         arguments: vec![RANK.to_owned(), name.to_owned()],
-        settings: vec![POOLS],
+        settings: vec![POOLS, LENT],
         points: points.to_vec(),
     };
     let by_packets = |direct: Work| Work {
@@ -46,12 +48,12 @@ fn main() {
     let windows = windows::WORKS.iter().filter(|of_windows| !of_windows.mapped);
     let through_buffers = talk::WORKS.iter().map(|talk| Work {
         name: format!("{} through buffers", talk.name),
-        settings: vec![("HITHER_CMA", "0"), POOLS],
+        settings: vec![("HITHER_CMA", "0"), POOLS, LENT],
         ..work(talk.name, talk.points)
     });
     let by_both = talk::WORKS.iter().map(|talk| Work {
         name: format!("{} by both sides", talk.name),
-        settings: vec![("HITHER_CMA", "slow"), ("HITHER_SPIN", "64"), POOLS],
+        settings: vec![("HITHER_CMA", "slow"), ("HITHER_SPIN", "64"), POOLS, LENT],
         ..work(talk.name, talk.points)
     });
     let through_pools = talk::WORKS.iter().map(|talk| Work {
