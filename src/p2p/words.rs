@@ -362,7 +362,8 @@ mod models {
             let receiver = thread::spawn(move || {
                 let mut received = 0;
                 for _ in 0..2 {
-                    if there.told.swap(false, Ordering::Acquire) {
+                    if there.told.load(Ordering::Acquire) {
+                        there.told.store(false, Ordering::Relaxed);
                         assert!(
                             Lent(&there.word).is_lent_to(Slot(1)),
                             "it is told of what is its own"
