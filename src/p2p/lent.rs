@@ -386,8 +386,8 @@ impl Messenger {
     }
 }
 
-/// The data in a buffer.
-fn data_at(node: &Node, at: u64, len: usize) -> Option<NonNull<u8>> {
+/// The data in a buffer: where it is known to be one.
+pub(super) fn data_at(node: &Node, at: u64, len: usize) -> Option<NonNull<u8>> {
     locate(node.mapping(), Offset(at.checked_add(HEAD as u64)?), len as u64, 1).ok()
 }
 

@@ -184,7 +184,7 @@ impl Records {
         let at = chunk.len();
         chunk.push(record);
         // Not through a reference to the others, which the engine has.
-        // SAFETY: it was just put there.
+        // SAFETY: it was just put there, so there is an allocation, and it is inside of that.
         unsafe { NonNull::new_unchecked(chunk.as_mut_ptr().add(at)) }
     }
 }
