@@ -26,7 +26,9 @@ mod imp {
 
     #[inline(always)]
     pub fn complete() {
-        if NOTED.with(|noted| noted.replace(false)) {
+        // Taken back only where it is set: stores have to be done before an atomic instruction begins.
+        if NOTED.get() {
+            NOTED.set(false);
             full_fence();
         } else {
             compiler_fence(Ordering::SeqCst);
@@ -52,7 +54,7 @@ pub(crate) fn note() {
 /// Makes all that this thread has stored visible to all before its later loads: a full fence, but
 /// where every store since the last one was a read-modify-write.
 ///
-/// Cost without such a store: a load, a store and a predictable branch.
+/// Cost without such a store: a load and a predictable branch.
 #[inline(always)]
 pub(crate) fn complete() {
     imp::complete();

@@ -14,9 +14,9 @@ pub const NAME: &str = "GASNet-EX";
 /// What points to a build.
 const OPTION: &str = "--gasnet";
 /// Why it is not there where nothing does.
-pub const UNKNOWN: &str = "no build of it is pointed to; --gasnet DIR does that";
+pub const UNKNOWN: &str = "no build of it is pointed to; --gasnet DIR does that (/usr where Debian's libgasnet-dev is installed)";
 /// What it calls its clients of one thread, which ours are, over shared memory. For others it takes locks.
-const FRAGMENT: &str = "include/smp-conduit/smp-seq.mak";
+const FRAGMENT: &str = "smp-conduit/smp-seq.mak";
 
 /// The sources of the programs, and how its fragment compiles them.
 const FILES: [(&str, &str); 9] = [
@@ -31,11 +31,15 @@ const FILES: [(&str, &str); 9] = [
     (MAKEFILE, RULES),
 ];
 const MAKEFILE: &str = "programs.mak";
+// A package may have been built by a compiler that is not here, and its fragment may not know where the
+// package has put the headers.
 const RULES: &str = "include $(FRAGMENT)
 PROGRAMS = messages onesided collectives start
+COMPILER := $(if $(shell command -v $(firstword $(GASNET_CC))),$(GASNET_CC),cc)
 programs: $(PROGRAMS)
 $(PROGRAMS): %: %.c
-\t$(GASNET_CC) $(GASNET_CPPFLAGS) $(GASNET_CFLAGS) -D_GNU_SOURCE=1 -O3 -ffp-contract=off -c $<
+\t$(COMPILER) $(GASNET_CPPFLAGS) -I$(HEADERS) -I$(HEADERS)/smp-conduit $(GASNET_CFLAGS) \
+\t\t-D_GNU_SOURCE=1 -O3 -ffp-contract=off -c $<
 \t$(GASNET_LD) $(GASNET_LDFLAGS) -o $@ $@.o $(GASNET_LIBS)
 ";
 
@@ -54,7 +58,8 @@ const UNFAIR: [(&str, &str); 5] = [
 /// See the module.
 pub struct Gasnet {
     version: String,
-    fragment: PathBuf,
+    /// Its headers.
+    include: PathBuf,
     place: PathBuf,
 }
 
@@ -81,12 +86,23 @@ fn conduits(include: &Path) -> String {
     if names.is_empty() { "none".to_owned() } else { names.join(", ") }
 }
 
+/// Where a build has its headers: Debian's package keeps them apart for each architecture.
+fn headers(dir: &Path) -> PathBuf {
+    let include = dir.join("include");
+    let has = |dir: &PathBuf| dir.join("gasnetex.h").is_file();
+    if has(&include) {
+        return include;
+    }
+    let entries = std::fs::read_dir(&include).into_iter().flatten().flatten();
+    entries.map(|entry| entry.path()).filter(has).min().unwrap_or(include)
+}
+
 impl Gasnet {
     /// Looks at the build in `dir`, where it was installed. Who points to it wants it compared: what keeps
     /// it from that is an error.
     pub fn find(dir: &Path) -> Result<Gasnet> {
         let dir = &dir.canonicalize().map_err(|e| wrong(dir, &e.to_string()))?;
-        let include = dir.join("include");
+        let include = headers(dir);
         if !include.join("gasnetex.h").is_file() {
             let why = if dir.join("gasnetex.h").is_file() {
                 "its sources; it is to be built, installed, and pointed to where that is"
@@ -101,14 +117,11 @@ impl Gasnet {
             let why = format!("a build without the smp conduit; it has: {}", conduits(&include));
             return Err(wrong(dir, &why));
         }
-        let fragment = dir.join(FRAGMENT);
-        if !fragment.is_file() {
+        if !include.join(FRAGMENT).is_file() {
             return Err(wrong(dir, &format!("a build without {FRAGMENT} (--enable-seq)")));
         }
         // Its rules are text for make.
-        if fragment
-            .to_str()
-            .is_none_or(|path| path.contains(|c: char| " \t\n$#%:\\'\"".contains(c)))
+        if include.to_str().is_none_or(|path| path.contains(|c: char| " \t\n$#%:\\'\"".contains(c)))
         {
             return Err(wrong(dir, "make takes no such path"));
         }
@@ -125,7 +138,7 @@ impl Gasnet {
         if let Some((_, why)) = unfair {
             return Err(wrong(dir, why));
         }
-        Ok(Gasnet { version: version.to_owned(), fragment, place: PathBuf::new() })
+        Ok(Gasnet { version: version.to_owned(), include, place: PathBuf::new() })
     }
 
     /// Compiles its programs, in a folder of their own in `place`.
@@ -141,7 +154,8 @@ impl Gasnet {
         }
         let mut command = Command::new(make);
         command.args(["-f", MAKEFILE, "programs"]).current_dir(&self.place).stdin(Stdio::null());
-        command.arg(format!("FRAGMENT={}", self.fragment.display()));
+        command.arg(format!("FRAGMENT={}", self.include.join(FRAGMENT).display()));
+        command.arg(format!("HEADERS={}", self.include.display()));
         // Not those of a make that has started this.
         for name in ["MAKEFLAGS", "MFLAGS", "MAKELEVEL"] {
             command.env_remove(name);
@@ -274,12 +288,22 @@ mod tests {
         assert!(why(dir).contains("it has: mpi, udp"));
         std::fs::create_dir(dir.join("include/smp-conduit")).unwrap();
         assert!(why(dir).contains("smp-seq.mak"));
-        std::fs::write(dir.join(FRAGMENT), "").unwrap();
+        std::fs::write(dir.join("include").join(FRAGMENT), "").unwrap();
         assert!(why(dir).contains("gasnet_config.h: "));
         std::fs::write(dir.join("include/gasnet_config.h"), "").unwrap();
         assert!(why(dir).contains("tells no version"));
         build(dir, GOOD);
         assert_eq!(Gasnet::find(dir).unwrap().version(), "2023.9.0");
+        // As Debian has it.
+        let multiarch = dir.join("multiarch");
+        std::fs::create_dir_all(multiarch.join("include/x86_64-linux-gnu")).unwrap();
+        assert!(why(&multiarch).contains("no GASNet-EX was installed here"));
+        build(&multiarch, GOOD);
+        std::fs::rename(multiarch.join("include"), dir.join("moved")).unwrap();
+        std::fs::create_dir(multiarch.join("include")).unwrap();
+        std::fs::remove_dir(dir.join("moved/x86_64-linux-gnu")).unwrap();
+        std::fs::rename(dir.join("moved"), multiarch.join("include/x86_64-linux-gnu")).unwrap();
+        assert_eq!(Gasnet::find(&multiarch).unwrap().version(), "2023.9.0");
         let spaced = dir.join("a b");
         build(&spaced, GOOD);
         assert!(why(&spaced).contains("make takes no such path"));
@@ -313,7 +337,7 @@ mod tests {
     ];
 
     fn some() -> Gasnet {
-        Gasnet { version: "1".into(), fragment: PathBuf::new(), place: "/x/gasnet".into() }
+        Gasnet { version: "1".into(), include: PathBuf::new(), place: "/x/gasnet".into() }
     }
 
     #[test]

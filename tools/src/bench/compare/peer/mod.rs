@@ -8,7 +8,7 @@
 //! hither this program, started by itself
 //! ```
 
-mod gasnet;
+pub mod gasnet;
 mod hither;
 mod mpi;
 pub mod native;

@@ -18,6 +18,8 @@ use std::path::{Path, PathBuf};
 
 /// The one whose figures are held against the others'.
 pub const OURS: &str = "hither";
+/// Those whose processes work on each other's memory without anybody's help, as ours do.
+const DIRECT: [&str; 1] = [super::peer::gasnet::NAME];
 
 /// Everything that a report says.
 pub struct Report<'a> {
@@ -58,16 +60,25 @@ pub struct Line {
     pub floor_goal: String,
     /// Whether it holds.
     pub floor_holds: Option<bool>,
-    /// The best peer.
-    pub best: Option<&'static str>,
-    /// Ours through that peer's.
-    pub peer_ratio: Option<f64>,
-    /// What is asked of that.
-    pub peer_goal: String,
-    /// Whether it holds.
-    pub peer_holds: Option<bool>,
+    /// Beside the best peer, of those that the goal means.
+    pub best: Option<Beside>,
+    /// Beside the best of the others, of which something else is asked.
+    pub direct: Option<Beside>,
     /// Each contestant's.
     pub entries: Vec<Entry>,
+}
+
+/// Our figure beside a peer's.
+#[derive(Debug, Serialize)]
+pub struct Beside {
+    /// Whose.
+    pub peer: &'static str,
+    /// Ours through that peer's; none if there is none of ours.
+    pub ratio: Option<f64>,
+    /// What is asked of that.
+    pub goal: String,
+    /// Whether it holds.
+    pub holds: Option<bool>,
 }
 
 /// One contestant's figure.
@@ -86,6 +97,11 @@ pub struct Entry {
 }
 
 impl Line {
+    /// All peers beside which it stands.
+    fn besides(&self) -> impl Iterator<Item = &Beside> {
+        self.best.iter().chain(&self.direct)
+    }
+
     /// The size as text.
     fn size_text(&self) -> String {
         workload::find(self.workload)
@@ -116,17 +132,24 @@ impl Report<'_> {
         // What ranks that share cores are held against is what they do with a core each.
         let floor = if limit.is_none() && cast.crowded() { self.apart(task) } else { limit };
         let (floor, floor_name) = (floor.map(|of| of.0), floor.map(|of| of.1));
-        let peers = entries.iter().filter(|entry| entry.contestant != OURS);
-        let best = peers
-            .filter_map(|entry| Some((entry.contestant, entry.value.filter(|x| *x > 0.0)?)))
-            .min_by(|a, b| if less { a.1.total_cmp(&b.1) } else { b.1.total_cmp(&a.1) });
-        let (floor_goal, peer_goal) = workload.goals(task.size, cast);
+        let goals = workload.goals(task.size, cast);
         let unit = workload.measure.unit();
         let held = |goal: Goal, of: Option<f64>| goal.holds(ours?, of?);
         let text = |goal: Goal, of: Option<f64>| {
             if of.is_some() { goal.text(unit) } else { String::new() }
         };
-        let best_value = best.map(|(_, value)| value);
+        let beside = |goal: Goal, meant: &dyn Fn(&str) -> bool| {
+            let peers = entries.iter().filter(|entry| entry.contestant != OURS);
+            let (peer, value) = peers
+                .filter(|entry| meant(entry.contestant))
+                .filter_map(|entry| Some((entry.contestant, entry.value.filter(|x| *x > 0.0)?)))
+                .min_by(|a, b| if less { a.1.total_cmp(&b.1) } else { b.1.total_cmp(&a.1) })?;
+            let (goal, holds) = (text(goal, Some(value)), held(goal, Some(value)));
+            Some(Beside { peer, ratio: ours.map(|ours| ours / value), goal, holds })
+        };
+        let apart = |peer: &str| goals.direct.is_some() && DIRECT.contains(&peer);
+        let best = beside(goals.peer, &|peer| !apart(peer));
+        let direct = goals.direct.and_then(|goal| beside(goal, &apart));
         Line {
             workload: workload.name,
             what: workload.what,
@@ -137,12 +160,10 @@ impl Report<'_> {
             floor_name,
             floor,
             floor_ratio: ours.zip(floor).map(|(ours, floor)| ours / floor),
-            floor_goal: text(floor_goal, floor),
-            floor_holds: held(floor_goal, floor),
-            best: best.map(|(name, _)| name),
-            peer_ratio: ours.zip(best_value).map(|(ours, best)| ours / best),
-            peer_goal: text(peer_goal, best_value),
-            peer_holds: held(peer_goal, best_value),
+            floor_goal: text(goals.floor, floor),
+            floor_holds: held(goals.floor, floor),
+            best,
+            direct,
             entries,
         }
     }
@@ -176,7 +197,7 @@ impl Report<'_> {
                     .map(|text| comfy_table::Cell::new(text).set_alignment(CellAlignment::Right)),
             );
             cells.push(against_floor(&line).into());
-            cells.push(against_best(&line).into());
+            cells.push(against_peers(&line).into());
             table.add_row(cells);
         }
         table.to_string()
@@ -260,9 +281,12 @@ fn against_floor(line: &Line) -> String {
     format!("{}x {name}{}", short(ratio), verdict(&line.floor_goal, line.floor_holds))
 }
 
-fn against_best(line: &Line) -> String {
-    let (Some(ratio), Some(name)) = (line.peer_ratio, line.best) else { return String::new() };
-    format!("{}x {name}{}", short(ratio), verdict(&line.peer_goal, line.peer_holds))
+fn against_peers(line: &Line) -> String {
+    let against = |beside: &Beside| {
+        let verdict = verdict(&beside.goal, beside.holds);
+        beside.ratio.map(|ratio| format!("{}x {}{verdict}", short(ratio), beside.peer))
+    };
+    line.besides().filter_map(against).collect::<Vec<_>>().join("; ")
 }
 
 #[cfg(test)]
@@ -331,11 +355,13 @@ mod tests {
             let lines = report.lines();
             assert_eq!(lines.len(), 6);
             let latency = lines.iter().find(|l| l.workload == "latency" && l.size == 8).unwrap();
-            assert_eq!((latency.best, latency.peer_ratio), (Some("Open MPI"), Some(0.5)));
-            assert_eq!((latency.peer_holds, latency.floor_holds), (Some(true), Some(false)));
+            let best = latency.best.as_ref().unwrap();
+            assert_eq!((best.peer, best.ratio), ("Open MPI", Some(0.5)));
+            assert_eq!((best.holds, latency.floor_holds), (Some(true), Some(false)));
             let rate = lines.iter().find(|l| l.workload == "rate").unwrap();
-            assert_eq!((rate.best, rate.peer_ratio), (Some("MPICH"), Some(2.0)));
-            assert_eq!((rate.peer_holds, rate.floor_holds), (Some(false), Some(true)));
+            let best = rate.best.as_ref().unwrap();
+            assert_eq!((best.peer, best.ratio), ("MPICH", Some(2.0)));
+            assert_eq!((best.holds, rate.floor_holds), (Some(false), Some(true)));
             let text = report.summary();
             assert!(text.contains("0.50x Open MPI (goal ≤ 0.8x: holds)"), "{text}");
             assert!(text.contains("2.00x MPICH (goal ≥ 3x: MISSED)"), "{text}");
@@ -349,7 +375,8 @@ mod tests {
                 let mut lines = report.lines();
                 lines.retain(|line| line.workload == "latency" && line.ranks == 4);
                 let line = lines.remove(0);
-                (line.floor_ratio, line.floor_holds, line.peer_ratio, line.peer_holds)
+                let best = line.best.unwrap();
+                (line.floor_ratio, line.floor_holds, best.ratio, best.holds)
             };
             assert_eq!(of(report), (Some(2.5), Some(true), Some(0.25), Some(true)));
             // With a core for each they are what two ranks are, and their floor was not measured.
@@ -357,7 +384,7 @@ mod tests {
             assert_eq!(of(&many), (None, None, Some(0.25), Some(true)));
             let lines = many.lines();
             let line = lines.iter().find(|line| line.ranks == 4).unwrap();
-            assert_eq!(line.peer_goal, "≤ 0.8x");
+            assert_eq!(line.best.as_ref().unwrap().goal, "≤ 0.8x");
         });
     }
 

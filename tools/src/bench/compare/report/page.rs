@@ -1,6 +1,6 @@
 //! The page: what the figures say, tables with the goals, curves, what was run, and what failed.
 
-use super::{Line, OURS, Report, figure};
+use super::{Beside, Line, OURS, Report, figure};
 use crate::bench::compare::workload::{self, Group, Sizing};
 use crate::bench::plot::chart::Chart;
 use crate::bench::plot::{self, escape, file_name};
@@ -134,27 +134,37 @@ fn contestants(report: &Report<'_>) -> String {
 
 /// How many goals hold.
 fn summary(lines: &[Line]) -> String {
-    let count = |held: fn(&Line) -> Option<bool>| {
-        let known: Vec<bool> = lines.iter().filter_map(held).collect();
-        (known.iter().filter(|held| **held).count(), known.len())
-    };
-    let (peers, of_peers) = count(|line| line.peer_holds);
-    let (floors, of_floors) = count(|line| line.floor_holds);
+    let count = |held: Vec<bool>| (held.iter().filter(|held| **held).count(), held.len());
+    let besides = lines.iter().flat_map(Line::besides);
+    let (peers, of_peers) = count(besides.filter_map(|beside| beside.holds).collect());
+    let (floors, of_floors) = count(lines.iter().filter_map(|line| line.floor_holds).collect());
     format!(
         "<p><b>{peers} of {of_peers}</b> goals against the best peer hold, and <b>{floors} of \
          {of_floors}</b> against the floor.</p>\n"
     )
 }
 
-fn judged(ratio: Option<f64>, of: Option<&str>, goal: &str, holds: Option<bool>) -> String {
-    let (Some(ratio), Some(of)) = (ratio, of) else { return "<td></td>".into() };
+fn judged(ratio: f64, of: &str, goal: &str, holds: Option<bool>) -> String {
     let class = match holds {
         Some(true) => " class=\"holds\"",
         Some(false) => " class=\"missed\"",
         None => "",
     };
     let goal = if goal.is_empty() { String::new() } else { format!(", goal {}", escape(goal)) };
-    format!("<td{class}>{}x <small>{}{goal}</small></td>", short(ratio), escape(of))
+    format!("<div{class}>{}x <small>{}{goal}</small></div>", short(ratio), escape(of))
+}
+
+/// Our figure beside the peers'.
+fn beside_peers(line: &Line) -> String {
+    let judged =
+        |beside: &Beside| Some(judged(beside.ratio?, beside.peer, &beside.goal, beside.holds));
+    line.besides().filter_map(judged).collect()
+}
+
+/// Our figure beside the floor.
+fn beside_floor(line: &Line) -> String {
+    let judged = |(ratio, of)| judged(ratio, of, &line.floor_goal, line.floor_holds);
+    line.floor_ratio.zip(line.floor_name).map_or_else(String::new, judged)
 }
 
 fn table(report: &Report<'_>, lines: &[&Line]) -> String {
@@ -176,7 +186,7 @@ fn table(report: &Report<'_>, lines: &[&Line]) -> String {
             let shown = figure(line, name);
             let class = if shown == "–" {
                 "none"
-            } else if line.best == Some(*name) {
+            } else if line.besides().any(|beside| beside.peer == *name) {
                 "best"
             } else {
                 ""
@@ -185,10 +195,10 @@ fn table(report: &Report<'_>, lines: &[&Line]) -> String {
         }
         let _ = writeln!(
             text,
-            "<td>{}</td>{}{}</tr>",
+            "<td>{}</td><td>{}</td><td>{}</td></tr>",
             line.unit,
-            judged(line.peer_ratio, line.best, &line.peer_goal, line.peer_holds),
-            judged(line.floor_ratio, line.floor_name, &line.floor_goal, line.floor_holds),
+            beside_peers(line),
+            beside_floor(line),
         );
     }
     text += "</table></div>\n";

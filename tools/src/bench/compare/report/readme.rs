@@ -1,7 +1,7 @@
 //! The summary for a README: ratios to the best peer where something is asked of them, one diagram, and where
 //! and when that was measured.
 
-use super::{Line, OURS, Report};
+use super::{Beside, Line, OURS, Report};
 use crate::bench::plot;
 use crate::bench::table::short;
 use hither::{Error, Result};
@@ -44,8 +44,7 @@ pub fn section(report: &Report<'_>, lines: &[Line], diagram: bool) -> String {
         report.effort.rounds,
     );
     for line in lines {
-        let Some(row) = row(line) else { continue };
-        text += &row;
+        text.extend(line.besides().filter_map(|beside| row(line, beside)));
     }
     if diagram {
         // Writing into a String cannot fail.
@@ -56,8 +55,8 @@ pub fn section(report: &Report<'_>, lines: &[Line], diagram: bool) -> String {
 }
 
 /// A line of which something is asked.
-fn row(line: &Line) -> Option<String> {
-    let (ratio, best, holds) = (line.peer_ratio?, line.best?, line.peer_holds?);
+fn row(line: &Line, beside: &Beside) -> Option<String> {
+    let (ratio, best, holds) = (beside.ratio?, beside.peer, beside.holds?);
     let value = |name: &str| {
         line.entries.iter().find(|entry| entry.contestant == name).and_then(|entry| entry.value)
     };
@@ -70,7 +69,7 @@ fn row(line: &Line) -> Option<String> {
         line.what,
         short(value(OURS)?),
         short(value(best)?),
-        line.peer_goal.trim_end_matches('x'),
+        beside.goal.trim_end_matches('x'),
         if holds { "" } else { ", missed" },
         unit = line.unit,
     ))

@@ -201,10 +201,24 @@ pub struct Workload {
     pub floor_goal: Goal,
     /// What is asked against the best peer.
     pub peer_goal: Goal,
+    /// What is asked against peers whose processes work on each other's memory themselves, as ours do,
+    /// if that is another thing. They do not count among the best then.
+    pub direct_goal: Option<Goal>,
     /// Whether it is also run with more ranks than cores.
     pub crowded: bool,
     /// Least turns of the loop in a batch, where one takes as long as many of others.
     pub least: Option<u64>,
+}
+
+/// What is asked of a figure.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Goals {
+    /// Against the floor.
+    pub floor: Goal,
+    /// Against the best peer.
+    pub peer: Goal,
+    /// Against the best of those of [`Workload::direct_goal`], if they are apart.
+    pub direct: Option<Goal>,
 }
 
 /// How a job's ranks lie on the cores.
@@ -232,7 +246,14 @@ impl Workload {
     /// What is asked of a figure of `size` bytes: of sweeps, most goals are for one size. With a core
     /// for every rank that is what the workload asks; with two ranks or more for a core, it is a
     /// multiple of our own time with a core each, and of the best peer's; in between nothing.
-    pub fn goals(&self, size: usize, cast: Cast) -> (Goal, Goal) {
+    pub fn goals(&self, size: usize, cast: Cast) -> Goals {
+        let (floor, peer) = self.mutual_goals(size, cast);
+        // What a peer does without anybody's help does not depend on who has a core.
+        let direct = |goal| if size > 8 { Goal::None } else { goal };
+        Goals { floor, peer, direct: self.direct_goal.map(direct) }
+    }
+
+    fn mutual_goals(&self, size: usize, cast: Cast) -> (Goal, Goal) {
         // Goals for such jobs are those of what has one otherwise.
         let own_job = matches!(self.group, Group::Start | Group::Halo | Group::Genome);
         match self.name {
@@ -353,15 +374,22 @@ mod tests {
     fn goals_of_sweeps_are_for_their_sizes() {
         let (_, latency) = find("latency").unwrap();
         let each = Cast { ranks: 2, cores: 2 };
-        assert_eq!(latency.goals(8, each), (AtMost(1.6), AtMost(0.8)));
-        assert_eq!(latency.goals(64, each), (Goal::None, Goal::None));
+        let asked = |floor, peer| Goals { floor, peer, direct: None };
+        assert_eq!(latency.goals(8, each), asked(AtMost(1.6), AtMost(0.8)));
+        assert_eq!(latency.goals(64, each), asked(Goal::None, Goal::None));
+        let (_, swap) = find("compare-and-swap").unwrap();
+        let goals = Goals { floor: AtMost(1.3), peer: AtMost(0.3), direct: Some(AtMost(1.0)) };
+        assert_eq!(swap.goals(8, each), goals);
+        let (_, put) = find("put").unwrap();
+        assert_eq!(put.goals(4096, each).direct, Some(Goal::None), "apart, and nothing is asked");
     }
 
     #[test]
     fn what_is_asked_depends_on_the_cores_there_are() {
         let goals = |name, ranks, cores| {
             let (_, workload) = find(name).unwrap();
-            workload.goals(8, Cast { ranks, cores })
+            let Goals { floor, peer, .. } = workload.goals(8, Cast { ranks, cores });
+            (floor, peer)
         };
         assert_eq!(goals("latency", 4, 2), (AtMost(3.0), AtMost(0.3)));
         assert_eq!(goals("rate", 4, 2), (AtLeast(0.33), AtLeast(3.3)));

@@ -70,6 +70,48 @@ impl RawEpochs {
 }
 
 impl RawWork {
+    /// Operations between fences. Those of one word each in a loop that has nothing else in it: they are
+    /// as short as what stands around them. A read-modify-write is a fence itself.
+    fn lead_bare(&mut self, count: u64, per_epoch: u64, meter: &mut Meter) -> Result<()> {
+        use Operation::{
+            Accumulate, AccumulateVector, CompareAndSwap, FetchAndOp, Get, GetAccumulate, Put,
+        };
+        let word = self.area.word(0);
+        let one = black_box(1u64);
+        let nothing = || ();
+        match self.operation {
+            Put if self.bytes == 8 => {
+                let once = || word.store(one, Relaxed);
+                rounds(count, per_epoch, meter, once, || fence(SeqCst))
+            }
+            Get if self.bytes == 8 => {
+                let once = || {
+                    black_box(word.load(Relaxed));
+                };
+                rounds(count, per_epoch, meter, once, || fence(SeqCst))
+            }
+            Accumulate | GetAccumulate | FetchAndOp if self.bytes == 8 => {
+                let once = || {
+                    black_box(word.fetch_add(one, AcqRel));
+                };
+                rounds(count, per_epoch, meter, once, nothing)
+            }
+            CompareAndSwap => {
+                let mut old = word.load(Relaxed);
+                let once = || {
+                    let next = old.wrapping_add(one);
+                    old = match word.compare_exchange(old, next, AcqRel, Acquire) {
+                        Ok(_) => next,
+                        Err(found) => found,
+                    };
+                };
+                rounds(count, per_epoch, meter, once, nothing)
+            }
+            AccumulateVector => rounds(count, per_epoch, meter, || self.once(), nothing),
+            _ => rounds(count, per_epoch, meter, || self.once(), || fence(SeqCst)),
+        }
+    }
+
     #[inline(always)]
     fn once(&mut self) {
         let (word, bytes) = (self.area.word(0), self.bytes);
@@ -129,6 +171,31 @@ impl RawWork {
     }
 }
 
+/// `count` operations, and what completes them after each `per_epoch`.
+#[inline(always)]
+fn rounds(
+    count: u64,
+    per_epoch: u64,
+    meter: &mut Meter,
+    mut once: impl FnMut(),
+    complete: impl Fn(),
+) -> Result<()> {
+    if per_epoch == 1 {
+        return meter.run(count, |_| {
+            once();
+            complete();
+            Ok(())
+        });
+    }
+    meter.run(count.div_ceil(per_epoch), |epoch| {
+        for _ in 0..per_epoch.min(count - epoch * per_epoch) {
+            once();
+        }
+        complete();
+        Ok(())
+    })
+}
+
 impl Side for RawEpochs {
     fn lead(&mut self, count: u64, meter: &mut Meter) -> Result<()> {
         let (work, per_epoch) = (&mut self.work, self.per_epoch);
@@ -161,11 +228,7 @@ impl Side for RawEpochs {
                 self.mutex.with(|| operations(epoch));
                 Ok(())
             }),
-            Sync::LockAll => meter.run(epochs, |epoch| {
-                operations(epoch);
-                fence(SeqCst);
-                Ok(())
-            }),
+            Sync::LockAll => work.lead_bare(count, per_epoch, meter),
         }
     }
 
