@@ -1,6 +1,7 @@
 /* One-sided operations on the right neighbour's part of a window: by rank 0 alone where there are
  * two ranks, by all at once where there are more. */
 #include "common.h"
+#include "signals.h"
 
 enum { MANY = 128 };
 
@@ -184,6 +185,72 @@ static void pscw(long n)
     }
 }
 
+/* Puts with a signal: a put, and when that is there a word. */
+static MPI_Win slots;
+static char *own_slots;
+static size_t words_at;
+static uint64_t placed, answered;
+
+static void open_slots(size_t length)
+{
+    words_at = length;
+    placed = answered = 0;
+    MPI_Win_allocate((MPI_Aint)length + 128, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &own_slots, &slots);
+    memset(own_slots, 0, length + 128);
+    MPI_Win_lock_all(0, slots);
+}
+
+static void close_slots(void)
+{
+    MPI_Win_unlock_all(slots);
+    MPI_Win_free(&slots);
+}
+
+static void set_word(size_t at, const uint64_t *value)
+{
+    MPI_Accumulate(value, 1, MPI_UINT64_T, peer, (MPI_Aint)(words_at + at), 1, MPI_UINT64_T,
+                   MPI_REPLACE, slots);
+    MPI_Win_flush(peer, slots);
+}
+
+/* Some libraries carry out what others have begun only when they are called. */
+static void await_word(size_t at, long value)
+{
+    const volatile uint64_t *word = (const volatile uint64_t *)(own_slots + words_at + at);
+    int looks = 0, flag;
+    while (*word < (uint64_t)value) {
+        MPI_Win_sync(slots);
+        if (++looks % 16 == 0)
+            MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, MPI_COMM_WORLD, &flag, MPI_STATUS_IGNORE);
+    }
+    MPI_Win_sync(slots);
+}
+
+static void place(long at)
+{
+    MPI_Put(sources[at], (int)bytes, MPI_BYTE, peer, (MPI_Aint)(slot_bytes() * (size_t)at),
+            (int)bytes, MPI_BYTE, slots);
+    MPI_Win_flush(peer, slots);
+    placed++;
+    set_word(0, &placed);
+}
+
+static void await_signals(long all)
+{
+    await_word(0, all);
+}
+
+static void answer(void)
+{
+    answered++;
+    set_word(64, &answered);
+}
+
+static void await_answers(long all)
+{
+    await_word(64, all);
+}
+
 #define LATENCY(NAME, RUN) {NAME, open_window, RUN, close_window, NANOSECONDS, 1}
 #define RATE(NAME, RUN) {NAME, open_window, RUN, close_window, MILLIONS_PER_SECOND, 1}
 
@@ -204,6 +271,8 @@ static const struct workload all[] = {
     LATENCY("lock-contended", lock_contended),
     LATENCY("fence", fence),
     {"pscw", open_pairs, pscw, close_pairs, NANOSECONDS, 1},
+    {"signal", begin_signal, signal_latency, end_signals, NANOSECONDS, 2, 0},
+    {"signal-bandwidth", begin_signals, signal_bandwidth, end_signals, GIGABYTES_PER_SECOND, 1, 0},
 };
 
 int main(int argc, char **argv)

@@ -2,6 +2,7 @@
  * there are two ranks, by all at once where there are more. A quiet is what a flush is elsewhere. */
 #define PEERS_SHMEM
 #include "common.h"
+#include "signals.h"
 
 enum { MANY = 128 };
 
@@ -134,6 +135,52 @@ static void close_sums(void)
     shmem_free(mine);
 }
 
+/* Puts with a signal: a put, and a word behind it. */
+static char *slots;
+static long *words;
+static long placed, answered;
+
+static void open_slots(size_t length)
+{
+    slots = shmem_malloc(length);
+    words = shmem_malloc(128);
+    if (!slots || !words) {
+        fprintf(stderr, "out of symmetric memory\n");
+        quit();
+    }
+    memset(slots, 0, length);
+    memset(words, 0, 128);
+    placed = answered = 0;
+}
+
+static void close_slots(void)
+{
+    shmem_free(words);
+    shmem_free(slots);
+}
+
+static void place(long at)
+{
+    shmem_putmem(slots + slot_bytes() * (size_t)at, sources[at], (size_t)bytes, peer);
+    shmem_fence();
+    shmem_long_p(words, ++placed, peer);
+}
+
+static void await_signals(long all)
+{
+    shmem_long_wait_until(words, SHMEM_CMP_GE, all);
+}
+
+static void answer(void)
+{
+    shmem_long_p(words + 8, ++answered, peer);
+}
+
+static void await_answers(long all)
+{
+    shmem_long_wait_until(words + 8, SHMEM_CMP_GE, all);
+}
+
 #define LATENCY(NAME, RUN) {NAME, open_memory, RUN, close_memory, NANOSECONDS, 1, 0}
 #define RATE(NAME, RUN) {NAME, open_memory, RUN, close_memory, MILLIONS_PER_SECOND, 1, 0}
 
@@ -149,6 +196,8 @@ static const struct workload all[] = {
     RATE("fetch-and-op-rate", fetch_and_op_many),
     LATENCY("barrier", barrier),
     {"allreduce", open_sums, allreduce, close_sums, NANOSECONDS, 1, 0},
+    {"signal", begin_signal, signal_latency, end_signals, NANOSECONDS, 2, 0},
+    {"signal-bandwidth", begin_signals, signal_bandwidth, end_signals, GIGABYTES_PER_SECOND, 1, 0},
 };
 
 int main(int argc, char **argv)

@@ -1,9 +1,10 @@
 /* One-sided operations of GASNet-EX on the right neighbour's segment: by rank 0 alone where there are
  * two ranks, by all at once where there are more. To wait for what was begun is its flush. */
 #define PEERS_GASNET
-/* The largest of them. */
-#define SEGMENT (4L << 20)
+/* A window of the largest puts with a signal. */
+#define SEGMENT (33L << 20)
 #include "common.h"
+#include "signals.h"
 #include <gasnet_ratomic.h>
 
 enum { MANY = 128 };
@@ -17,9 +18,75 @@ static uint64_t *origin, *result, expected;
 static gex_Rank_t target;
 static int acts;
 
+/* A put with a signal is an active message whose bytes are put into place before its handler runs. */
+enum { TAKE_SIGNAL = GEX_AM_INDEX_BASE, TAKE_ANSWER };
+static volatile long placed, answered;
+
+static void take_signal(gex_Token_t token, void *where, size_t length)
+{
+    (void)token;
+    (void)where;
+    (void)length;
+    placed++;
+}
+
+static void take_answer(gex_Token_t token)
+{
+    (void)token;
+    answered++;
+}
+
+#define HANDLER(WHICH, FUNCTION, KIND)                                                             \
+    {.gex_index = WHICH,                                                                           \
+     .gex_fnptr = (gex_AM_Fn_t)FUNCTION,                                                           \
+     .gex_flags = GEX_FLAG_AM_##KIND | GEX_FLAG_AM_REQUEST,                                        \
+     .gex_nargs = 0}
+
+static void open_slots(size_t length)
+{
+    if (length > (size_t)SEGMENT
+        || (size_t)bytes > gex_AM_MaxRequestLong(team, peer, GEX_EVENT_NOW, 0, 0)) {
+        fprintf(stderr, "no active message, or no segment, has room for %ld bytes\n", bytes);
+        quit();
+    }
+    placed = answered = 0;
+}
+
+static void close_slots(void)
+{
+    meet();
+}
+
+static void place(long at)
+{
+    gex_AM_RequestLong0(team, (gex_Rank_t)peer, TAKE_SIGNAL, sources[at], (size_t)bytes,
+                        bases[peer] + slot_bytes() * (size_t)at, GEX_EVENT_NOW, 0);
+}
+
+static void await_signals(long all)
+{
+    GASNET_BLOCKUNTIL(placed >= all);
+}
+
+static void answer(void)
+{
+    gex_AM_RequestShort0(team, (gex_Rank_t)peer, TAKE_ANSWER, 0);
+}
+
+static void await_answers(long all)
+{
+    GASNET_BLOCKUNTIL(answered >= all);
+}
+
 static void prepare(void)
 {
+    gex_AM_Entry_t handlers[] = {
+        HANDLER(TAKE_SIGNAL, take_signal, LONG),
+        HANDLER(TAKE_ANSWER, take_answer, SHORT),
+    };
     gex_OP_t all = GEX_OP_ADD | GEX_OP_FADD | GEX_OP_FCAS;
+    check(gex_EP_RegisterHandlers(endpoint, handlers, sizeof handlers / sizeof *handlers),
+          "registering handlers");
     gex_AD_Create(&domain, team, GEX_DT_U64, all, GEX_FLAG_AD_FAVOR_MY_NBRHD);
 }
 
@@ -138,6 +205,8 @@ static const struct workload all[] = {
     RATE("get-rate", get_many),
     RATE("accumulate-rate", accumulate_many),
     RATE("fetch-and-op-rate", fetch_and_op_many),
+    {"signal", begin_signal, signal_latency, end_signals, NANOSECONDS, 2, 0},
+    {"signal-bandwidth", begin_signals, signal_bandwidth, end_signals, GIGABYTES_PER_SECOND, 1, 0},
 };
 
 int main(int argc, char **argv)

@@ -11,7 +11,7 @@
 mod child;
 pub mod install;
 mod lines;
-mod nearness;
+mod machine;
 pub mod own;
 mod peer;
 mod report;
@@ -21,7 +21,7 @@ mod workload;
 pub use peer::on_path;
 
 use hither::{Error, Result};
-use nearness::Nearness;
+use machine::Machine;
 use peer::Gasnet;
 use rounds::{Effort, Results};
 use std::path::{Path, PathBuf};
@@ -179,8 +179,8 @@ pub fn run(args: &Args) -> Result<ExitCode> {
         eprintln!("{}: left out: {}", peer.name, peer.why);
     }
     let settle = if args.least { 0 } else { args.settle };
-    let nearness = Nearness::new(Duration::from_secs(settle));
-    let mut results = Results { nearness, ..Results::default() };
+    let machine = Machine::new(Duration::from_secs(settle));
+    let mut results = Results { machine, ..Results::default() };
     for (at, &part) in parts.iter().enumerate() {
         let (group, cast) = part;
         eprintln!("{}/{}: {}, {} ranks ...", at + 1, parts.len(), group.name(), cast.ranks);

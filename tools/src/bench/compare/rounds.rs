@@ -2,7 +2,7 @@
 //! spread of what came of it.
 
 use super::lines::{Figure, Outcome};
-use super::nearness::{Distance, Nearness};
+use super::machine::{Machine, State};
 use super::peer::{Order, Peer, Setting};
 use super::workload::{self, Cast, Group, Task};
 use crate::bench::stats::{median, quantile};
@@ -32,8 +32,8 @@ pub struct Cell {
     pub values: Vec<f64>,
     /// The limit beside them.
     pub limits: Vec<f64>,
-    /// Of each round: how far the cores were from each other, the value, and the limit.
-    seen: Vec<(Distance, f64, Option<f64>)>,
+    /// Of each round: the machine's state, the value, and the limit.
+    seen: Vec<(State, f64, Option<f64>)>,
     /// Fingerprint of what was computed.
     pub proof: Option<u64>,
     /// Why there is none (any more).
@@ -42,10 +42,10 @@ pub struct Cell {
 
 impl Cell {
     /// Takes what a round gave.
-    pub fn take(&mut self, outcome: Outcome, distance: Distance) {
+    pub fn take(&mut self, outcome: Outcome, state: State) {
         match outcome {
             Ok(figure) => {
-                self.seen.push((distance, figure.value, figure.limit));
+                self.seen.push((state, figure.value, figure.limit));
                 self.count(None);
                 self.proof = self.proof.or(figure.proof);
             }
@@ -53,15 +53,15 @@ impl Cell {
         }
     }
 
-    /// Has only the rounds at this distance count, or all.
-    fn count(&mut self, distance: Option<Distance>) {
-        let counts = |seen: &&(Distance, f64, Option<f64>)| distance.is_none_or(|of| of == seen.0);
+    /// Has only the rounds in this state count, or all.
+    fn count(&mut self, state: Option<State>) {
+        let counts = |seen: &&(State, f64, Option<f64>)| state.is_none_or(|of| of == seen.0);
         self.values = self.seen.iter().filter(counts).map(|seen| seen.1).collect();
         self.limits = self.seen.iter().filter(counts).filter_map(|seen| seen.2).collect();
     }
 
-    fn rounds(&self, distance: Distance) -> usize {
-        self.seen.iter().filter(|seen| seen.0 == distance).count()
+    fn rounds(&self, state: State) -> usize {
+        self.seen.iter().filter(|seen| seen.0 == state).count()
     }
 
     /// The figure, if every round had one.
@@ -105,21 +105,21 @@ pub struct Results {
     pub cells: BTreeMap<Task, BTreeMap<&'static str, Cell>>,
     /// The settings.
     pub choices: Vec<Choice>,
-    /// How far the cores were from each other.
-    pub nearness: Nearness,
+    /// What the machine was like.
+    pub machine: Machine,
 }
 
-/// Has those rounds count in which the cores were equally far from each other for all contestants: at the
-/// distance at which all have the most. If there is none, all rounds do.
+/// Has those rounds count in which the machine was in the same state for all contestants: in that in which
+/// all have the most, of several the best. If there is none, all rounds do.
 fn even(cells: &mut BTreeMap<&'static str, Cell>) {
     let measured = |cell: &&Cell| cell.failed.is_none() && !cell.seen.is_empty();
-    let least = |distance: Distance| {
-        cells.values().filter(measured).map(|cell| cell.rounds(distance)).min().unwrap_or(0)
+    let least = |state: State| {
+        cells.values().filter(measured).map(|cell| cell.rounds(state)).min().unwrap_or(0)
     };
     let mut best = None;
-    for distance in [Distance::Near, Distance::Far] {
-        if least(distance) > best.map_or(0, least) {
-            best = Some(distance);
+    for state in State::STEADY {
+        if least(state) > best.map_or(0, least) {
+            best = Some(state);
         }
     }
     cells.values_mut().for_each(|cell| cell.count(best));
@@ -150,8 +150,8 @@ pub fn run(
             settings.push(None);
             continue;
         }
-        let nearness = &mut results.nearness;
-        let (setting, tried) = choose(peer.as_ref(), group, (ranks, crowded), effort, nearness);
+        let machine = &mut results.machine;
+        let (setting, tried) = choose(peer.as_ref(), group, (ranks, crowded), effort, machine);
         let order = Order { tasks: &tasks[..1], setting: &setting, crowded, ..order(effort) };
         let command = peer.command(&order);
         results.choices.push(Choice { peer: peer.name(), group, ranks, tried, command });
@@ -173,8 +173,8 @@ pub fn run(
                 continue;
             }
             let order = Order { tasks: &left, setting, crowded, ..order(effort) };
-            let (found, was) = turn(peer.as_ref(), &order, wanted, &mut results.nearness);
-            wanted = wanted.or((was != Distance::Changing).then_some(was));
+            let (found, was) = turn(peer.as_ref(), &order, wanted, &mut results.machine);
+            wanted = wanted.or((was != State::Changing).then_some(was));
             for (task, outcome) in found {
                 let cells = results.cells.entry(task).or_default();
                 // The first one's: hither's, checked against serial computation or by rules.
@@ -191,24 +191,24 @@ pub fn run(
 /// Most turns of a contestant in a round, of which the last one counts.
 const TURNS: usize = 3;
 
-/// A contestant's turn, and how far the cores were from each other in it: repeated if that was not the
-/// `wanted` distance, or changed, as long as there is time for that.
+/// A contestant's turn, and what the machine was like in it: repeated if that was not the
+/// `wanted` state, or changed, as long as there is time for that.
 fn turn(
     peer: &dyn Peer,
     order: &Order<'_>,
-    wanted: Option<Distance>,
-    nearness: &mut Nearness,
-) -> (Vec<(Task, Outcome)>, Distance) {
+    wanted: Option<State>,
+    machine: &mut Machine,
+) -> (Vec<(Task, Outcome)>, State) {
     let mut turns = 1;
     loop {
-        let began = nearness.await_distance(wanted);
+        let began = machine.await_state(wanted);
         let start = Instant::now();
         let found = outcomes(peer.run(order), order.tasks);
-        let was = nearness.ended(began, wanted);
-        let right = was != Distance::Changing && wanted.is_none_or(|wanted| wanted == was);
+        let was = machine.ended(began, wanted);
+        let right = was != State::Changing && wanted.is_none_or(|wanted| wanted == was);
         // What has failed is not tried until it works.
         let failed = found.iter().any(|(_, outcome)| outcome.is_err());
-        if right || failed || turns == TURNS || !nearness.may_repeat(start) {
+        if right || failed || turns == TURNS || !machine.may_repeat(start) {
             return (found, was);
         }
         turns += 1;
@@ -243,7 +243,7 @@ fn choose(
     group: Group,
     (ranks, crowded): (u32, bool),
     effort: Effort,
-    nearness: &mut Nearness,
+    machine: &mut Machine,
 ) -> (Setting, Vec<(String, usize, f64)>) {
     let mut candidates = peer.settings(group, crowded);
     let probes = workload::probes(group, ranks);
@@ -255,7 +255,7 @@ fn choose(
     let mut wanted = None;
     for setting in candidates {
         let order = Order { tasks: &probes, setting: &setting, crowded, ..order(effort) };
-        wanted = Some(nearness.await_distance(wanted));
+        wanted = Some(machine.await_state(wanted));
         let found: BTreeMap<Task, Outcome> =
             outcomes(peer.run(&order), &probes).into_iter().collect();
         let cost = |task: &Task| {
@@ -314,35 +314,39 @@ mod tests {
         let mut cell = Cell::default();
         for value in [3.0, 1.0, 2.0] {
             let figure = Figure { limit: Some(10.0 * value), ..value.into() };
-            cell.take(Ok(figure), Distance::Far);
+            cell.take(Ok(figure), State::BEST);
         }
         assert_eq!((cell.value(), cell.limit(), cell.spread()), (Some(2.0), Some(20.0), 0.25));
-        cell.take(Err("crashed".into()), Distance::Near);
+        cell.take(Err("crashed".into()), State::BEST);
         assert_eq!(cell.value(), None);
     }
 
     #[test]
-    fn contestants_are_compared_at_the_same_distance() {
-        use Distance::{Changing, Far, Near};
-        let cell = |seen: &[(Distance, f64)]| {
+    fn contestants_are_compared_in_the_same_state() {
+        use State::Changing;
+        let [near, far, shared, _] = State::STEADY;
+        let cell = |seen: &[(State, f64)]| {
             let mut cell = Cell::default();
-            seen.iter().for_each(|&(distance, value)| cell.take(Ok(value.into()), distance));
+            seen.iter().for_each(|&(state, value)| cell.take(Ok(value.into()), state));
             cell
         };
-        let of = |a: &[(Distance, f64)], b: &[(Distance, f64)]| {
-            let mut failed = cell(&[(Near, 1.0)]);
-            failed.take(Err("crashed".into()), Far);
+        let of = |a: &[(State, f64)], b: &[(State, f64)]| {
+            let mut failed = cell(&[(near, 1.0)]);
+            failed.take(Err("crashed".into()), far);
             let mut cells = BTreeMap::from([("a", cell(a)), ("b", cell(b)), ("c", failed)]);
             even(&mut cells);
             (cells["a"].values.clone(), cells["b"].values.clone())
         };
         // Both were near in one round, and far in two.
-        let a = [(Near, 1.0), (Far, 5.0), (Far, 6.0), (Changing, 3.0)];
-        assert_eq!(of(&a, &[(Near, 2.0), (Near, 2.5), (Far, 7.0)]).1, [2.0, 2.5]);
+        let a = [(near, 1.0), (far, 5.0), (far, 6.0), (Changing, 3.0)];
+        assert_eq!(of(&a, &[(near, 2.0), (near, 2.5), (far, 7.0)]).1, [2.0, 2.5]);
         assert_eq!(
-            of(&a, &[(Near, 2.0), (Far, 8.0), (Far, 7.0)]),
+            of(&a, &[(near, 2.0), (far, 8.0), (far, 7.0)]),
             (vec![5.0, 6.0], vec![8.0, 7.0])
         );
+        // As many rounds in both states: the better one counts.
+        let b = [(shared, 9.0), (near, 4.0)];
+        assert_eq!(of(&[(near, 3.0), (shared, 1.0)], &b), (vec![3.0], vec![4.0]));
         // One was never where the other was: everything counts.
         assert_eq!(of(&a, &[(Changing, 2.0)]), (vec![1.0, 5.0, 6.0, 3.0], vec![2.0]));
     }

@@ -58,7 +58,7 @@ pub fn build(mut entries: Vec<Entry>) -> Vec<u64> {
 }
 
 /// Where the positions of a word stand.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Hit {
     /// How many.
     pub count: u64,
@@ -66,22 +66,38 @@ pub struct Hit {
     pub first: u64,
 }
 
-/// Looks a word up in an index of which `read(i)` gives word `i`. Reads four words and the keys
-/// of one bucket.
-pub fn look_up<E>(code: u64, mut read: impl FnMut(usize) -> Result<u64, E>) -> Result<Hit, E> {
+/// Looks words up in an index of which `read(i)` gives word `i`: four words and the keys of one bucket for
+/// each of `codes`, all of one kind before any of the next, so that the memory's answers are waited for
+/// together. `hits` has a place for each.
+pub fn look_up<E>(
+    codes: &[u64],
+    hits: &mut [Hit],
+    mut read: impl FnMut(usize) -> Result<u64, E>,
+) -> Result<(), E> {
     let (buckets, keys) = (read(0)?, read(1)? as usize);
-    let bucket = bucket(code, buckets) as usize;
     let keys_at = DIRECTORY + buckets as usize + 1;
     let firsts_at = keys_at + keys;
-    for key in read(DIRECTORY + bucket)?..read(DIRECTORY + bucket + 1)? {
-        let key = key as usize;
-        if read(keys_at + key)? == code {
-            let (begin, end) = (read(firsts_at + key)?, read(firsts_at + key + 1)?);
-            let first = (firsts_at + keys + 1) as u64 + begin;
-            return Ok(Hit { count: end - begin, first });
+    for (&code, hit) in codes.iter().zip(&mut *hits) {
+        let at = DIRECTORY + bucket(code, buckets) as usize;
+        let (first, end) = (read(at)?, read(at + 1)?);
+        *hit = Hit { count: end.saturating_sub(first), first };
+    }
+    for (&code, hit) in codes.iter().zip(&mut *hits) {
+        let keys = hit.first..hit.first + hit.count;
+        hit.count = 0;
+        for key in keys {
+            if read(keys_at + key as usize)? == code {
+                *hit = Hit { count: 1, first: key };
+                break;
+            }
         }
     }
-    Ok(Hit { count: 0, first: 0 })
+    for hit in hits.iter_mut().filter(|hit| hit.count > 0) {
+        let at = firsts_at + hit.first as usize;
+        let (first, end) = (read(at)?, read(at + 1)?);
+        *hit = Hit { count: end - first, first: (firsts_at + keys + 1) as u64 + first };
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -91,8 +107,15 @@ mod tests {
     use std::convert::Infallible;
 
     fn positions(index: &[u64], code: u64) -> Vec<u64> {
-        let Ok(hit) = look_up(code, |i| Ok::<_, Infallible>(index[i]));
-        index[hit.first as usize..(hit.first + hit.count) as usize].to_vec()
+        let mut hits = [Hit::default(); 2];
+        let Ok(()) = look_up(&[code, code], &mut hits, |i| Ok::<_, Infallible>(index[i]));
+        assert_eq!(hits[0], hits[1]);
+        let Hit { count, first } = hits[0];
+        if count == 0 {
+            Vec::new()
+        } else {
+            index[first as usize..(first + count) as usize].to_vec()
+        }
     }
 
     proptest! {

@@ -2,7 +2,7 @@
 //!
 //! A rank reads the words of its slice of the genome (slices overlap by a word's length less
 //! one) and sends each to the rank its hash names. A query goes to that rank as one segment of an
-//! active message; the handler answers a segment whose word matches with the number of matches,
+//! active message, as the number of its word; the handler answers a segment whose word matches with the number of matches,
 //! where their positions stand, and the first few of them, the others with nothing. The rest, where
 //! a word repeats more often, the origin gets from the window.
 
@@ -23,24 +23,33 @@ const INLINE: usize = 4;
 /// Most words of an answer's segment: count, place of the first position, positions.
 const ANSWER: usize = 2 + INLINE;
 
-/// The handler: looks a word up in the memory of the rank it is sent to. Returns how many words the
-/// answer has.
-fn look_up(word: &Word, memory: &View<'_, u64>, answer: &mut [u64]) -> Result<usize> {
-    let Some(code) = kmer::code(word) else { return Ok(0) };
-    let Hit { count, first } = index::look_up(code, |at| memory.get(at))?;
-    if count == 0 {
-        return Ok(0);
+/// The handler for up to [`SEGMENTS`] of a message's segments: looks words up in the memory of the rank
+/// they are sent to.
+fn look_up(
+    codes: &[u64],
+    memory: &View<'_, u64>,
+    answers: &mut [u64],
+    counts: &mut [usize],
+) -> Result<()> {
+    let mut hits = [Hit::default(); SEGMENTS];
+    let hits = &mut hits[..codes.len()];
+    index::look_up(codes, hits, |at| memory.get(at))?;
+    for ((hit, answer), words) in hits.iter().zip(answers.chunks_exact_mut(ANSWER)).zip(counts) {
+        *words = 0;
+        if hit.count > 0 {
+            answer[..2].copy_from_slice(&[hit.count, hit.first]);
+            let here = INLINE.min(hit.count as usize);
+            memory.read(hit.first as usize, &mut answer[2..2 + here])?;
+            *words = 2 + here;
+        }
     }
-    answer[..2].copy_from_slice(&[count, first]);
-    let here = INLINE.min(count as usize);
-    memory.read(first as usize, &mut answer[2..2 + here])?;
-    Ok(2 + here)
+    Ok(())
 }
 
 /// The index over a team.
 pub struct Index {
     window: Window<u64>,
-    handler: VectorHandler<u64, Word, u64>,
+    handler: VectorHandler<u64, u64, u64>,
     length: usize,
     ranks: u32,
 }
@@ -61,39 +70,40 @@ impl Index {
         let length = largest(team, image.len())?;
         let window = Window::allocate(team, length)?;
         window.local().write(0, &image)?;
-        let handler = window.register_vector::<Word, u64>(0, |call| {
-            let answers = call.output.chunks_exact_mut(ANSWER);
-            for ((word, answer), count) in call.input.iter().zip(answers).zip(call.counts) {
+        let handler = window.register_vector::<u64, u64>(0, |call| {
+            let answers = call.output.chunks_mut(SEGMENTS * ANSWER);
+            let counts = call.counts.chunks_mut(SEGMENTS);
+            for ((codes, answers), counts) in call.input.chunks(SEGMENTS).zip(answers).zip(counts) {
                 // The index was built for this window: every place in it is inside. Should memory
                 // be damaged, the impossible count makes the origin notice.
-                *count = look_up(word, &call.persistent, answer).unwrap_or_else(|_| {
-                    answer.fill(u64::MAX);
-                    ANSWER
-                });
+                if look_up(codes, &call.persistent, answers, counts).is_err() {
+                    answers.fill(u64::MAX);
+                    counts.fill(ANSWER);
+                }
             }
         })?;
         team.barrier()?;
         Ok(Index { window, handler, length, ranks: team.size() })
     }
 
-    /// Looks up all words; positions in ascending order.
-    pub fn search(&self, words: &[Word], found: &mut Found) -> Result<()> {
+    /// Looks up all words, by their numbers; positions in ascending order.
+    pub fn search(&self, words: &[Option<u64>], found: &mut Found) -> Result<()> {
         let assertions = Assertions { concurrent_am: true, ..Assertions::default() };
         let epoch = self.window.lock_all_with(assertions)?;
         let mut batches = vec![Batch::default(); self.ranks as usize];
         for (query, word) in words.iter().enumerate() {
             // A word with an unknown base matches nothing, and no rank has it.
-            let Some(code) = kmer::code(word) else { continue };
+            let &Some(code) = word else { continue };
             let owner = index::owner(code, self.ranks);
             let batch = &mut batches[owner as usize];
-            batch.words.push(*word);
+            batch.codes.push(code);
             batch.queries.push(query);
-            if batch.words.len() == SEGMENTS {
+            if batch.codes.len() == SEGMENTS {
                 self.ask(&epoch, Rank(owner), batch, found)?;
             }
         }
         for (owner, batch) in batches.iter_mut().enumerate() {
-            if !batch.words.is_empty() {
+            if !batch.codes.is_empty() {
                 self.ask(&epoch, Rank(owner as u32), batch, found)?;
             }
         }
@@ -107,11 +117,11 @@ impl Index {
         batch: &mut Batch,
         found: &mut Found,
     ) -> Result<()> {
-        let segments = batch.words.len();
+        let segments = batch.codes.len();
         let (mut answers, mut words) = ([0; SEGMENTS * ANSWER], [0; SEGMENTS]);
         let (answers, words) = (&mut answers[..segments * ANSWER], &mut words[..segments]);
         let message = epoch.message(&self.handler, owner).persistent(0..self.length);
-        message.segments(segments).input(&batch.words).output(answers, words).run()?;
+        message.segments(segments).input(&batch.codes).output(answers, words).run()?;
         let answers = answers.chunks_exact(ANSWER).zip(words);
         for (&query, (answer, words)) in batch.queries.iter().zip(answers) {
             if *words == 0 {
@@ -133,7 +143,7 @@ impl Index {
             }
             found.spans[query] = (start, count);
         }
-        batch.words.clear();
+        batch.codes.clear();
         batch.queries.clear();
         Ok(())
     }
@@ -142,7 +152,7 @@ impl Index {
 /// Queries collected for one rank.
 #[derive(Clone, Default)]
 struct Batch {
-    words: Vec<Word>,
+    codes: Vec<u64>,
     queries: Vec<usize>,
 }
 
@@ -185,9 +195,10 @@ pub fn run(context: &Context<'_>, options: &Options, genome: &Genome) -> Result<
     let asked = options.queries * if options.both_strands { 2 } else { 1 };
     let words: Vec<Word> =
         slice(asked, team.rank().0, team.size()).map(|i| queries.query(i)).collect();
+    let codes: Vec<Option<u64>> = words.iter().map(kmer::code).collect();
     let mut found = Found::new(words.len());
     let seconds = timed(team, || match &built {
-        Some(index) => index.search(&words, &mut found),
+        Some(index) => index.search(&codes, &mut found),
         None => Ok(()),
     })?;
     bar.step();

@@ -1,45 +1,14 @@
 //! The loops of `benches/peers/messages.c`.
 
+use super::pages::Pages;
 use super::{Run, unknown};
 use crate::bench::crew::Crew;
 use hither::am::Call;
 use hither::{Rank, Result, Window};
-use std::ops::{Deref, DerefMut};
 
 const WINDOW: usize = 64;
 const SMALL_WINDOW: usize = 8;
 const LARGE: usize = 256 << 10;
-
-/// Bytes that begin with a page, as those of `benches/peers` do (`memory`): whoever copies page by page has
-/// one less to find.
-struct Pages {
-    all: Vec<u8>,
-    begin: usize,
-    len: usize,
-}
-
-impl Pages {
-    fn new(len: usize) -> Pages {
-        const PAGE: usize = 4096;
-        let all = vec![1u8; len + PAGE];
-        let begin = all.as_ptr().align_offset(PAGE).min(PAGE);
-        Pages { all, begin, len }
-    }
-}
-
-impl Deref for Pages {
-    type Target = [u8];
-
-    fn deref(&self) -> &[u8] {
-        &self.all[self.begin..][..self.len]
-    }
-}
-
-impl DerefMut for Pages {
-    fn deref_mut(&mut self) -> &mut [u8] {
-        &mut self.all[self.begin..][..self.len]
-    }
-}
 
 /// The handler: what was there comes back, the input is added.
 fn add(call: Call<'_, u64, u64, u64>) {
@@ -53,7 +22,7 @@ fn add(call: Call<'_, u64, u64, u64>) {
 pub fn make(crew: &Crew, name: &str, size: usize) -> Result<Run<'static>> {
     let team = crew.job()?.team().clone();
     let (peer, even) = (Rank(crew.rank() ^ 1), crew.rank().is_multiple_of(2));
-    let mut one = Pages::new(size);
+    let mut one = Pages::<u8>::new(size);
     let window = if size < LARGE { WINDOW } else { SMALL_WINDOW };
     Ok(match name {
         "latency" => Box::new(move |n| {
@@ -73,7 +42,7 @@ pub fn make(crew: &Crew, name: &str, size: usize) -> Result<Run<'static>> {
         }),
         // Buffers that nobody writes to but the library.
         "latency-still" => {
-            let (out, mut into) = (Pages::new(size), Pages::new(size));
+            let (out, mut into) = (Pages::<u8>::new(size), Pages::<u8>::new(size));
             Box::new(move |n| {
                 for _ in 0..n {
                     if even {
@@ -88,7 +57,7 @@ pub fn make(crew: &Crew, name: &str, size: usize) -> Result<Run<'static>> {
             })
         }
         "bandwidth-still" => {
-            let (out, mut into) = (Pages::new(size), Pages::new(size));
+            let (out, mut into) = (Pages::<u8>::new(size), Pages::<u8>::new(size));
             Box::new(move |n| {
                 if !even {
                     for _ in 0..n {
@@ -154,7 +123,7 @@ pub fn make(crew: &Crew, name: &str, size: usize) -> Result<Run<'static>> {
         }
         "bandwidth" | "bidirectional" => {
             let both = name == "bidirectional";
-            let pages = || (0..window).map(|_| Pages::new(size)).collect::<Vec<_>>();
+            let pages = || (0..window).map(|_| Pages::<u8>::new(size)).collect::<Vec<_>>();
             let out = pages();
             let mut into = pages();
             Box::new(move |n| {

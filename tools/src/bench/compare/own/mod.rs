@@ -8,6 +8,7 @@ pub mod floors;
 mod messages;
 mod onesided;
 mod overhead;
+mod pages;
 mod sums;
 
 use super::workload::{self, Group, Measure, Workload};

@@ -1,12 +1,17 @@
 //! The loops of `benches/peers/onesided.c`.
 
+use super::pages::Pages;
 use super::{Run, unknown};
 use crate::bench::crew::Crew;
 use hither::rma::{Epoch, LockKind};
-use hither::{Op, Rank, Result, Window};
+use hither::{Compare, Op, Rank, Result, SignalOp, Window};
 use std::hint::black_box;
 
 const MANY: u64 = 128;
+/// Of `benches/peers/signals.h`.
+const WINDOW: usize = 64;
+const SMALL_WINDOW: usize = 8;
+const LARGE: usize = 256 << 10;
 
 /// The loop of that name. What is sent lies in the loop's own box, so that the compiler knows no more of it
 /// than it does of the C programs' buffers.
@@ -80,6 +85,7 @@ pub fn make(crew: &Crew, name: &str, size: usize) -> Result<Run<'static>> {
             }
             Ok(())
         }),
+        "signal" | "signal-bandwidth" => return signals(crew, name == "signal", size),
         _ => return Err(unknown(name)),
     })
 }
@@ -112,4 +118,62 @@ fn each(
         epoch.flush(target)?;
         epoch.unlock_all()
     })
+}
+
+/// Puts with a signal behind them: there and back, or windows of them one way, each answered.
+fn signals(crew: &Crew, one: bool, size: usize) -> Result<Run<'static>> {
+    const LINE: usize = 8;
+    let team = crew.job()?.team().clone();
+    let (peer, even) = (Rank(crew.rank() ^ 1), crew.rank().is_multiple_of(2));
+    let slots = match (one, size < LARGE) {
+        (true, _) => 1,
+        (_, true) => WINDOW,
+        _ => SMALL_WINDOW,
+    };
+    let words = size.div_ceil(8);
+    let stride = words.next_multiple_of(LINE).max(LINE);
+    let (signal, answer) = (slots * stride, slots * stride + LINE);
+    let window = Window::<u64>::allocate(&team, answer + LINE)?;
+    let mut sources: Vec<Pages<u64>> = (0..slots).map(|_| Pages::new(words)).collect();
+    let (mut signals, mut answers) = (0, 0);
+    Ok(Box::new(move |n| {
+        let epoch = window.lock_all()?;
+        let place = |at: usize, source: &[u64]| {
+            epoch.put_signal(peer, at * stride, source, &epoch, signal, SignalOp::Add, 1)
+        };
+        let await_all = |word, all| window.wait_until(word, Compare::Ge, all).map(drop);
+        if one {
+            for i in 0..n {
+                signals += 1;
+                if even {
+                    if let Some(word) = sources[0].first_mut() {
+                        *word = i;
+                    }
+                    place(0, &sources[0])?;
+                    await_all(signal, signals)?;
+                } else {
+                    await_all(signal, signals)?;
+                    place(0, &sources[0])?;
+                }
+            }
+            return epoch.unlock_all();
+        }
+        let mut left = n as usize;
+        while left > 0 {
+            let count = left.min(slots);
+            if even {
+                for (at, source) in sources.iter().enumerate().take(count) {
+                    place(at, source)?;
+                }
+                answers += 1;
+                await_all(answer, answers)?;
+            } else {
+                signals += count as u64;
+                await_all(signal, signals)?;
+                epoch.put_signal(peer, 0, &[], &epoch, answer, SignalOp::Add, 1)?;
+            }
+            left -= count;
+        }
+        epoch.unlock_all()
+    }))
 }

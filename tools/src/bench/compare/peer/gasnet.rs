@@ -19,10 +19,11 @@ pub const UNKNOWN: &str = "no build of it is pointed to; --gasnet DIR does that 
 const FRAGMENT: &str = "smp-conduit/smp-seq.mak";
 
 /// The sources of the programs, and how its fragment compiles them.
-const FILES: [(&str, &str); 9] = [
+const FILES: [(&str, &str); 10] = [
     ("common.h", include_str!("../../../../../benches/peers/common.h")),
     ("library.h", include_str!("../../../../../benches/peers/library.h")),
     ("private.h", include_str!("../../../../../benches/peers/private.h")),
+    ("signals.h", include_str!("../../../../../benches/peers/signals.h")),
     ("gasnet_job.h", include_str!("../../../../../benches/peers/gasnet/gasnet_job.h")),
     ("messages.c", include_str!("../../../../../benches/peers/gasnet/messages.c")),
     ("onesided.c", include_str!("../../../../../benches/peers/gasnet/onesided.c")),

@@ -144,6 +144,7 @@ pub fn find(place: &Path, gasnet: Option<Gasnet>) -> (Vec<Box<dyn Peer>>, Vec<Ab
 const SOURCES: &[(&str, &str)] = &[
     ("common.h", include_str!("../../../../../benches/peers/common.h")),
     ("library.h", include_str!("../../../../../benches/peers/library.h")),
+    ("signals.h", include_str!("../../../../../benches/peers/signals.h")),
     ("messages", include_str!("../../../../../benches/peers/messages.c")),
     ("onesided", include_str!("../../../../../benches/peers/onesided.c")),
     ("sums", include_str!("../../../../../benches/peers/sums.c")),

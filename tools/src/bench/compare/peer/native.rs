@@ -249,6 +249,8 @@ mod tests {
                 "lock-contended",
                 "fence",
                 "pscw",
+                "signal",
+                "signal-bandwidth",
                 "alltoall",
             ],
         }

@@ -32,7 +32,7 @@ enum Column {
 }
 
 /// Its tests: our workload, its test, operations under way (0: as many as it likes), what of it.
-const TESTS: [(&str, &str, u32, Column); 12] = [
+const TESTS: [(&str, &str, u32, Column); 13] = [
     ("latency", "tag_lat", 0, Column::Latency(1e3)),
     ("latency-still", "tag_lat", 0, Column::Latency(1e3)),
     ("rate", "tag_bw", 0, Column::Rate),
@@ -41,6 +41,7 @@ const TESTS: [(&str, &str, u32, Column); 12] = [
     ("request", "ucp_am_lat", 0, Column::Latency(2e3)),
     ("bandwidth-still", "tag_bw", 0, Column::Bandwidth),
     ("put", "ucp_put_lat", 0, Column::Latency(1e3)),
+    ("signal", "ucp_put_lat", 0, Column::Latency(1e3)),
     ("get", "ucp_get", 1, Column::Latency(1e3)),
     ("put-rate", "ucp_put_bw", 0, Column::Rate),
     ("get-rate", "ucp_get", 0, Column::Rate),

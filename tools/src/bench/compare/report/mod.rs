@@ -292,7 +292,7 @@ fn against_peers(line: &Line) -> String {
 #[cfg(test)]
 mod tests {
     use super::super::lines::Figure;
-    use super::super::nearness::Distance;
+    use super::super::machine::State;
     use super::super::rounds::Choice;
     use super::super::workload::find;
     use super::*;
@@ -308,7 +308,7 @@ mod tests {
                 .or_default()
                 .entry(whose)
                 .or_default()
-                .take(outcome, Distance::Near);
+                .take(outcome, State::BEST);
         };
         let ok = |value: f64, limit| Ok(Figure { limit, ..value.into() });
         for size in [0, 8, 64, 4096] {
@@ -321,8 +321,8 @@ mod tests {
         add("rate", 8, "Open MPI", Err("signal: 11 <core>".into()));
         let four = Task { at: find("latency").unwrap().0, size: 8, ranks: 4 };
         let cells = results.cells.entry(four).or_default();
-        cells.entry("hither").or_default().take(ok(250.0, None), Distance::Near);
-        cells.entry("MPICH").or_default().take(ok(1000.0, None), Distance::Near);
+        cells.entry("hither").or_default().take(ok(250.0, None), State::BEST);
+        cells.entry("MPICH").or_default().take(ok(1000.0, None), State::BEST);
         let command = "mpiexec -n 2 messages".to_owned();
         let tried = vec![("--mca pml ob1".to_owned(), 2, 0.9), ("as installed".to_owned(), 2, 1.0)];
         results.choices.push(Choice {

@@ -1,5 +1,6 @@
 //! The page: what the figures say, tables with the goals, curves, what was run, and what failed.
 
+use super::super::machine::WHOLE;
 use super::{Beside, Line, OURS, Report, figure};
 use crate::bench::compare::workload::{self, Group, Sizing};
 use crate::bench::plot::chart::Chart;
@@ -115,19 +116,20 @@ fn contestants(report: &Report<'_>) -> String {
          figure through the other: of times (ns, ms) and memory less is better, of rates and \
          bandwidths more. Jobs of up to {} ranks have a core for each; ranks of larger ones share \
          cores, and their floor is hither's own figure with a core each.</p>\n<p>On a virtual machine \
-         the way from one core to the other may change within minutes, by several times. A ping-pong \
-         between two cores was taken before and after each turn, which counts as near if that took at most \
-         twice the shortest seen, and as far otherwise. In a round all are measured as the first one was, as \
-         long as there is time to wait for that, and for each figure those rounds count in which all were \
-         near, or all were far: {} turns, {:.0} s of waiting. {} turns were at another distance than their \
-         round's first one.</p>\n",
+         the way from one core to the other may change within minutes, by several times, and so may whether \
+         a core has a processor's core for itself, or shares it with another machine's, which takes half of \
+         its speed away. A ping-pong between two cores and a loop on each were taken before and after each \
+         turn: near is what takes at most twice the shortest seen, whole what takes at most {WHOLE} times the \
+         shortest. In a round all are measured in the state of the first one, as long as there is time to \
+         wait for that, and for each figure those rounds count in which all were in the same state: \
+         {} turns, {:.0} s of waiting. {} turns were in another state than their round's first one.</p>\n",
         effort.rounds,
         effort.batches,
         short(effort.batch / 1e6),
         report.cores,
-        report.results.nearness.turns,
-        report.results.nearness.waited.as_secs_f64(),
-        report.results.nearness.apart
+        report.results.machine.turns,
+        report.results.machine.waited.as_secs_f64(),
+        report.results.machine.apart
     );
     text
 }

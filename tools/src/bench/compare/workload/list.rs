@@ -112,6 +112,7 @@ const PARTS: &[usize] = &[8, 64, 512, 4 << 10, 32 << 10, 128 << 10, 512 << 10, 1
 const QUICK_PARTS: &[usize] = &[8, 4 << 10, 1 << 20];
 const STILL: &[usize] = &[64 << 10, 256 << 10, 1 << 20, 4 << 20];
 const QUICK_STILL: &[usize] = &[64 << 10, 1 << 20];
+const QUICK_SIGNALS: &[usize] = &[8, 4 << 10, 64 << 10, 1 << 20];
 const SMALL: &[usize] = &[8, 128];
 const MIB: &[usize] = &[1 << 20, 64 << 10, 4 << 20];
 const QUICK_MIB: &[usize] = &[1 << 20];
@@ -143,15 +144,18 @@ pub const ALL: &[Workload] = &[
     new(Pairs, "rate-pairs", "message rate, all pairs together", RATE)
         .of(SMALL, SMALL)
         .asked(AtLeast(0.35), AtLeast(3.0)),
+    // The goals are for tagged messages. What a direct peer has is beside `signal-bandwidth`.
     new(Bandwidth, "bandwidth", "bandwidth, windows of messages", GB)
         .of(LARGE, QUICK_LARGE)
-        .asked(Goal::None, AtLeast(1.5)),
+        .asked(Goal::None, AtLeast(1.5))
+        .direct(Goal::None),
     new(Bandwidth, "bandwidth-still", "bandwidth, one buffer again and again, left alone", GB)
         .of(STILL, QUICK_STILL)
         .asked(Goal::None, AtLeast(1.5)),
     new(Bandwidth, "bidirectional", "bandwidth both ways, windows of messages", GB)
         .of(LARGE, QUICK_LARGE)
-        .counting(2.0),
+        .counting(2.0)
+        .direct(Goal::None),
     // A flush makes sure that others see what was put; waiting for a direct peer's put does not.
     new(OneSided, "put", "put, flush", NS)
         .of(PARTS, QUICK_PARTS)
@@ -184,6 +188,14 @@ pub const ALL: &[Workload] = &[
         .asked(AtMost(1.3), AtMost(0.5)),
     new(OneSided, "fence", "fence, empty", NS).of(NONE, NONE).asked(AtMost(1.3), AtMost(0.7)),
     new(OneSided, "pscw", "post, start, put, complete, wait", NS),
+    // What direct peers' large messages are: data put into place, and a word of it.
+    new(OneSided, "signal", "put with a signal, one way", NS)
+        .of(SWEEP, QUICK_SIGNALS)
+        .counting(2.0)
+        .uncrowded(),
+    new(OneSided, "signal-bandwidth", "bandwidth, windows of puts with a signal", GB)
+        .of(LARGE, QUICK_LARGE)
+        .uncrowded(),
     new(Sums, "sum-same", "accumulate, all on one word", NS).asked(AtMost(1.3), AtMost(0.5)),
     new(Sums, "sum-random", "accumulate, all on random words of 64 MiB", NS)
         .asked(AtMost(1.3), AtMost(0.5))

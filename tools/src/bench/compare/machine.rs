@@ -1,0 +1,241 @@
+//! What the machine is like, now. A virtual one changes while it runs, as its host moves its cores about:
+//!
+//! - how far two cores are from each other, by several times: a ping-pong tells;
+//! - whether a core has a processor's core for itself, or another machine's works on the other thread of the
+//!   same: then all that is not waiting for memory takes twice as long, which a loop without memory tells.
+//!
+//! Contestants that were measured in different states cannot be compared, so each one's turn begins when the
+//! state is that of the round's first turn, and is looked at again when it has ended.
+
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{Acquire, Release};
+use std::time::{Duration, Instant};
+
+/// Distances of up to so many times the shortest count as the same: states differ by more.
+const SAME: f64 = 2.0;
+/// Loops that take up to so many times the shortest have a core for themselves.
+pub const WHOLE: f64 = 1.35;
+/// Between two looks.
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// What it was like in a turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// The same all the time.
+    Steady {
+        /// Whether the cores were about as near each other as ever.
+        near: bool,
+        /// Whether each had a processor's core for itself.
+        whole: bool,
+    },
+    /// Not the same all the time.
+    Changing,
+}
+
+impl State {
+    /// Near, and each core whole: where it cannot be told, too.
+    pub const BEST: State = State::Steady { near: true, whole: true };
+    /// All that figures are compared in, better ones first.
+    pub const STEADY: [State; 4] = [
+        State::BEST,
+        State::Steady { near: false, whole: true },
+        State::Steady { near: true, whole: false },
+        State::Steady { near: false, whole: false },
+    ];
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub struct Machine {
+    /// Two CPUs that this process may use.
+    cpus: Option<[usize; 2]>,
+    nearest: Option<f64>,
+    quickest: Option<f64>,
+    /// What is left of the time for waiting.
+    left: Duration,
+    /// Time spent on that.
+    pub waited: Duration,
+    /// Turns, and those in another state than their round's first one, because that time was over.
+    pub turns: u32,
+    /// See `turns`.
+    pub apart: u32,
+}
+
+impl Machine {
+    /// Of this process's CPUs; waits for `patience` in all.
+    pub fn new(patience: Duration) -> Machine {
+        let set = sched_getaffinity(None).ok();
+        let mut cpus = (0..CpuSet::MAX_CPU).filter(|&cpu| set.is_some_and(|set| set.is_set(cpu)));
+        let cpus = cpus.next().zip(cpus.next()).map(|(a, b)| [a, b]);
+        Machine { cpus, left: patience, ..Machine::default() }
+    }
+
+    /// The state now.
+    fn now(&mut self) -> State {
+        let Some((distance, pace)) = self.cpus.and_then(looks) else { return State::BEST };
+        let nearest = self.nearest.map_or(distance, |nearest| nearest.min(distance));
+        let quickest = self.quickest.map_or(pace, |quickest| quickest.min(pace));
+        (self.nearest, self.quickest) = (Some(nearest), Some(quickest));
+        State::Steady { near: distance <= nearest * SAME, whole: pace <= quickest * WHOLE }
+    }
+
+    /// Waits until the state is this, if it is to be a certain one, as long as there is time for that:
+    /// what it is then.
+    pub fn await_state(&mut self, wanted: Option<State>) -> State {
+        loop {
+            let now = self.now();
+            if wanted.is_none_or(|wanted| wanted == now) || self.left.is_zero() {
+                return now;
+            }
+            let start = Instant::now();
+            std::thread::sleep(PAUSE.min(self.left));
+            self.spend(start);
+        }
+    }
+
+    fn spend(&mut self, since: Instant) {
+        let spent = since.elapsed();
+        self.waited += spent;
+        self.left = self.left.saturating_sub(spent);
+    }
+
+    /// A turn has ended that was to be in the `wanted` state, and began in another or that: in which it
+    /// was.
+    pub fn ended(&mut self, began: State, wanted: Option<State>) -> State {
+        let was = if self.now() == began { began } else { State::Changing };
+        self.turns += 1;
+        self.apart += u32::from(was != wanted.unwrap_or(began));
+        was
+    }
+
+    /// The last turn, which began at `start`, was in the wrong state, and there is time for another one: it
+    /// counts as waiting.
+    pub fn may_repeat(&mut self, start: Instant) -> bool {
+        let may = self.left > start.elapsed();
+        if may {
+            self.turns -= 1;
+            self.apart -= 1;
+            self.spend(start);
+        }
+        may
+    }
+}
+
+#[repr(align(128))]
+struct Line(AtomicU64);
+
+fn bind(cpu: usize) -> bool {
+    let mut set = CpuSet::new();
+    set.set(cpu);
+    sched_setaffinity(None, &set).is_ok()
+}
+
+/// Nanoseconds of a round trip between two cores, and of a turn of a loop on the slower of them; nothing if
+/// one is not to be had.
+fn looks(cpus: [usize; 2]) -> Option<(f64, f64)> {
+    let pace = cpus.map(|cpu| std::thread::scope(|scope| scope.spawn(|| pace(cpu)).join().ok())?);
+    let [Some(a), Some(b)] = pace else { return None };
+    Some((distance(cpus)?, a.max(b)))
+}
+
+/// Nanoseconds of a turn of a loop that keeps a core's adders busy and needs no memory, the shortest of some
+/// batches.
+fn pace(cpu: usize) -> Option<f64> {
+    const TURNS: u64 = 20_000;
+    const BATCHES: u64 = 10;
+    let bound = bind(cpu);
+    let mut shortest = f64::INFINITY;
+    // Enough that do not wait for each other.
+    let mut numbers: [u64; 8] = std::array::from_fn(|i| std::hint::black_box(i as u64 + 1));
+    for _ in 0..BATCHES {
+        let start = Instant::now();
+        for _ in 0..TURNS {
+            for number in &mut numbers {
+                *number ^= *number << 13;
+                *number ^= *number >> 7;
+                *number ^= *number << 17;
+            }
+        }
+        shortest = shortest.min(start.elapsed().as_nanos() as f64 / TURNS as f64);
+    }
+    std::hint::black_box(numbers);
+    bound.then_some(shortest)
+}
+
+/// Nanoseconds of a round trip over two cache lines, the shortest of some batches; nothing if a core is
+/// not to be had.
+fn distance(cpus: [usize; 2]) -> Option<f64> {
+    const TRIPS: u64 = 1000;
+    const BATCHES: u64 = 5;
+    let lines = [Line(AtomicU64::new(0)), Line(AtomicU64::new(0))];
+    let end = Instant::now() + Duration::from_secs(1);
+    let spin = |line: &Line, value: u64| {
+        let mut looks = 0u32;
+        while line.0.load(Acquire) != value {
+            looks = looks.wrapping_add(1);
+            if looks.is_multiple_of(1 << 16) && Instant::now() > end {
+                return false;
+            }
+        }
+        true
+    };
+    std::thread::scope(|scope| {
+        let [out, back] = &lines;
+        scope.spawn(move || {
+            bind(cpus[1]);
+            (1..=TRIPS * BATCHES).all(|turn| {
+                let there = spin(out, turn);
+                back.0.store(turn, Release);
+                there
+            })
+        });
+        let measured = scope.spawn(move || {
+            let bound = bind(cpus[0]);
+            let mut shortest = f64::INFINITY;
+            let mut turn = 0;
+            for _ in 0..BATCHES {
+                let start = Instant::now();
+                for _ in 0..TRIPS {
+                    turn += 1;
+                    out.0.store(turn, Release);
+                    if !spin(back, turn) {
+                        return None;
+                    }
+                }
+                shortest = shortest.min(start.elapsed().as_nanos() as f64 / TRIPS as f64);
+            }
+            bound.then_some(shortest)
+        });
+        measured.join().ok().flatten()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_best_state_is_kept_and_turns_are_counted() {
+        let mut machine = Machine::new(Duration::from_millis(1));
+        let began = machine.await_state(None);
+        machine.ended(began, None);
+        assert_eq!((machine.turns, machine.waited), (1, Duration::ZERO));
+        // As if it had been nearer before, and quicker: never again.
+        (machine.nearest, machine.quickest) = (Some(1e-3), Some(1e-3));
+        let now = machine.await_state(Some(State::BEST));
+        let Some(_) = machine.cpus else { return };
+        assert!(machine.left.is_zero() && machine.waited > Duration::ZERO);
+        let worst = State::Steady { near: false, whole: false };
+        assert_eq!(now, worst);
+        let apart = machine.apart;
+        assert_eq!(machine.ended(now, Some(State::BEST)), worst);
+        assert_eq!(machine.ended(now, Some(worst)), worst);
+        assert_eq!(machine.ended(State::BEST, None), State::Changing);
+        assert_eq!((machine.turns, machine.apart), (4, apart + 2));
+        assert!(!machine.may_repeat(Instant::now()), "there is no time left");
+        machine.left = Duration::from_secs(60);
+        assert!(machine.may_repeat(Instant::now()));
+        assert_eq!((machine.turns, machine.apart), (3, apart + 1));
+    }
+}
