@@ -44,11 +44,20 @@ pub(super) struct Core {
     cores_for_all: bool,
     /// Whether barriers are by dissemination; else by count.
     pub disseminates: bool,
-    /// How many lengths, from 0 on, of allreduces go over boards: asked on every call.
-    pub small_allreduce: usize,
+    /// What goes over boards: asked on every call.
+    pub small: Small,
     table: Arc<Table>,
     /// The kernel copies from the private memory of all other members.
     pub reads_private: AtomicBool,
+}
+
+/// How many lengths, from 0 on, go over boards by the short way, which knows the members of one node only.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Small {
+    pub allreduce: usize,
+    pub broadcast: usize,
+    /// Of a block.
+    pub alltoall: usize,
 }
 
 /// Where a member sleeps: its own or another's lines, or the header.
@@ -83,15 +92,20 @@ impl Core {
     pub fn new(block: Block, rank: u32, table: Arc<Table>, span: Option<Box<Span>>) -> Core {
         let node = &block.node;
         let cores_for_all = node.size() <= node.header().cpus.load(Ordering::Relaxed);
-        let small = |bytes: usize| {
-            let choice = table.choose(What::Allreduce, bytes as u64, block.size, cores_for_all);
-            choice.first == Algorithm::Boards
+        let small = |what, members: usize| {
+            let first = |bytes| table.choose(what, bytes as u64, block.size, cores_for_all).first;
+            let boards = |bytes: &usize| {
+                bytes * members <= super::block::BOARD && first(*bytes) == Algorithm::Boards
+            };
+            (0..).take_while(boards).count()
         };
-        // The short way knows this node's members only.
-        let small_allreduce = if span.is_some() {
-            0
-        } else {
-            (0..=super::block::BOARD).take_while(|&b| small(b)).count()
+        let small = match &span {
+            Some(_) => Small::default(),
+            None => Small {
+                allreduce: small(What::Allreduce, 1),
+                broadcast: small(What::Broadcast, 1),
+                alltoall: small(What::Alltoall, block.size as usize),
+            },
         };
         let barrier = table.choose(What::Barrier, 0, block.size, cores_for_all).first;
         Core {
@@ -101,7 +115,7 @@ impl Core {
             tally: AtomicU64::new(0),
             cores_for_all,
             disseminates: barrier == Algorithm::Dissemination,
-            small_allreduce,
+            small,
             table,
             span,
             reads_private: AtomicBool::new(false),

@@ -30,7 +30,7 @@ impl Team {
     /// As for [`Team::barrier`]; [`Error::InvalidArgument`] for an operation that does not apply.
     pub fn allreduce<T: Datum, O: Operation<T>>(&self, op: O, data: &mut [T]) -> Result<()> {
         let bytes = size_of_val(data);
-        if bytes < self.member.small_allreduce && op.unit() == 1 && align_of::<T>() <= 64 {
+        if bytes < self.member.small.allreduce && op.unit() == 1 && align_of::<T>() <= 64 {
             return self.allreduce_small(&op, data);
         }
         let op = Typed::new(op, data.len(), What::Allreduce.during())?;

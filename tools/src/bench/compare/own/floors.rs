@@ -20,7 +20,7 @@ const MANY: u64 = 128;
 /// What the limit of a workload is called.
 pub fn name(workload: &str, size: usize) -> Option<&'static str> {
     Some(match workload {
-        "latency" if size <= 8 => "ping-pong, two lines",
+        "latency" | "signal" if size <= 8 => "ping-pong, two lines",
         "latency" if size < LARGE => "copy in + copy out",
         "latency" => "CMA",
         "rate" => "bare ring",
@@ -49,7 +49,7 @@ pub fn make(crew: &Crew, workload: &str, size: usize) -> Result<Option<Box<dyn S
     };
     let all = Sync::LockAll;
     match workload {
-        "latency" if size <= 8 => Ok(Some(Box::new(PingPong::new(crew, 2)?))),
+        "latency" | "signal" if size <= 8 => Ok(Some(Box::new(PingPong::new(crew, 2)?))),
         "latency" if size < LARGE => Ok(Some(Box::new(CopyCells::new(crew, size)?))),
         "latency" => Ok(Some(Box::new(HandedBack::new(crew, size)?))),
         "rate" => Ok(Some(Box::new(Ring::new(crew, size)?))),

@@ -75,14 +75,21 @@ fn row(line: &Line, beside: &Beside) -> Option<String> {
     ))
 }
 
-/// A command line without the folder that the report went to, which says something of a machine alone.
+/// A command line without folders, which say something of a machine alone: that which the report went to is
+/// left out, that of a build is called DIR.
 fn command(args: impl Iterator<Item = String>) -> String {
     let mut kept: Vec<String> = Vec::new();
-    let mut skip = false;
+    let mut before = String::new();
     for arg in args {
-        if !std::mem::replace(&mut skip, arg == "--out") && !arg.starts_with("--out") {
-            kept.push(arg);
+        let (name, value) = arg.split_once('=').map_or((&*arg, false), |(name, _)| (name, true));
+        match (&*before, name) {
+            ("--out", _) | (_, "--out") => {}
+            ("--gasnet", _) => kept.push("DIR".into()),
+            (_, "--gasnet") if value => kept.push("--gasnet=DIR".into()),
+            _ => kept.push(arg.clone()),
         }
+        // A value that follows.
+        before = if value { String::new() } else { arg };
     }
     kept.join(" ")
 }
@@ -98,5 +105,8 @@ mod tests {
         assert_eq!(told("bench compare --quick --out /x --readme README.md"), wanted);
         assert_eq!(told("bench compare --out=/x --quick --readme README.md"), wanted);
         assert_eq!(told(wanted), wanted);
+        let wanted = "bench compare --gasnet DIR --quick";
+        assert_eq!(told("bench compare --gasnet /x --out /y --quick"), wanted);
+        assert_eq!(told("bench compare --gasnet=/x --quick"), wanted.replace(" DIR", "=DIR"));
     }
 }
