@@ -347,19 +347,20 @@ impl<T: Datum> Window<T> {
     /// What updates of elements go through.
     #[inline(always)]
     pub(crate) fn domain(&self) -> Updates<'_> {
-        self.updates(self.near)
-    }
-
-    /// The same, where the caller has had [`Window::simple_looks`] before.
-    #[inline(always)]
-    pub(super) fn updates(&self, near: Near) -> Updates<'_> {
-        Updates::new(near, &self.core.domain)
+        Updates::new(self.near, &self.core.domain)
     }
 
     /// The attachment to the node.
     #[inline]
     pub(crate) fn node(&self) -> &Arc<Node> {
         self.core.block.team.node()
+    }
+
+    /// Whether operations on `target` are complete once this thread's stores are, and nobody in
+    /// the job has died: two comparisons.
+    #[inline(always)]
+    pub(crate) fn completes_by_fence(&self, target: Rank) -> bool {
+        target.0 < self.simple && self.all_live()
     }
 
     /// Whether operations on any target are complete once this thread's stores are.
@@ -405,12 +406,6 @@ impl<T> Window<T> {
     #[inline(always)]
     pub(super) fn simple_parts(&self) -> (*mut u8, usize, usize) {
         (self.first, self.stride, self.len)
-    }
-
-    /// What operations on those parts look at: what is copied to an epoch is one load nearer.
-    #[inline(always)]
-    pub(super) fn simple_looks(&self) -> (Near, NonNull<AtomicU32>) {
-        (self.near, self.deaths)
     }
 }
 

@@ -48,12 +48,13 @@ impl<T: Datum> LockAllEpoch<'_, T> {
     /// will look at it.
     #[inline(always)]
     pub fn flush(&self, target: Rank) -> Result<()> {
+        let window = self.epoch.window;
         // Looked at first: behind the fence the loads would have to wait for it.
-        if self.epoch.completes_by_fence(target) {
+        if window.completes_by_fence(target) {
             stores::complete();
             return Ok(());
         }
-        self.epoch.window.core().flush("LockAllEpoch::flush", Some(target), false)
+        window.core().flush("LockAllEpoch::flush", Some(target), false)
     }
 
     /// Completes this rank's operations on `target` here: the memory they read and write may be

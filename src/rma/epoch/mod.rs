@@ -43,14 +43,12 @@ pub use lock_all::LockAllEpoch;
 pub use start::AccessEpoch;
 pub use unguarded::Unguarded;
 
-use super::accumulate::{Near, Updates};
 use super::core::Core;
 use super::window::Window;
-use crate::base::sync::{AtomicU32, Ordering, full_fence};
+use crate::base::sync::full_fence;
 use crate::base::{Error, Rank, Result};
 use crate::layout::Datum;
 use state::misuse;
-use std::ptr::NonNull;
 use std::sync::Arc;
 
 /// What the caller asserts when it opens or closes an epoch. Wrong assertions give wrong results,
@@ -123,10 +121,6 @@ struct Plain {
     len: usize,
     from: u32,
     ranks: u32,
-    /// What updates of single elements look at.
-    near: Near,
-    /// Count of the deaths, as the window has it.
-    deaths: NonNull<AtomicU32>,
 }
 
 // SAFETY: the pointer stands for mapped memory that the window keeps, accessed by atomics and opaque
@@ -176,7 +170,7 @@ impl<'w, T: Datum> Epoch<'w, T> {
     /// error needs no copy on its way.
     #[inline(always)]
     pub(crate) fn direct(&self, target: Rank, start: usize, count: usize) -> Option<*mut T> {
-        let Plain { first, stride, len, from, ranks, .. } = self.plain;
+        let Plain { first, stride, len, from, ranks } = self.plain;
         if target.0.wrapping_sub(from) >= ranks
             || start.checked_add(count).is_none_or(|end| end > len)
         {
@@ -188,22 +182,6 @@ impl<'w, T: Datum> Epoch<'w, T> {
         // SAFETY: where ranks are plain, all parts are aligned for elements (see `Window::new`).
         unsafe { std::hint::assert_unchecked(at.is_aligned()) };
         Some(at)
-    }
-
-    /// What updates of single elements go through.
-    #[inline(always)]
-    pub(crate) fn updates(&self) -> Updates<'_> {
-        self.window.updates(self.plain.near)
-    }
-
-    /// Whether operations on `target`, which the epoch covers, are complete once this thread's stores
-    /// are, and nobody in the job has died: two comparisons. False says nothing.
-    #[inline(always)]
-    pub(super) fn completes_by_fence(&self, target: Rank) -> bool {
-        let Plain { from, ranks, deaths, .. } = self.plain;
-        // SAFETY: the window's, which the epoch borrows.
-        target.0.wrapping_sub(from) < ranks
-            && unsafe { deaths.as_ref() }.load(Ordering::Relaxed) == 0
     }
 
     /// Whether the target is locked exclusively: no other rank's locks are held meanwhile. Owners
@@ -277,8 +255,7 @@ impl<T> Window<T> {
             Scope::Unguarded(_) | Scope::Closed => (0, 0),
         };
         let (first, stride, len) = self.simple_parts();
-        let (near, deaths) = self.simple_looks();
-        Plain { first, stride, len, from, ranks, near, deaths }
+        Plain { first, stride, len, from, ranks }
     }
 }
 

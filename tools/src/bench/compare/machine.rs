@@ -45,6 +45,18 @@ impl State {
     ];
 }
 
+impl std::fmt::Display for State {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            State::Steady { near: true, whole: true } => "near and whole",
+            State::Steady { near: false, whole: true } => "far and whole",
+            State::Steady { near: true, whole: false } => "near and shared",
+            State::Steady { near: false, whole: false } => "far and shared",
+            State::Changing => "changing",
+        })
+    }
+}
+
 /// See the module.
 #[derive(Debug, Default)]
 pub struct Machine {

@@ -32,6 +32,8 @@ pub struct Cell {
     pub values: Vec<f64>,
     /// The limit beside them.
     pub limits: Vec<f64>,
+    /// In which state of the machine the rounds that count were, if it was the same.
+    pub state: Option<State>,
     /// Of each round: the machine's state, the value, and the limit.
     seen: Vec<(State, f64, Option<f64>)>,
     /// Fingerprint of what was computed.
@@ -55,6 +57,7 @@ impl Cell {
 
     /// Has only the rounds in this state count, or all.
     fn count(&mut self, state: Option<State>) {
+        self.state = state;
         let counts = |seen: &&(State, f64, Option<f64>)| state.is_none_or(|of| of == seen.0);
         self.values = self.seen.iter().filter(counts).map(|seen| seen.1).collect();
         self.limits = self.seen.iter().filter(counts).filter_map(|seen| seen.2).collect();

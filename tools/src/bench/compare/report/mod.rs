@@ -4,6 +4,7 @@
 mod page;
 mod readme;
 
+use super::machine::State;
 use super::own::floors;
 use super::peer::Absent;
 use super::rounds::{Cell, Effort, Results};
@@ -64,6 +65,8 @@ pub struct Line {
     pub best: Option<Beside>,
     /// Beside the best of the others, of which something else is asked.
     pub direct: Option<Beside>,
+    /// What the machine was like in the rounds that count.
+    pub state: String,
     /// Each contestant's.
     pub entries: Vec<Entry>,
 }
@@ -107,6 +110,17 @@ impl Line {
         workload::find(self.workload)
             .map_or_else(String::new, |(_, workload)| workload.sizing.text(self.size))
     }
+}
+
+/// What the machine was like, and for how many lines.
+fn states(lines: &[Line]) -> String {
+    let count = |state: State| {
+        let name = state.to_string();
+        let count = lines.iter().filter(|line| line.state == name).count();
+        (count > 0).then(|| format!("{count} {name}"))
+    };
+    let all = State::STEADY.into_iter().chain([State::Changing]);
+    all.filter_map(count).collect::<Vec<_>>().join(", ")
 }
 
 impl Report<'_> {
@@ -164,6 +178,11 @@ impl Report<'_> {
             floor_holds: held(goals.floor, floor),
             best,
             direct,
+            state: cells
+                .get(OURS)
+                .and_then(|cell| cell.state)
+                .unwrap_or(State::Changing)
+                .to_string(),
             entries,
         }
     }
@@ -292,7 +311,6 @@ fn against_peers(line: &Line) -> String {
 #[cfg(test)]
 mod tests {
     use super::super::lines::Figure;
-    use super::super::machine::State;
     use super::super::rounds::Choice;
     use super::super::workload::find;
     use super::*;

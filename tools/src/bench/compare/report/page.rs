@@ -1,7 +1,7 @@
 //! The page: what the figures say, tables with the goals, curves, what was run, and what failed.
 
 use super::super::machine::WHOLE;
-use super::{Beside, Line, OURS, Report, figure};
+use super::{Beside, Line, OURS, Report, figure, states};
 use crate::bench::compare::workload::{self, Group, Sizing};
 use crate::bench::plot::chart::Chart;
 use crate::bench::plot::{self, escape, file_name};
@@ -142,7 +142,8 @@ fn summary(lines: &[Line]) -> String {
     let (floors, of_floors) = count(lines.iter().filter_map(|line| line.floor_holds).collect());
     format!(
         "<p><b>{peers} of {of_peers}</b> goals against the best peer hold, and <b>{floors} of \
-         {of_floors}</b> against the floor.</p>\n"
+         {of_floors}</b> against the floor. Figures by what the cores were like: {}.</p>\n",
+        states(lines)
     )
 }
 

@@ -1,7 +1,7 @@
 //! The summary for a README: ratios to the best peer where something is asked of them, one diagram, and where
 //! and when that was measured.
 
-use super::{Beside, Line, OURS, Report};
+use super::{Beside, Line, OURS, Report, states};
 use crate::bench::plot;
 use crate::bench::table::short;
 use hither::{Error, Result};
@@ -34,7 +34,8 @@ pub fn section(report: &Report<'_>, lines: &[Line], diagram: bool) -> String {
     let contestants: Vec<String> =
         report.contestants.iter().map(|(name, version, _)| format!("{name} {version}")).collect();
     let mut text = format!(
-        "\n{}; {}; {} build; `{}`; {}; medians of {} rounds, 2 ranks unless said.\n\n\
+        "\n{}; {}; {} build; `{}`; {}; medians of {} rounds, 2 ranks unless said. Figures by what the cores \
+         were like (see docs/performance.md): {}.\n\n\
          | what | hither | best peer | ratio | goal |\n|---|---|---|---|---|\n",
         fact("date"),
         fact("machine"),
@@ -42,6 +43,7 @@ pub fn section(report: &Report<'_>, lines: &[Line], diagram: bool) -> String {
         fact("command"),
         contestants.join(", "),
         report.effort.rounds,
+        states(lines),
     );
     for line in lines {
         text.extend(line.besides().filter_map(|beside| row(line, beside)));
