@@ -38,29 +38,30 @@ pub fn make(crew: &Crew, name: &str, size: usize) -> Result<Run<'static>> {
         })
     };
     Ok(match name {
-        "put" => each(window, acts, target, many, move |epoch| epoch.put(target, 0, &origin)),
+        "put" => {
+            each(window, acts, target, many, move |epoch| epoch.put(target, 0, &origin).map(|()| 0))
+        }
         "get" => each(window, acts, target, many, move |epoch| {
             epoch.get(target, 0, &mut result)?;
             black_box(&result);
-            Ok(())
+            Ok(0)
         }),
         "accumulate" => each(window, acts, target, many, move |epoch| {
-            epoch.accumulate(target, 0, Op::Sum, &origin)
+            epoch.accumulate(target, 0, Op::Sum, &origin).map(|()| 0)
         }),
         "get-accumulate" => each(window, acts, target, many, move |epoch| {
             epoch.get_accumulate(target, 0, Op::Sum, &origin, &mut result)?;
             black_box(&result);
-            Ok(())
+            Ok(0)
         }),
-        "fetch-and-op" => each(window, acts, target, many, move |epoch| {
-            black_box(epoch.fetch_and_op(target, 0, Op::Sum, 1)?);
-            Ok(())
-        }),
+        "fetch-and-op" => {
+            each(window, acts, target, many, move |epoch| epoch.fetch_and_op(target, 0, Op::Sum, 1))
+        }
         "compare-and-swap" => each(window, acts, target, many, move |epoch| {
             let next = expected.wrapping_add(1);
             let found = epoch.compare_and_swap(target, 0, expected, next)?;
             expected = if found == expected { next } else { found };
-            Ok(())
+            Ok(0)
         }),
         "lock-shared" => locked(window, LockKind::Shared, target, false),
         "lock-exclusive" => locked(window, LockKind::Exclusive, target, false),
@@ -96,7 +97,7 @@ fn each(
     acts: bool,
     target: Rank,
     many: bool,
-    mut once: impl FnMut(&Epoch<'_, u64>) -> Result<()> + 'static,
+    mut once: impl FnMut(&Epoch<'_, u64>) -> Result<u64> + 'static,
 ) -> Run<'static> {
     Box::new(move |n| {
         if !acts {
@@ -106,9 +107,9 @@ fn each(
         // One place that calls `once`, so that it is compiled into the loop, as the library's operations are
         // meant to be.
         let every = if many { MANY } else { 1 };
-        let mut left = every;
+        let (mut left, mut total) = (every, 0u64);
         for _ in 0..n {
-            once(&epoch)?;
+            total = total.wrapping_add(once(&epoch)?);
             left -= 1;
             if left == 0 {
                 epoch.flush(target)?;
@@ -116,6 +117,7 @@ fn each(
             }
         }
         epoch.flush(target)?;
+        black_box(total);
         epoch.unlock_all()
     })
 }
