@@ -337,6 +337,9 @@ mod tests {
         add("rate", 8, "hither", ok(10.0, Some(20.0)));
         add("rate", 8, "MPICH", ok(5.0, None));
         add("rate", 8, "Open MPI", Err("signal: 11 <core>".into()));
+        for (whose, value) in [("hither", 4.0), ("MPICH", 20.0), ("GASNet-EX", 3.0)] {
+            add("fetch-and-op", 8, whose, ok(value, None));
+        }
         let four = Task { at: find("latency").unwrap().0, size: 8, ranks: 4 };
         let cells = results.cells.entry(four).or_default();
         cells.entry("hither").or_default().take(ok(250.0, None), State::BEST);
@@ -371,7 +374,7 @@ mod tests {
     fn the_best_is_that_of_least_time_or_most_rate() {
         check(|report| {
             let lines = report.lines();
-            assert_eq!(lines.len(), 6);
+            assert_eq!(lines.len(), 7);
             let latency = lines.iter().find(|l| l.workload == "latency" && l.size == 8).unwrap();
             let best = latency.best.as_ref().unwrap();
             assert_eq!((best.peer, best.ratio), ("Open MPI", Some(0.5)));
@@ -383,6 +386,27 @@ mod tests {
             let text = report.summary();
             assert!(text.contains("0.50x Open MPI (goal ≤ 0.8x: holds)"), "{text}");
             assert!(text.contains("2.00x MPICH (goal ≥ 3x: MISSED)"), "{text}");
+        });
+    }
+
+    #[test]
+    fn who_works_on_memory_directly_is_asked_about_apart() {
+        check(|report| {
+            let lines = report.lines();
+            let line = lines.iter().find(|line| line.workload == "fetch-and-op").unwrap();
+            let (best, direct) = (line.best.as_ref().unwrap(), line.direct.as_ref().unwrap());
+            assert_eq!((best.peer, best.holds), ("MPICH", Some(true)));
+            assert_eq!((direct.peer, direct.holds), ("GASNet-EX", Some(false)));
+            let both = "0.20x MPICH (goal ≤ 0.3x: holds); 1.33x GASNet-EX (goal ≤ 1x: MISSED)";
+            assert_eq!(against_peers(line), both);
+            // One row for each in a README.
+            let text = readme::section(report, &lines, false);
+            let row = "| fetch_and_op, flush, 8 B | 4.00 ns | ";
+            assert!(text.contains(&format!("{row}20.0 ns (MPICH) | **0.20** | ≤ 0.3 |")), "{text}");
+            assert!(text.contains(&format!("{row}3.00 ns (GASNet-EX) | 1.33 | ≤ 1, missed |")));
+            // In others it is a peer like all.
+            let latency = lines.iter().find(|line| line.workload == "latency").unwrap();
+            assert!(latency.direct.is_none());
         });
     }
 
@@ -450,7 +474,7 @@ mod tests {
             assert_eq!(page.matches("<polyline").count(), 4);
             let json = std::fs::read_to_string(path.with_file_name("report.json")).unwrap();
             let values: serde_json::Value = serde_json::from_str(&json).unwrap();
-            assert_eq!(values.as_array().unwrap().len(), 6);
+            assert_eq!(values.as_array().unwrap().len(), 7);
             assert_eq!(values[0]["entries"].as_array().unwrap().len(), 3);
         });
     }
