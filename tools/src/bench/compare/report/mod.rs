@@ -1,6 +1,7 @@
 //! What came of a comparison: a summary for the terminal, a page with tables and curves, and the raw
 //! values.
 
+mod line;
 mod page;
 mod readme;
 
@@ -8,13 +9,13 @@ use super::machine::State;
 use super::own::floors;
 use super::peer::Absent;
 use super::rounds::{Cell, Effort, Results};
-use super::workload::{self, Cast, Group, Task};
+use super::workload::{Cast, Group, Task};
 use crate::bench::plot::png::Painter;
 use crate::bench::row::Goal;
 use crate::bench::table::{self, short};
 use comfy_table::{CellAlignment, Table};
 use hither::{Error, Result};
-use serde::Serialize;
+use line::{Beside, Entry, Line, states};
 use std::path::{Path, PathBuf};
 
 /// The one whose figures are held against the others'.
@@ -36,93 +37,6 @@ pub struct Report<'a> {
     pub cores: u32,
 }
 
-/// One figure of ours beside the floor and the best peer.
-#[derive(Debug, Serialize)]
-pub struct Line {
-    /// Name for programs.
-    pub workload: &'static str,
-    /// Name for people.
-    pub what: &'static str,
-    /// Bytes.
-    pub size: usize,
-    /// Ranks.
-    pub ranks: u32,
-    /// Unit of all figures.
-    pub unit: &'static str,
-    /// Whether less is better.
-    pub less_is_better: bool,
-    /// Name of the limit.
-    pub floor_name: Option<&'static str>,
-    /// The limit.
-    pub floor: Option<f64>,
-    /// Ours through the limit.
-    pub floor_ratio: Option<f64>,
-    /// What is asked of that.
-    pub floor_goal: String,
-    /// Whether it holds.
-    pub floor_holds: Option<bool>,
-    /// Beside the best peer, of those that the goal means.
-    pub best: Option<Beside>,
-    /// Beside the best of the others, of which something else is asked.
-    pub direct: Option<Beside>,
-    /// What the machine was like in the rounds that count.
-    pub state: String,
-    /// Each contestant's.
-    pub entries: Vec<Entry>,
-}
-
-/// Our figure beside a peer's.
-#[derive(Debug, Serialize)]
-pub struct Beside {
-    /// Whose.
-    pub peer: &'static str,
-    /// Ours through that peer's; none if there is none of ours.
-    pub ratio: Option<f64>,
-    /// What is asked of that.
-    pub goal: String,
-    /// Whether it holds.
-    pub holds: Option<bool>,
-}
-
-/// One contestant's figure.
-#[derive(Debug, Serialize)]
-pub struct Entry {
-    /// Whose.
-    pub contestant: &'static str,
-    /// Median over the rounds.
-    pub value: Option<f64>,
-    /// Half the distance between the quartiles, as a share of the median.
-    pub spread: f64,
-    /// Of each round.
-    pub rounds: Vec<f64>,
-    /// Why there is no figure.
-    pub failed: Option<String>,
-}
-
-impl Line {
-    /// All peers beside which it stands.
-    fn besides(&self) -> impl Iterator<Item = &Beside> {
-        self.best.iter().chain(&self.direct)
-    }
-
-    /// The size as text.
-    fn size_text(&self) -> String {
-        workload::find(self.workload)
-            .map_or_else(String::new, |(_, workload)| workload.sizing.text(self.size))
-    }
-}
-
-/// What the machine was like, and for how many lines.
-fn states(lines: &[Line]) -> String {
-    let count = |state: State| {
-        let name = state.to_string();
-        let count = lines.iter().filter(|line| line.state == name).count();
-        (count > 0).then(|| format!("{count} {name}"))
-    };
-    let all = State::STEADY.into_iter().chain([State::Changing]);
-    all.filter_map(count).collect::<Vec<_>>().join(", ")
-}
-
 impl Report<'_> {
     /// The lines in the order of the workloads.
     pub fn lines(&self) -> Vec<Line> {
@@ -138,7 +52,7 @@ impl Report<'_> {
         let workload = task.workload();
         let less = workload.measure.less_is_better();
         let cells = &self.results.cells[&task];
-        let entries: Vec<Entry> = cells.iter().map(|(name, cell)| entry(name, cell)).collect();
+        let entries: Vec<Entry> = cells.iter().map(|(name, cell)| Entry::of(name, cell)).collect();
         let ours = cells.get(OURS).and_then(Cell::value);
         let cast = Cast { ranks: task.ranks, cores: self.cores };
         let limit = cells.get(OURS).and_then(Cell::limit).filter(|floor| *floor > 0.0);
@@ -263,16 +177,6 @@ impl Report<'_> {
         std::fs::write(&path, page::page(self, &lines, &charts))
             .map_err(os("writing report.html"))?;
         Ok(path)
-    }
-}
-
-fn entry(name: &'static str, cell: &Cell) -> Entry {
-    Entry {
-        contestant: name,
-        value: cell.value(),
-        spread: cell.spread(),
-        rounds: cell.values.clone(),
-        failed: cell.failed.clone(),
     }
 }
 
