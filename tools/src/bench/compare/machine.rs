@@ -1,6 +1,7 @@
 //! What the machine is like, now. A virtual one changes while it runs, as its host moves its cores about:
 //!
-//! - how far two cores are from each other, by several times: a ping-pong tells;
+//! - how far two cores are from each other, by several times (55 and 130 to 280 ns one way seen in one hour): a
+//!   ping-pong tells;
 //! - whether a core has a processor's core for itself, or another machine's works on the other thread of the
 //!   same: then all that is not waiting for memory takes twice as long, which a loop without memory tells.
 //!
@@ -12,20 +13,42 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Release};
 use std::time::{Duration, Instant};
 
-/// Distances of up to so many times the shortest count as the same: states differ by more.
-const SAME: f64 = 2.0;
+/// Distances of up to so many times the shortest are near, or far; beyond they are farther.
+const NEAR: f64 = 2.0;
+const FAR: f64 = 4.0;
 /// Loops that take up to so many times the shortest have a core for themselves.
 pub const WHOLE: f64 = 1.35;
 /// Between two looks.
 const PAUSE: Duration = Duration::from_millis(200);
+
+/// How far two cores are from each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Distance {
+    /// About as near as ever.
+    Near,
+    /// By up to [`FAR`] times.
+    Far,
+    /// By more.
+    Farther,
+}
+
+impl Distance {
+    fn of(trip: f64, nearest: f64) -> Distance {
+        match trip / nearest {
+            times if times <= NEAR => Distance::Near,
+            times if times <= FAR => Distance::Far,
+            _ => Distance::Farther,
+        }
+    }
+}
 
 /// What it was like in a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
     /// The same all the time.
     Steady {
-        /// Whether the cores were about as near each other as ever.
-        near: bool,
+        /// Of the cores from each other.
+        distance: Distance,
         /// Whether each had a processor's core for itself.
         whole: bool,
     },
@@ -35,25 +58,27 @@ pub enum State {
 
 impl State {
     /// Near, and each core whole: where it cannot be told, too.
-    pub const BEST: State = State::Steady { near: true, whole: true };
+    pub const BEST: State = State::Steady { distance: Distance::Near, whole: true };
     /// All that figures are compared in, better ones first.
-    pub const STEADY: [State; 4] = [
+    pub const STEADY: [State; 6] = [
         State::BEST,
-        State::Steady { near: false, whole: true },
-        State::Steady { near: true, whole: false },
-        State::Steady { near: false, whole: false },
+        State::Steady { distance: Distance::Far, whole: true },
+        State::Steady { distance: Distance::Farther, whole: true },
+        State::Steady { distance: Distance::Near, whole: false },
+        State::Steady { distance: Distance::Far, whole: false },
+        State::Steady { distance: Distance::Farther, whole: false },
     ];
 }
 
 impl std::fmt::Display for State {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            State::Steady { near: true, whole: true } => "near and whole",
-            State::Steady { near: false, whole: true } => "far and whole",
-            State::Steady { near: true, whole: false } => "near and shared",
-            State::Steady { near: false, whole: false } => "far and shared",
-            State::Changing => "changing",
-        })
+        let State::Steady { distance, whole } = self else { return f.write_str("changing") };
+        let distance = match distance {
+            Distance::Near => "near",
+            Distance::Far => "far",
+            Distance::Farther => "farther",
+        };
+        write!(f, "{distance} and {}", if *whole { "whole" } else { "shared" })
     }
 }
 
@@ -85,11 +110,12 @@ impl Machine {
 
     /// The state now.
     fn now(&mut self) -> State {
-        let Some((distance, pace)) = self.cpus.and_then(looks) else { return State::BEST };
-        let nearest = self.nearest.map_or(distance, |nearest| nearest.min(distance));
+        let Some((trip, pace)) = self.cpus.and_then(looks) else { return State::BEST };
+        let nearest = self.nearest.map_or(trip, |nearest| nearest.min(trip));
         let quickest = self.quickest.map_or(pace, |quickest| quickest.min(pace));
         (self.nearest, self.quickest) = (Some(nearest), Some(quickest));
-        State::Steady { near: distance <= nearest * SAME, whole: pace <= quickest * WHOLE }
+        let distance = Distance::of(trip, nearest);
+        State::Steady { distance, whole: pace <= quickest * WHOLE }
     }
 
     /// Waits until the state is this, if it is to be a certain one, as long as there is time for that:
@@ -148,7 +174,7 @@ fn bind(cpu: usize) -> bool {
 fn looks(cpus: [usize; 2]) -> Option<(f64, f64)> {
     let pace = cpus.map(|cpu| std::thread::scope(|scope| scope.spawn(|| pace(cpu)).join().ok())?);
     let [Some(a), Some(b)] = pace else { return None };
-    Some((distance(cpus)?, a.max(b)))
+    Some((trip(cpus)?, a.max(b)))
 }
 
 /// Nanoseconds of a turn of a loop that keeps a core's adders busy and needs no memory, the shortest of some
@@ -177,7 +203,7 @@ fn pace(cpu: usize) -> Option<f64> {
 
 /// Nanoseconds of a round trip over two cache lines, the shortest of some batches; nothing if a core is
 /// not to be had.
-fn distance(cpus: [usize; 2]) -> Option<f64> {
+fn trip(cpus: [usize; 2]) -> Option<f64> {
     const TRIPS: u64 = 1000;
     const BATCHES: u64 = 5;
     let lines = [Line(AtomicU64::new(0)), Line(AtomicU64::new(0))];
@@ -228,6 +254,16 @@ mod tests {
     use super::*;
 
     #[test]
+    fn distances_are_told_by_how_much_longer_a_trip_takes() {
+        let of = |trip| Distance::of(trip, 100.0);
+        let wanted =
+            [Distance::Near, Distance::Near, Distance::Far, Distance::Far, Distance::Farther];
+        assert_eq!([100.0, 200.0, 201.0, 400.0, 550.0].map(of), wanted);
+        let names: Vec<String> = State::STEADY.iter().map(State::to_string).collect();
+        assert_eq!((&*names[0], &*names[5]), ("near and whole", "farther and shared"));
+    }
+
+    #[test]
     fn the_best_state_is_kept_and_turns_are_counted() {
         let mut machine = Machine::new(Duration::from_millis(1));
         let began = machine.await_state(None);
@@ -238,7 +274,7 @@ mod tests {
         let now = machine.await_state(Some(State::BEST));
         let Some(_) = machine.cpus else { return };
         assert!(machine.left.is_zero() && machine.waited > Duration::ZERO);
-        let worst = State::Steady { near: false, whole: false };
+        let worst = State::Steady { distance: Distance::Farther, whole: false };
         assert_eq!(now, worst);
         let apart = machine.apart;
         assert_eq!(machine.ended(now, Some(State::BEST)), worst);

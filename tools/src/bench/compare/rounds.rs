@@ -327,7 +327,7 @@ mod tests {
     #[test]
     fn contestants_are_compared_in_the_same_state() {
         use State::Changing;
-        let [near, far, shared, _] = State::STEADY;
+        let [near, far, _, shared, ..] = State::STEADY;
         let cell = |seen: &[(State, f64)]| {
             let mut cell = Cell::default();
             seen.iter().for_each(|&(state, value)| cell.take(Ok(value.into()), state));

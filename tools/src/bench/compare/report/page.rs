@@ -119,8 +119,8 @@ fn contestants(report: &Report<'_>) -> String {
          the way from one core to the other may change within minutes, by several times, and so may whether \
          a core has a processor's core for itself, or shares it with another machine's, which takes half of \
          its speed away. A ping-pong between two cores and a loop on each were taken before and after each \
-         turn: near is what takes at most twice the shortest seen, whole what takes at most {WHOLE} times the \
-         shortest. In a round all are measured in the state of the first one, as long as there is time to \
+         turn: near is what takes at most twice the shortest seen, far up to four times, farther what takes \
+         more, whole what takes at most {WHOLE} times the shortest. In a round all are measured in the state of the first one, as long as there is time to \
          wait for that, and for each figure those rounds count in which all were in the same state: \
          {} turns, {:.0} s of waiting. {} turns were in another state than their round's first one.</p>\n",
         effort.rounds,
