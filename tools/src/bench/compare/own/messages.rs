@@ -1,14 +1,10 @@
 //! The loops of `benches/peers/messages.c`.
 
-use super::pages::Pages;
+use super::pages::{Pages, buffers};
 use super::{Run, unknown};
 use crate::bench::crew::Crew;
 use hither::am::Call;
 use hither::{Rank, Result, Window};
-
-const WINDOW: usize = 64;
-const SMALL_WINDOW: usize = 8;
-const LARGE: usize = 256 << 10;
 
 /// The handler: what was there comes back, the input is added.
 fn add(call: Call<'_, u64, u64, u64>) {
@@ -23,7 +19,7 @@ pub fn make(crew: &Crew, name: &str, size: usize) -> Result<Run<'static>> {
     let team = crew.job()?.team().clone();
     let (peer, even) = (Rank(crew.rank() ^ 1), crew.rank().is_multiple_of(2));
     let mut one = Pages::<u8>::new(size);
-    let window = if size < LARGE { WINDOW } else { SMALL_WINDOW };
+    let window = buffers(size);
     Ok(match name {
         "latency" => Box::new(move |n| {
             for i in 0..n {

@@ -1,6 +1,6 @@
 //! The loops of `benches/peers/onesided.c`.
 
-use super::pages::Pages;
+use super::pages::{Pages, buffers};
 use super::{Run, unknown};
 use crate::bench::crew::Crew;
 use hither::rma::{Epoch, LockKind};
@@ -8,10 +8,6 @@ use hither::{Compare, Op, Rank, Result, SignalOp, Window};
 use std::hint::black_box;
 
 const MANY: u64 = 128;
-/// Of `benches/peers/signals.h`.
-const WINDOW: usize = 64;
-const SMALL_WINDOW: usize = 8;
-const LARGE: usize = 256 << 10;
 
 /// The loop of that name. What is sent lies in the loop's own box, so that the compiler knows no more of it
 /// than it does of the C programs' buffers.
@@ -127,11 +123,7 @@ fn signals(crew: &Crew, one: bool, size: usize) -> Result<Run<'static>> {
     const LINE: usize = 8;
     let team = crew.job()?.team().clone();
     let (peer, even) = (Rank(crew.rank() ^ 1), crew.rank().is_multiple_of(2));
-    let slots = match (one, size < LARGE) {
-        (true, _) => 1,
-        (_, true) => WINDOW,
-        _ => SMALL_WINDOW,
-    };
+    let slots = if one { 1 } else { buffers(size) };
     let words = size.div_ceil(8);
     let stride = words.next_multiple_of(LINE).max(LINE);
     let (signal, answer) = (slots * stride, slots * stride + LINE);

@@ -3,6 +3,11 @@
 
 use std::ops::{Deref, DerefMut};
 
+/// How many of `size` bytes make a window, as in `benches/peers` (`messages.c`, `signals.h`).
+pub fn buffers(size: usize) -> usize {
+    if size < 256 << 10 { 64 } else { 8 }
+}
+
 /// Elements from the beginning of a page on, ones.
 pub struct Pages<T> {
     all: Vec<T>,
