@@ -27,15 +27,15 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 /// Marks a finished team block.
-pub(super) const TEAM_MAGIC: u64 = 0x4869_5465_616d_0003;
+pub(super) const TEAM_MAGIC: u64 = 0x4869_5465_616d_0004;
 /// The kind of such a block.
 const KIND: u32 = 1;
 /// Bytes of one piece.
 pub(super) const PIECE: usize = 16 << 10;
 /// Bytes of one member's area.
 const AREA: u64 = PAGE + 3 * PIECE as u64;
-/// Rounds of the dissemination barrier that a flag line has room for: 2^16 members.
-pub(super) const ROUNDS: usize = 16;
+/// Rounds of the dissemination barrier that there are flags for: 4^8 members.
+pub(super) const ROUNDS: usize = 8;
 /// Payload bytes of a board.
 pub(super) const BOARD: usize = 56;
 
@@ -93,15 +93,20 @@ pub(super) struct Board {
 // it (module documentation); `step` orders the two.
 unsafe impl Sync for Board {}
 
+/// Dissemination barrier: the last phase whose round this is of a member has reached, with the word of
+/// its call above. Two lines, as processors fetch lines in pairs: others poll one round's while the next is
+/// written.
+#[repr(C, align(128))]
+pub(super) struct Flag(pub AtomicU64);
+
 /// First page of a member's area.
-#[repr(C, align(64))]
+#[repr(C, align(128))]
 pub(super) struct MemberLines {
-    /// Dissemination barrier: flag r holds the last phase that the partner of round r reached,
-    /// with the word of its call above.
-    pub flags: [AtomicU64; ROUNDS],
+    /// One for each round, written by this member, polled by its partners of that round.
+    pub flags: [Flag; ROUNDS],
     /// Boards of even and odd phases.
     pub boards: [Board; 2],
-    /// Sleepers waiting for anything this member writes, or (flags) that others write for it.
+    /// Sleepers waiting for anything this member writes.
     pub wait: WaitCell,
     _pad: [AtomicU64; 7],
     /// What this member is in.
@@ -134,10 +139,11 @@ const _: () = {
     assert!(offset_of!(TeamHeader, released) == 128);
     assert!(size_of::<Board>() == 64);
     assert!(offset_of!(Board, payload) == 8);
-    assert!(size_of::<MemberLines>() == 384);
-    assert!(offset_of!(MemberLines, boards) == 128);
-    assert!(offset_of!(MemberLines, wait) == 256);
-    assert!(offset_of!(MemberLines, doing) == 320);
+    assert!(size_of::<Flag>() == 128);
+    assert!(size_of::<MemberLines>() == 1280);
+    assert!(offset_of!(MemberLines, boards) == 1024);
+    assert!(offset_of!(MemberLines, wait) == 1152);
+    assert!(offset_of!(MemberLines, doing) == 1216);
     assert!(size_of::<Doing>() == 64);
     assert!(offset_of!(TeamHeader, pair) == 32);
 };

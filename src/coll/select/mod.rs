@@ -37,7 +37,7 @@ pub enum Algorithm {
     Shares = 3,
     /// Members read each other's data where they lie, if that is in the node's memory.
     Direct = 4,
-    /// Barriers: ceil(log2 n) rounds of flags between pairs; no line that all write.
+    /// Barriers: ceil(log4 n) rounds of flags, each polled by three; no line that all write.
     Dissemination = 5,
     /// Barriers: one counter; the last to arrive releases all, with one waking.
     Count = 6,

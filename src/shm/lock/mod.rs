@@ -22,8 +22,13 @@
 //! by a CAS. So `prev` of whatever is in the queue is right even if its thread was killed in the
 //! next instruction. Then it watches its own node.
 //!
-//! **Handing over.** The holder walks from the tail to the node whose `prev` is itself: the first
-//! in line. What lies behind a live holder only grows at the tail, so the walk is safe. One CAS of
+//! Once in the queue it notes in the node ahead that it stands behind it (`behind`), with the number of
+//! that node's life in queues (`turn`), which it reads before it sees that the lock is not its own yet: until
+//! then the node ahead cannot have left. A note that comes late names a life that is over.
+//!
+//! **Handing over.** The holder takes the node that is noted behind its own for the first in line, or, if none
+//! is or that one gave up or died, walks from the tail to the node whose `prev` is itself. What lies behind a
+//! live holder only grows at the tail, so the walk is safe. One CAS of
 //! the word makes the first in line the owner. That CAS alone decides; the hint set in the
 //! successor's node afterwards saves it from looking at the word, and if the holder dies before
 //! the hint, the successor looks at the word after at most one slice of sleep.
@@ -78,11 +83,12 @@ mod tests;
 
 pub use node::{LocalNodes, LockNode};
 
+use super::copy::prefetch_to_write;
 use super::crash;
 use super::park::Pace;
 use crate::base::sync::{AtomicU64, Ordering, futex_wait, spin_hint, yield_now};
 use crate::base::{Deadline, Error, Rank, Result, Slot, forked};
-use node::{FREE, HINT, PARKED, WAITING};
+use node::{FREE, HINT, PARKED};
 use queue::own;
 use word::{Id, Word};
 
@@ -215,9 +221,10 @@ impl<E: LockEnv> Drop for LockGuard<'_, E> {
 impl QueueLock {
     /// Takes the lock, waiting in line for it until `deadline`.
     ///
-    /// Uncontended: one CAS of the lock's line, and one to release. Contended: a CAS to queue, and
-    /// per hand-over one CAS of the word, one write of the successor's node and a read of `prev`
-    /// of every waiter. Spins, yields, then sleeps as [`LockEnv::pace`] says. Fails with
+    /// Uncontended: one CAS of the lock's line, and one to release. Contended: a CAS to queue and a write to
+    /// the node ahead, and per hand-over one CAS of the word and one write of the successor's node, however
+    /// many wait; a read of `prev` of every waiter only after one that gave up or died, or by a holder that had
+    /// found the lock free. Spins, yields, then sleeps as [`LockEnv::pace`] says. Fails with
     /// [`Error::TimedOut`], or [`Error::Incompatible`] when the shared words cannot be right. The
     /// death of the holder is no error: see [`LockGuard::previous_holder_died`].
     pub fn lock<'a, E: LockEnv>(
@@ -364,7 +371,7 @@ impl QueueLock {
         }
         let Some(k) = env.nodes().take_reserved() else { return Ok(None) };
         let (me, node) = own(env, k)?;
-        node.state.store(WAITING, Ordering::Relaxed);
+        node.begin();
         node.prev.store(w.tail().0, Ordering::Release);
         crash::point();
         if !self.cas(w, w.with_tail(me)) {
@@ -393,8 +400,8 @@ impl QueueLock {
             Err(held) => return Ok(held),
         };
         let (me, node) = own(env, k)?;
-        node.state.store(WAITING, Ordering::Relaxed);
-        loop {
+        node.begin();
+        let ahead = loop {
             let w = self.load();
             if w == Word::FREE {
                 if let Some(held) = self.take_free(env) {
@@ -406,13 +413,18 @@ impl QueueLock {
             node.prev.store(w.tail().0, Ordering::Release);
             crash::point();
             if self.cas(w, w.with_tail(me)) {
-                break;
+                break w.tail();
             }
-        }
+        };
+        crash::point();
+        self.note_behind(env, me, ahead)?;
         crash::point();
         let outcome = self.wait(env, me, node, deadline);
         match outcome {
-            Ok(Some(died)) => Ok(Held { node: k, died }),
+            Ok(Some(died)) => {
+                self.prepare(env, node);
+                Ok(Held { node: k, died })
+            }
             other => {
                 let holder = self.holder();
                 self.abandon(env, me, k, node);
@@ -472,7 +484,12 @@ impl QueueLock {
         let pace = env.pace();
         for turn in 0..pace.spins + pace.yields {
             if node.state.load(Ordering::Acquire) & HINT != 0 {
-                node.state.fetch_and(!HINT, Ordering::AcqRel);
+                // To be written soon: the hint is late only rarely.
+                prefetch_to_write(self.word.as_ptr());
+                // An owner needs the flag no more, and to take it back would cost a transfer of the line.
+                if self.load().owner() != me {
+                    node.state.fetch_and(!HINT, Ordering::AcqRel);
+                }
                 if let Some(died) = self.settle(env, me, node, false)? {
                     return Ok(Some(died));
                 }

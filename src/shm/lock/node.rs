@@ -21,15 +21,20 @@ pub(super) const HINT: u32 = 8;
 /// One waiter's place in a lock's queue. All zeros is a free node.
 ///
 /// `state` is written by the waiting thread, by whoever sets the hint, and, once abandoned, by the
-/// owner that passes it over, which also writes `by`. `prev` is written by the waiting thread alone: before it is in the
-/// queue, and while it owns the lock.
+/// owner that passes it over, which also writes `by`. `prev` and `turn` are written by the waiting thread alone:
+/// before it is in the queue, and `prev` while it owns the lock. `behind` is written by whoever stands in line
+/// behind it.
 #[repr(C, align(64))]
 pub struct LockNode {
     pub(super) state: AtomicU32,
     pub(super) prev: AtomicU32,
     /// Id of the owner that passed it.
     pub(super) by: AtomicU32,
-    _pad: [u32; 13],
+    /// How many times it has stood in line.
+    pub(super) turn: AtomicU32,
+    /// Id of the node next to it in line, and above that the `turn` in which it is that.
+    pub(super) behind: AtomicU64,
+    _pad: [u32; 10],
 }
 
 #[cfg(not(loom))]
@@ -39,6 +44,8 @@ const _: () = {
     assert!(offset_of!(LockNode, state) == 0);
     assert!(offset_of!(LockNode, prev) == 4);
     assert!(offset_of!(LockNode, by) == 8);
+    assert!(offset_of!(LockNode, turn) == 12);
+    assert!(offset_of!(LockNode, behind) == 16);
 };
 
 impl Default for LockNode {
@@ -47,7 +54,9 @@ impl Default for LockNode {
             state: AtomicU32::new(FREE),
             prev: AtomicU32::new(0),
             by: AtomicU32::new(0),
-            _pad: [0; 13],
+            turn: AtomicU32::new(0),
+            behind: AtomicU64::new(0),
+            _pad: [0; 10],
         }
     }
 }
@@ -55,6 +64,25 @@ impl Default for LockNode {
 impl LockNode {
     pub(super) fn kind(&self) -> u32 {
         self.state.load(Ordering::Acquire) & !(PARKED | HINT)
+    }
+
+    /// Begins another life of the node in a queue.
+    pub(super) fn begin(&self) {
+        // Release: who sees this life sees that the lock has been handed on in the last.
+        self.turn.store(self.turn.load(Ordering::Relaxed).wrapping_add(1), Ordering::Release);
+        self.state.store(WAITING, Ordering::Relaxed);
+    }
+
+    /// Notes who stands behind the node in a life of it.
+    pub(super) fn note_behind(&self, id: Id, turn: u32) {
+        self.behind.store(u64::from(turn) << 32 | u64::from(id.0), Ordering::Release);
+    }
+
+    /// Who stands behind the node, if that has been noted in its present life.
+    pub(super) fn noted_behind(&self) -> Option<Id> {
+        let behind = self.behind.load(Ordering::Acquire);
+        let current = (behind >> 32) as u32 == self.turn.load(Ordering::Relaxed);
+        (current && behind as u32 != 0).then_some(Id(behind as u32))
     }
 
     /// Tells the node's thread to look at the lock word. It may come late, to a thread that

@@ -1,11 +1,12 @@
 //! What is done to the queue: looking at it, handing the lock on, recovering it from an owner that
 //! is gone, sweeping what was passed over. The protocol stands at the head of the module.
 
-use super::node::{ABANDONED, FREE, PASSED};
+use super::node::{ABANDONED, FREE, PASSED, WAITING};
 use super::word::{Id, Word};
 use super::{LockEnv, LockNode, QueueLock};
 use crate::base::sync::Ordering;
 use crate::base::{Error, Result, Slot};
+use crate::shm::copy::prefetch_to_read;
 use crate::shm::crash;
 
 /// Longest chain of nodes that can be right: more than every node of the largest segment.
@@ -26,6 +27,13 @@ pub(super) struct Line {
     pub(super) skipped: Option<Id>,
     /// The abandoned node nearest to the tail.
     pub(super) last_abandoned: Option<Id>,
+}
+
+impl Line {
+    /// That whose first waits next to the owner.
+    fn of(first: Id) -> Line {
+        Line { first: Some(first), skipped: None, last_abandoned: None }
+    }
 }
 
 impl QueueLock {
@@ -159,11 +167,50 @@ impl QueueLock {
         env.nodes().leave(k);
     }
 
+    /// As a member of the queue: notes in the node ahead that this one stands behind it, unless it has left
+    /// already.
+    pub(super) fn note_behind<E: LockEnv>(&self, env: &E, me: Id, ahead: Id) -> Result<()> {
+        let (_, k, node) = resolve(env, ahead)?;
+        // Node 0 has no lives to tell apart: who found the lock free does not count them.
+        if k == 0 {
+            return Ok(());
+        }
+        let turn = node.turn.load(Ordering::Acquire);
+        // It leaves only after the lock has come to this node: until then `turn` is that of the life in
+        // which this one is behind it.
+        if self.load().owner() != me {
+            crash::point();
+            node.note_behind(me, turn);
+        }
+        Ok(())
+    }
+
+    /// As the new owner: has the node that is next in line fetched, to be at hand when the lock is handed on.
+    pub(super) fn prepare<E: LockEnv>(&self, env: &E, node: &LockNode) {
+        if let Some(next) = node.noted_behind()
+            && let Ok((_, _, next)) = resolve(env, next)
+        {
+            prefetch_to_read(next);
+        }
+    }
+
+    /// The first in line, where it is noted behind the owner's node `k` and still waits.
+    fn noted<E: LockEnv>(&self, env: &E, k: usize) -> Result<Option<Id>> {
+        if k == 0 {
+            return Ok(None);
+        }
+        let Some(id) = own(env, k)?.1.noted_behind() else { return Ok(None) };
+        let (slot, at, node) = resolve(env, id)?;
+        let waits = at != 0 && node.kind() == WAITING;
+        Ok((waits && (slot == env.slot() || !env.is_dead(slot))).then_some(id))
+    }
+
     /// Hands the lock, held under node `k`'s id, to the first in line.
     pub(super) fn hand_on<E: LockEnv>(&self, env: &E, k: usize) -> Result<()> {
         let me = Id::new(env.slot(), k);
         crash::point();
-        if self.cas(Word::held(me), Word::FREE) {
+        // Who has stood in line looks first: others probably do now.
+        if (k == 0 || self.load() == Word::held(me)) && self.cas(Word::held(me), Word::FREE) {
             return give_back(env, k);
         }
         self.hand_on_queued(env, k, me)
@@ -176,7 +223,13 @@ impl QueueLock {
             if w.owner() != me || w.stop() != Id::NONE {
                 return Err(damaged(format!("a held lock reads {:#x}", w.0)));
             }
-            let Some(line) = self.walk(env, w)? else { continue };
+            let line = match self.noted(env, k)? {
+                Some(first) if w.tail() != me => Line::of(first),
+                _ => match self.walk(env, w)? {
+                    Some(line) => line,
+                    None => continue,
+                },
+            };
             let stop = line.skipped.unwrap_or(Id::NONE);
             let next = match (line.first, line.last_abandoned) {
                 (Some(first), _) => Word::new(first, w.tail(), stop, false),
