@@ -32,6 +32,8 @@ interpret() {
 second=$(mktemp)
 trap 'rm -f "$second"' EXIT
 interpret shm::lock shm::ring >"$second" 2>&1 &
-interpret base::copy rma::accumulate layout::op layout::located
-wait $! || { cat "$second"; exit 1; }
+failed=0
+interpret base::copy rma::accumulate layout::op layout::located || failed=1
+wait $! || failed=1
 cat "$second"
+exit $failed

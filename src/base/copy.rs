@@ -266,7 +266,8 @@ mod tests {
         ) {
             let source: Vec<u8> = (0..from + len).map(|i| (i * 7 + (i >> 8)) as u8).collect();
             let mut there = vec![0u8; to + len + 40];
-            for copy in [opaque_copy, copy_between] {
+            type Copy = unsafe fn(*mut u8, *const u8, usize);
+            for copy in [opaque_copy as Copy, copy_between] {
                 there.fill(0);
                 // SAFETY: both vectors are long enough.
                 unsafe { copy(there.as_mut_ptr().add(to), source.as_ptr().add(from), len) };

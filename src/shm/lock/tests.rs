@@ -2,6 +2,7 @@
 //! processes would. Small enough for Miri.
 
 use super::model::Env;
+use super::node::WAITING;
 use super::queue::resolve;
 use super::*;
 use crate::shm::crash::kill_at;
