@@ -209,48 +209,6 @@ unsafe fn copy_between(to: *mut u8, from: *const u8, len: usize) {
     }
 }
 
-/// Has the processor fetch the line at `at` for this core to write, if it is not there. To be used
-/// ahead of a read-modify-write, which waits for all that comes before it: while it waits for its own
-/// line, those of the next ones are on their way.
-#[inline(always)]
-pub fn prefetch_to_write<T>(at: *mut T) {
-    #[cfg(all(target_arch = "x86_64", not(miri)))]
-    // SAFETY: a hint, which touches nothing and cannot fault; processors without it ignore it.
-    unsafe {
-        std::arch::asm!(
-            "prefetchw [{}]",
-            in(reg) at.addr(),
-            options(nostack, nomem, preserves_flags)
-        );
-    }
-    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
-    let _ = at;
-}
-
-/// The same for all lines of some bytes.
-#[inline]
-pub fn prefetch_lines_to_write(at: *mut u8, len: usize) {
-    for line in (0..len).step_by(64) {
-        prefetch_to_write(at.wrapping_add(line));
-    }
-}
-
-/// As [`prefetch_to_write`], to read.
-#[inline(always)]
-pub fn prefetch_to_read<T>(at: *const T) {
-    #[cfg(all(target_arch = "x86_64", not(miri)))]
-    // SAFETY: a hint, which touches nothing and cannot fault.
-    unsafe {
-        std::arch::asm!(
-            "prefetcht0 [{}]",
-            in(reg) at.addr(),
-            options(nostack, nomem, preserves_flags)
-        );
-    }
-    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
-    let _ = at;
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

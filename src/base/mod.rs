@@ -11,6 +11,7 @@ pub(crate) mod forked;
 #[cfg(not(loom))]
 pub mod hints;
 pub mod ids;
+pub(crate) mod prefetch;
 #[cfg_attr(loom, allow(dead_code))]
 pub(crate) mod reentry;
 #[cfg(not(loom))]

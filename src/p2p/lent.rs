@@ -29,9 +29,9 @@ use super::reach::{self, Reach};
 use super::record::Place;
 use super::words::Lent;
 use crate::base::sync::{AtomicU64, Ordering};
-use crate::base::{Offset, Slot};
+use crate::base::{Offset, Slot, prefetch};
 use crate::link::core::Wire;
-use crate::shm::copy::{copy_in, prefetch_lines_to_write};
+use crate::shm::copy::copy_in;
 use crate::shm::map::PAGE;
 use crate::shm::node::Node;
 use crate::shm::region::locate;
@@ -377,7 +377,7 @@ impl Messenger {
         let loan = Loan::take(&self.lending, node, class_of(len), to)?;
         let data = data_at(node, loan.at, len)?;
         if len <= AHEAD {
-            prefetch_lines_to_write(data.as_ptr(), len);
+            prefetch::lines_to_write(data.as_ptr(), len);
         }
         match place.address() {
             // SAFETY: the buffer is this sender's, and the data fit; the record is the engine's.

@@ -3,10 +3,10 @@
 
 use super::domain::{Domain, Kinds, check_aligned};
 use super::element::{Element, Run};
+use crate::base::prefetch;
 use crate::base::{Rank, Result};
 use crate::layout::Op;
 use crate::shm::bias::Bias;
-use crate::shm::copy::prefetch_to_write;
 use crate::shm::section;
 use std::ptr::NonNull;
 
@@ -80,7 +80,7 @@ impl<'w> Updates<'w> {
             // SAFETY: the caller's.
             return Some(unsafe { T::load(at) });
         }
-        prefetch_to_write(at);
+        prefetch::to_write(at);
         // SAFETY: the caller's.
         self.near.natively(self.domain, || unsafe { T::fetch_op(at, op, value) })
     }
@@ -99,7 +99,7 @@ impl<'w> Updates<'w> {
         if !is_native(at) {
             return None;
         }
-        prefetch_to_write(at);
+        prefetch::to_write(at);
         // SAFETY: the caller's.
         self.near.natively(self.domain, || unsafe { T::compare_swap(at, expected, new) })
     }
@@ -123,7 +123,7 @@ impl<'w> Updates<'w> {
                 }
             }
         };
-        prefetch_to_write(at);
+        prefetch::to_write(at);
         self.near.natively(self.domain, update).is_some()
     }
 

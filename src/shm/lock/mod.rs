@@ -83,11 +83,10 @@ mod tests;
 
 pub use node::{LocalNodes, LockNode};
 
-use super::copy::prefetch_to_write;
 use super::crash;
 use super::park::Pace;
 use crate::base::sync::{AtomicU64, Ordering, futex_wait, spin_hint, yield_now};
-use crate::base::{Deadline, Error, Rank, Result, Slot, forked};
+use crate::base::{Deadline, Error, Rank, Result, Slot, forked, prefetch};
 use node::{FREE, HINT, PARKED};
 use queue::own;
 use word::{Id, Word};
@@ -485,7 +484,7 @@ impl QueueLock {
         for turn in 0..pace.spins + pace.yields {
             if node.state.load(Ordering::Acquire) & HINT != 0 {
                 // To be written soon: the hint is late only rarely.
-                prefetch_to_write(self.word.as_ptr());
+                prefetch::to_write(&raw const self.word);
                 // An owner needs the flag no more, and to take it back would cost a transfer of the line.
                 if self.load().owner() != me {
                     node.state.fetch_and(!HINT, Ordering::AcqRel);

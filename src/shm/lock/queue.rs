@@ -5,8 +5,7 @@ use super::node::{ABANDONED, FREE, PASSED, WAITING};
 use super::word::{Id, Word};
 use super::{LockEnv, LockNode, QueueLock};
 use crate::base::sync::Ordering;
-use crate::base::{Error, Result, Slot};
-use crate::shm::copy::prefetch_to_read;
+use crate::base::{Error, Result, Slot, prefetch};
 use crate::shm::crash;
 
 /// Longest chain of nodes that can be right: more than every node of the largest segment.
@@ -190,7 +189,7 @@ impl QueueLock {
         if let Some(next) = node.noted_behind()
             && let Ok((_, _, next)) = resolve(env, next)
         {
-            prefetch_to_read(next);
+            prefetch::to_read(next);
         }
     }
 

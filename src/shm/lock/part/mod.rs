@@ -55,9 +55,8 @@ mod tests;
 
 use super::{LockEnv, QueueLock, Sole};
 use crate::base::sync::{AtomicU32, AtomicU64, Ordering, fence_after_rmw};
-use crate::base::{Deadline, Error, Result, Slot};
+use crate::base::{Deadline, Error, Result, Slot, prefetch};
 use crate::shm::bits::Bits;
-use crate::shm::copy::prefetch_to_write;
 use crate::shm::crash;
 use crate::shm::park::WaitCell;
 use std::time::Duration;
@@ -262,7 +261,7 @@ pub(crate) fn end_exclusive<P: Parts>(parts: &P, part: u32) -> bool {
     let lock = parts.lock_of(part);
     let (mine, relaxed) = (parts.me() + 1, Ordering::Relaxed);
     // Whoever has come to stand in line has the line: one transfer, not one to read and one to write.
-    prefetch_to_write(lock.exclusive.as_ptr());
+    prefetch::to_write(&raw const lock.exclusive);
     if lock.exclusive.load(relaxed) != mine || !lock.gate.is_alone(parts.slot()) {
         return false;
     }

@@ -1,0 +1,45 @@
+//! Lines asked for before they are needed: hints to the processor, which touch nothing and cannot fault.
+//! Where it has none, and where a program is interpreted, nothing happens.
+
+/// Has the processor fetch the line at `at` for this core to write, if it is not there. To be used
+/// ahead of a read-modify-write, which waits for all that comes before it: while it waits for its own
+/// line, those of the next ones are on their way.
+#[inline(always)]
+pub(crate) fn to_write<T>(at: *const T) {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    // SAFETY: a hint; processors without it ignore it.
+    unsafe {
+        std::arch::asm!(
+            "prefetchw [{}]",
+            in(reg) at.addr(),
+            options(nostack, nomem, preserves_flags)
+        );
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    let _ = at;
+}
+
+/// The same for all lines of `len` bytes.
+#[inline]
+#[cfg(not(loom))]
+pub(crate) fn lines_to_write(at: *const u8, len: usize) {
+    for line in (0..len).step_by(64) {
+        to_write(at.wrapping_add(line));
+    }
+}
+
+/// As [`to_write`], to read.
+#[inline(always)]
+pub(crate) fn to_read<T>(at: *const T) {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    // SAFETY: a hint.
+    unsafe {
+        std::arch::asm!(
+            "prefetcht0 [{}]",
+            in(reg) at.addr(),
+            options(nostack, nomem, preserves_flags)
+        );
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    let _ = at;
+}
