@@ -67,6 +67,22 @@ struct Round {
 /// By how many times a round widens what a member knows of.
 const RADIX: u32 = 4;
 
+#[inline]
+fn rounds(size: u32) -> impl Iterator<Item = Round> {
+    let round = |number: usize| Round { number, apart: 1 << (2 * number) };
+    (0..ROUNDS).map(round).take_while(move |round| round.apart < size)
+}
+
+/// For whom `rank` of `size` waits in a round.
+#[inline]
+fn partners(rank: u32, size: u32, round: Round) -> impl Iterator<Item = u32> {
+    let behind = (1..RADIX).map(move |times| times * round.apart);
+    behind.take_while(move |&behind| behind < size).map(move |behind| {
+        // Behind the first is the last.
+        if behind <= rank { rank - behind } else { rank + size - behind }
+    })
+}
+
 /// What has come of a wait, if it is over.
 type Come = Option<Result<()>>;
 
@@ -105,23 +121,16 @@ impl Core {
         Ok(())
     }
 
-    /// Rounds of the dissemination barrier, each by how far apart partners are in it.
+    /// Rounds of the dissemination barrier.
     #[inline]
     fn rounds(&self) -> impl Iterator<Item = Round> + use<> {
-        let size = self.block.size;
-        let round = |number: usize| Round { number, apart: 1 << (2 * number) };
-        (0..ROUNDS).map(round).take_while(move |round| round.apart < size)
+        rounds(self.block.size)
     }
 
-    /// For whom a member waits in a round.
+    /// For whom this member waits in a round.
     #[inline]
     fn partners(&self, round: Round) -> impl Iterator<Item = u32> + use<> {
-        let (rank, size) = (self.rank, self.block.size);
-        let behind = (1..RADIX).map(move |times| times * round.apart);
-        behind.take_while(move |&behind| behind < size).map(move |behind| {
-            // Behind the first is the last.
-            if behind <= rank { rank - behind } else { rank + size - behind }
-        })
+        partners(self.rank, self.block.size, round)
     }
 
     /// Tells the partners of a round that this member is there.
@@ -228,5 +237,36 @@ impl Course<'_> {
             self.until(Place::Header, || core.released(number)).await?;
         }
         Ok(phase)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whoever is through with its rounds has heard of all.
+    #[test]
+    fn everybody_hears_of_everybody() {
+        for size in (1..=70).chain([255, 256, 257, 300]) {
+            let mut heard: Vec<Vec<bool>> =
+                (0..size).map(|rank| (0..size).map(|other| other == rank).collect()).collect();
+            for round in rounds(size) {
+                let before = heard.clone();
+                for (rank, heard) in (0..size).zip(&mut heard) {
+                    for partner in partners(rank, size, round) {
+                        let theirs = &before[partner as usize];
+                        heard.iter_mut().zip(theirs).for_each(|(mine, theirs)| *mine |= theirs);
+                    }
+                }
+            }
+            assert!(heard.iter().flatten().all(|&heard| heard), "{size} members");
+        }
+    }
+
+    #[test]
+    fn rounds_are_as_few_as_can_be() {
+        let many = |size| rounds(size).count();
+        assert_eq!([1, 2, 4, 5, 16, 17, 64, 65].map(many), [0, 1, 1, 2, 2, 3, 3, 4]);
+        assert_eq!(many(1 << 16), ROUNDS);
     }
 }

@@ -88,8 +88,10 @@ fn survivor(env: &Env) {
 
 #[test]
 fn loom_two_slots_exclude_each_other() {
-    model(4, || cast(1, &[patient_twice, patient_twice]));
-    model_of_wakes(4, || cast(1, &[patient_twice, patient_twice]));
+    model(4, || cast(1, &[patient_twice, patient]));
+    model(3, || cast(1, &[patient_twice, patient_twice]));
+    model_of_wakes(4, || cast(1, &[patient_twice, patient]));
+    model_of_wakes(3, || cast(1, &[patient_twice, patient_twice]));
 }
 
 #[test]

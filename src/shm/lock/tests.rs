@@ -274,3 +274,74 @@ fn overwritten_words_are_errors_never_panics() {
     let err = lock.release(&envs[0], Held { node: 0, died: None }).unwrap_err();
     assert!(matches!(err, Error::Incompatible { .. }), "{err}");
 }
+
+#[test]
+fn a_note_of_another_life_names_nobody() {
+    let node = LockNode::default();
+    node.begin();
+    let turn = node.turn.load(Ordering::Relaxed);
+    assert_eq!(node.noted_behind(), None);
+    node.note_behind(Id(7), turn);
+    assert_eq!(node.noted_behind(), Some(Id(7)));
+    node.begin();
+    assert_eq!(node.noted_behind(), None);
+    // It comes late.
+    node.note_behind(Id(7), turn);
+    assert_eq!(node.noted_behind(), None);
+}
+
+#[test]
+fn who_owns_the_lock_already_notes_nothing() {
+    let envs = Env::new(2, 2);
+    let lock = &envs[0].shared.lock;
+    let (me, ahead) = (Id::new(Slot(1), 1), Id::new(Slot(0), 1));
+    let node = envs[0].node(Slot(0), 1).unwrap();
+    for (owner, noted) in [(ahead, Some(me)), (me, None)] {
+        node.begin();
+        lock.word.store(Word::new(owner, me, Id::NONE, false).0, Ordering::Relaxed);
+        lock.note_behind(&envs[1], me, ahead).unwrap();
+        assert_eq!(node.noted_behind(), noted);
+    }
+}
+
+/// Three in line, of whom none but the last is behind anybody if one believes `prev`.
+#[test]
+fn the_lock_goes_to_whom_is_noted_and_past_those_who_gave_up() {
+    let envs = Env::new(4, 2);
+    let lock = &envs[0].shared.lock;
+    let ids: Vec<Id> = (0..4).map(|slot| Id::new(Slot(slot), 1)).collect();
+    let nodes: Vec<&LockNode> = (0..4).map(|slot| envs[0].node(Slot(slot), 1).unwrap()).collect();
+    let line_up = || {
+        for (at, node) in nodes.iter().enumerate() {
+            node.begin();
+            node.prev.store(if at == 0 { 0 } else { ids[at - 1].0 }, Ordering::Relaxed);
+        }
+        lock.word.store(Word::new(ids[0], ids[3], Id::NONE, false).0, Ordering::Relaxed);
+        for at in 1..4 {
+            lock.note_behind(&envs[at], ids[at], ids[at - 1]).unwrap();
+        }
+    };
+    let hand_on = || lock.release(&envs[0], Held { node: 1, died: None });
+    line_up();
+    // Not looked at: the note says who it is.
+    nodes[3].prev.store(0xfffff, Ordering::Relaxed);
+    hand_on().unwrap();
+    assert_eq!(envs[0].word(), (ids[1].0, ids[3].0, 0));
+    assert_eq!(nodes[1].state.load(Ordering::Relaxed) & HINT, HINT);
+
+    line_up();
+    nodes[1].state.store(super::node::ABANDONED, Ordering::Relaxed);
+    hand_on().unwrap();
+    assert_eq!(envs[0].word(), (ids[2].0, ids[3].0, ids[1].0));
+
+    line_up();
+    envs[1].die();
+    hand_on().unwrap();
+    assert_eq!(envs[0].word().0, ids[2].0);
+
+    // Another process wrote there.
+    line_up();
+    nodes[0].note_behind(Id(0xfffff), nodes[0].turn.load(Ordering::Relaxed));
+    let err = hand_on().unwrap_err();
+    assert!(matches!(err, Error::Incompatible { .. }), "{err}");
+}
