@@ -81,9 +81,9 @@ settings! {
     UNEXPECTED_LIMIT = "HITHER_UNEXPECTED_LIMIT", "16M", "bytes";
     /// Large messages between private memories: copied by the kernel where it permits
     /// (process_vm_readv), which is tried out silently, or never (0): then through shared buffers.
-    /// Where both sides wait for a message, it goes through these if that is faster, which is
-    /// measured while the program runs (auto), or always (slow), or never (fast).
-    CMA = "HITHER_CMA", "auto", "auto, fast, slow or 0";
+    /// Where both sides wait for a message, it goes through these, or each side has the kernel copy a half,
+    /// if that is faster, which is measured while the program runs (auto), or always (slow, halves), or never (fast).
+    CMA = "HITHER_CMA", "auto", "auto, fast, slow, halves or 0";
     /// Packet windows: when operations are sent: eager (as soon as the synchronisation allows),
     /// delayed (when the epoch ends), adaptive (delayed while they are few and small).
     RMA_ISSUING = "HITHER_RMA_ISSUING", "adaptive", "eager, delayed or adaptive";

@@ -49,6 +49,8 @@ impl Messenger {
             | wire::ADVERT
             | wire::POOL
             | wire::LENT
+            | wire::HELP
+            | wire::HELPED
             | wire::SWITCH
                 if !local =>
             {
@@ -78,6 +80,9 @@ impl Messenger {
             wire::ABORT => {
                 wire::words(message.bytes).map(|[stream]| self.aborted(wire, from, stream))
             }
+            wire::HELP => wire::words(message.bytes).map(|words| self.help_wanted(from, words)),
+            wire::HELPED => wire::words(message.bytes)
+                .map(|[stream]| self.helped(wire, from, stream, message.imm == 0)),
             wire::ADVERT => wire::words(message.bytes).map(|words: [u64; 5]| {
                 self.advertised(wire, from, message.imm, words);
             }),

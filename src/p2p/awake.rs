@@ -2,15 +2,16 @@
 //!
 //! | | sender waits for its end | it does something else |
 //! |---|---|---|
-//! | receiver waits | in pieces through shared buffers (`stream`): one fills while the other empties | the receiver copies, by the kernel |
+//! | receiver waits | each has the kernel copy a half (`halves`), or in pieces through shared buffers (`stream`): one fills while the other empties | the receiver copies, by the kernel |
 //! | it does something else, and came first | the sender copies, by the kernel, to where it is wanted (`advert`) | the first who looks |
 //! | it does something else, and came second | the sender fills shared buffers, if there are any for all of it; else the receiver copies at once, by the kernel | the same |
 //!
-//! Two copies by two cores are often sooner over than one by the kernel: it has to find and hold every page,
-//! and on some processors its loop is not the fastest. They are not always: then the receiver copies
-//! after all, which is found out (see [`copiers`](super::copiers)). Data in memory that both have mapped are
-//! copied once, by the receiver. A stream needs both sides, so one that may be longer than its buffers is
-//! begun only if both are inside of a call that does not return before this message is over:
+//! Which is the soonest over is found out (see [`copiers`](super::copiers)): halves are as a rule, but where cores are
+//! near each other and the data in their caches two copies by two cores may be, for the kernel has to find and
+//! hold every page, and on some processors its loop is not the fastest; where the receiver alone copies,
+//! the sender can go on to something else. Data in memory that both have mapped are
+//! copied once, by the receiver. Halves and streams need both sides, so they, but for streams no longer than
+//! their buffers, are begun only if both are inside of a call that does not return before this message is over:
 //!
 //! - who waits to have sent says so by its claim's word (`claim`), as a receiver does that was
 //!   advertised;

@@ -1,13 +1,14 @@
-//! Who copies a large message for whose end both sides wait: both, or the receiver alone by the kernel. Which
+//! Who copies a large message for whose end both sides wait: both, all of it through shared buffers; both by
+//! the kernel, each a half; or the receiver alone, by the kernel. Which
 //! is sooner over depends on how near their cores are, on whose caches have the data, and on how many
 //! messages follow each other; so it is found out while the program runs, for each size.
 //!
 //! ```text
-//!   BLOCK messages one way, BLOCK the other --> the faster one for a while --> BLOCK the other way --.
-//!                                                     ^                                              |
-//!                                                     '----- twice as long, if it is still faster <--+
-//!                                                     '----- as long as at first, if it is not <-----'
-//!                                                            or messages take longer than they did
+//!   BLOCK messages one way, BLOCK another --> the faster one for a while --> BLOCK another way --.
+//!                                                     ^                                          |
+//!                                                     '- twice as long, if it is still faster <--+
+//!                                                     '- as long as at first, if it is not <-----'
+//!                                                        or messages take longer than they did
 //! ```
 //! A trial ends early, and the next one is as far away as can be, where the other way takes several times as
 //! long: else trials alone would take as much time as all other messages. And messages that take longer
@@ -17,6 +18,7 @@
 //! What counts is the time from when the copy could begin, which is at the end of the one before if that was
 //! later, until its end: so both the time of a message alone and the rate of many.
 
+use crate::base::sync::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 /// Messages of a trial.
@@ -42,23 +44,22 @@ const CLASSES: usize = 12;
 pub(super) enum Who {
     /// Each side its part, through shared buffers.
     Both,
+    /// Each side a half, by the kernel.
+    Halves,
     /// The receiver, by the kernel.
     Receiver,
 }
 
 impl Who {
-    fn other(self) -> Who {
-        match self {
-            Who::Both => Who::Receiver,
-            Who::Receiver => Who::Both,
-        }
-    }
+    const ALL: [Who; 3] = [Who::Both, Who::Halves, Who::Receiver];
 }
 
 /// What is known of messages of each size.
 #[derive(Debug)]
 pub(super) struct Copiers {
     classes: [Mutex<Class>; CLASSES],
+    /// Halves turned out not to be possible.
+    whole: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -72,9 +73,11 @@ struct Class {
     ended: u32,
     /// Messages between trials.
     rest: u32,
-    /// Nanoseconds for each KiB, by both and by the receiver, smoothed; of the last trial if it is not the
+    /// What was tried last.
+    tried: Who,
+    /// Nanoseconds for each KiB, each way, smoothed; of the last trial if it is not the
     /// chosen one's. 0 as long as nothing is known.
-    cost: [f64; 2],
+    cost: [f64; 3],
     /// What the chosen one's was when it was chosen, or found to be the faster one again.
     expected: f64,
     /// When the last one ended.
@@ -83,18 +86,20 @@ struct Class {
 
 impl Default for Copiers {
     fn default() -> Copiers {
-        // It has been measured that the kernel is slow, where this is asked.
+        // What is the fastest in most cases begins, and through shared buffers is tried first.
         let class = || Class {
-            now: Who::Both,
-            chosen: Who::Both,
+            now: Who::Halves,
+            chosen: Who::Halves,
             left: BLOCK,
             ended: 0,
             rest: SHORTEST,
-            cost: [0.0; 2],
+            tried: Who::Receiver,
+            cost: [0.0; 3],
             expected: 0.0,
             last: 0,
         };
-        Copiers { classes: std::array::from_fn(|_| Mutex::new(class())) }
+        let classes = std::array::from_fn(|_| Mutex::new(class()));
+        Copiers { classes, whole: AtomicBool::new(false) }
     }
 }
 
@@ -107,7 +112,13 @@ impl Copiers {
 
     /// Who copies a message of so many bytes that is to begin.
     pub fn choose(&self, bytes: usize) -> Who {
-        self.class(bytes, Class::choose)
+        let whole = self.whole.load(Ordering::Relaxed);
+        self.class(bytes, |class| class.choose(whole))
+    }
+
+    /// Halves are not possible: they are chosen no more.
+    pub fn keep_whole(&self) {
+        self.whole.store(true, Ordering::Relaxed);
     }
 
     /// Who copies such messages but for trials: for one that is not to be counted.
@@ -122,18 +133,41 @@ impl Copiers {
 }
 
 impl Class {
-    fn choose(&mut self) -> Who {
+    fn choose(&mut self, whole: bool) -> Who {
+        if whole && self.chosen == Who::Halves {
+            (self.chosen, self.now, self.left) = (Who::Receiver, Who::Receiver, BLOCK);
+            (self.ended, self.expected) = (0, 0.0);
+        } else if whole && self.now == Who::Halves {
+            (self.now, self.left, self.ended) = (self.chosen, self.rest, 0);
+        }
         if self.left == 0 {
-            self.turn();
+            self.turn(whole);
         }
         self.left -= 1;
         self.now
     }
 
+    /// What is to be tried: what was not tried last time.
+    fn candidate(&self, whole: bool) -> Who {
+        let next = |after: Who| Who::ALL[(after as usize + 1) % Who::ALL.len()];
+        let mut who = next(self.tried);
+        while who == self.chosen || whole && who == Who::Halves {
+            who = next(who);
+        }
+        who
+    }
+
+    /// What the cheapest way that is not the chosen one took when it was tried; 0 if none was.
+    fn other_cost(&self) -> f64 {
+        let others = Who::ALL.into_iter().filter(|&who| who != self.chosen);
+        let known = others.map(|who| self.cost[who as usize]).filter(|&cost| cost > 0.0);
+        known.reduce(f64::min).unwrap_or(0.0)
+    }
+
     /// A trial begins, or is over.
-    fn turn(&mut self) {
+    fn turn(&mut self, whole: bool) {
         let trial = self.now != self.chosen;
-        let [here, there] = [self.chosen, self.chosen.other()].map(|who| self.cost[who as usize]);
+        let [here, there] = [self.chosen, self.now].map(|who| self.cost[who as usize]);
         if trial && there > 0.0 {
             // One that is hardly better is not worth the change.
             if there < 0.95 * here {
@@ -145,11 +179,12 @@ impl Class {
                 self.rest = (self.rest * 2).min(LONGEST);
             }
         }
-        self.now = if trial { self.chosen } else { self.chosen.other() };
+        self.now = if trial { self.chosen } else { self.candidate(whole) };
         self.expected = self.cost[self.chosen as usize];
         self.left = if trial { self.rest } else { BLOCK };
         self.ended = 0;
         if !trial {
+            self.tried = self.now;
             self.cost[self.now as usize] = 0.0;
         }
     }
@@ -171,7 +206,8 @@ impl Class {
         // One that was interrupted tells little.
         let cost = if *known == 0.0 { cost } else { cost.min(2.0 * *known) };
         *known = if *known == 0.0 { cost } else { *known + (cost - *known) / f64::from(weight) };
-        let (known, other) = (*known, self.cost[who.other() as usize]);
+        let known = *known;
+        let other = if trial { self.cost[self.chosen as usize] } else { self.other_cost() };
         if trial {
             let told = self.ended >= UNSETTLED + TELLING;
             if told && other > 0.0 && known > HOPELESS * other {
@@ -189,42 +225,54 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Messages one after the other, of which each takes what `cost` says: how many both copied.
+    /// Messages one after the other, of which each takes what `cost` says: how many went each way.
     fn run(
         copiers: &Copiers,
         bytes: usize,
         count: u32,
         now: &mut u64,
         cost: impl Fn(Who) -> u64,
-    ) -> u32 {
-        let mut both = 0;
+    ) -> [u32; 3] {
+        let mut went = [0; 3];
         for _ in 0..count {
             let (who, began) = (copiers.choose(bytes), *now);
             *now += cost(who);
             copiers.took(who, bytes, began, *now);
-            both += u32::from(who == Who::Both);
+            went[who as usize] += 1;
         }
-        both
+        went
     }
 
     proptest! {
         /// Whatever is cheaper by a quarter gets nearly all, also once that has changed.
         #[test]
-        fn the_cheaper_way_is_found_and_found_again(
-            bytes in (16usize << 10)..(64 << 20), base in 1000u64..100_000_000, both_first: bool,
+        fn the_cheapest_way_is_found_and_found_again(
+            bytes in (16usize << 10)..(64 << 20), base in 1000u64..100_000_000,
+            first in 0usize..3, then in 1usize..3,
         ) {
             let copiers = Copiers::default();
             let mut now = 5;
             let cost = |cheap: Who| move |who: Who| if who == cheap { base } else { base + base / 4 };
-            let (first, then) =
-                if both_first { (Who::Both, Who::Receiver) } else { (Who::Receiver, Who::Both) };
-            let of = |who: Who, both: u32, count: u32| if who == Who::Both { both } else { count - both };
-            let both = run(&copiers, bytes, 4000, &mut now, cost(first));
-            prop_assert!(of(first, both, 4000) > 3800, "{both} of 4000 by both, {first:?} is cheaper");
-            // It is found out at the latest when the longest rest is over.
-            run(&copiers, bytes, LONGEST + 3 * BLOCK, &mut now, cost(then));
-            let both = run(&copiers, bytes, 4000, &mut now, cost(then));
-            prop_assert!(of(then, both, 4000) > 3800, "{both} of 4000 by both, {then:?} is cheaper");
+            let (first, then) = (Who::ALL[first], Who::ALL[(first + then) % 3]);
+            let went = run(&copiers, bytes, 4000, &mut now, cost(first));
+            prop_assert!(went[first as usize] > 3800, "{went:?}, {first:?} is the cheapest");
+            // It is found out at the latest when the longest rest is over, twice, as two are tried in turn.
+            run(&copiers, bytes, 2 * (LONGEST + 3 * BLOCK), &mut now, cost(then));
+            let went = run(&copiers, bytes, 4000, &mut now, cost(then));
+            prop_assert!(went[then as usize] > 3800, "{went:?}, {then:?} is the cheapest");
+        }
+
+        /// What is not possible is chosen no more, even if it was the fastest.
+        #[test]
+        fn what_is_not_possible_is_not_chosen(
+            bytes in (16usize << 10)..(64 << 20), before in 0u32..2000,
+        ) {
+            let copiers = Copiers::default();
+            let (mut now, cost) = (5, |who| if who == Who::Halves { 10_000 } else { 20_000 });
+            run(&copiers, bytes, before, &mut now, cost);
+            copiers.keep_whole();
+            let went = run(&copiers, bytes, 4000, &mut now, cost);
+            prop_assert!(went[Who::Halves as usize] == 0, "{went:?}");
         }
 
         /// Sizes do not disturb each other.
@@ -236,8 +284,9 @@ mod tests {
                 run(&copiers, 20_000, 8, &mut now, |who| if who == Who::Both { base } else { 2 * base });
                 run(&copiers, 1 << 20, 8, &mut now, |who| if who == Who::Both { 2 * base } else { base });
             }
-            prop_assert!(run(&copiers, 20_000, 256, &mut now, |_| base) > 200);
-            prop_assert!(run(&copiers, 1 << 20, 256, &mut now, |_| base) < 56);
+            let both = |bytes, now: &mut u64| run(&copiers, bytes, 256, now, |_| base)[Who::Both as usize];
+            prop_assert!(both(20_000, &mut now) > 200);
+            prop_assert!(both(1 << 20, &mut now) < 56);
         }
     }
 
@@ -249,7 +298,8 @@ mod tests {
         let (mut now, mut ends) = (1000u64, std::collections::VecDeque::new());
         let mut both = 0;
         for _ in 0..4000 {
-            match copiers.choose(bytes) {
+            let who = copiers.choose(bytes);
+            match who {
                 Who::Both => {
                     both += 1;
                     ends.push_back((now, now + 100));
@@ -260,11 +310,11 @@ mod tests {
                         copiers.took(Who::Both, bytes, began, end);
                     }
                 }
-                Who::Receiver => {
+                Who::Receiver | Who::Halves => {
                     while let Some((began, end)) = ends.pop_front() {
                         copiers.took(Who::Both, bytes, began, end);
                     }
-                    copiers.took(Who::Receiver, bytes, now, now + 50);
+                    copiers.took(who, bytes, now, now + 50);
                     now += 50;
                 }
             }
@@ -280,12 +330,11 @@ mod tests {
             move |who: Who| if who == cheap { base + base * (count % 3) / 2 } else { 6 * base }
         };
         let mut now = 1;
-        for cheap in [Who::Both, Who::Receiver, Who::Both] {
-            run(&copiers, bytes, LONGEST + 3 * BLOCK, &mut now, cost(cheap, 0));
-            let both: u32 =
-                (0..4000).map(|i| run(&copiers, bytes, 1, &mut now, cost(cheap, i))).sum();
-            let other = if cheap == Who::Both { both.abs_diff(4000) } else { both };
-            assert!(other < 60, "{other} of 4000 the way that takes several times as long");
+        for cheap in [Who::Both, Who::Receiver, Who::Halves, Who::Both] {
+            run(&copiers, bytes, 2 * (LONGEST + 3 * BLOCK), &mut now, cost(cheap, 0));
+            let of_cheap = |i| run(&copiers, bytes, 1, &mut now, cost(cheap, i))[cheap as usize];
+            let other = 4000 - (0..4000).map(of_cheap).sum::<u32>();
+            assert!(other < 60, "{other} of 4000 a way that takes several times as long");
         }
     }
 
@@ -296,7 +345,8 @@ mod tests {
             for _ in 0..500 {
                 let who = copiers.choose(bytes);
                 copiers.took(who, bytes, u64::MAX, 0);
-                copiers.took(who.other(), bytes, 0, u64::MAX);
+                let other = Who::ALL[(who as usize + 1) % Who::ALL.len()];
+                copiers.took(other, bytes, 0, u64::MAX);
             }
         }
     }

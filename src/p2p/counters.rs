@@ -10,6 +10,8 @@ pub struct MessageCounters {
     pub announced: u64,
     /// Large messages that this process copied from their sender's memory.
     pub pulled: u64,
+    /// Large messages of which this process and their sender copied a half each.
+    pub halved: u64,
     /// Large messages that this process copied into a receive that waited for them.
     pub fulfilled: u64,
     /// Messages that came in pieces because neither side could copy from or to the other.
@@ -68,6 +70,7 @@ pub struct MessageCounters {
 pub(super) struct Counting {
     pub announced: AtomicU64,
     pub pulled: AtomicU64,
+    pub halved: AtomicU64,
     pub fulfilled: AtomicU64,
     pub streamed: AtomicU64,
     pub fetched: AtomicU64,
@@ -101,6 +104,7 @@ impl Counting {
         MessageCounters {
             announced: read(&self.announced),
             pulled: read(&self.pulled),
+            halved: read(&self.halved),
             fulfilled: read(&self.fulfilled),
             streamed: read(&self.streamed),
             fetched: read(&self.fetched),

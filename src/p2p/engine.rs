@@ -153,6 +153,16 @@ pub(super) struct Stream {
     pub buffers: Vec<u64>,
     /// Copies under way: the record may not end.
     pub busy: u32,
+    /// Where each side copies a half.
+    pub half: Option<Half>,
+}
+
+/// What the sender of a message copies itself (see [`halves`](super::halves)), until it has said that it has.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Half {
+    /// By what it claims the receive's memory; none once that was taken back.
+    pub word: Option<u32>,
+    pub bytes: usize,
 }
 
 /// A receive of which its source was told.

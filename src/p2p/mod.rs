@@ -68,6 +68,7 @@ mod far;
 #[cfg(not(loom))]
 mod fetch;
 #[cfg(not(loom))]
+mod halves;
 mod lent;
 #[cfg(all(test, not(loom)))]
 mod lent_tests;

@@ -7,7 +7,7 @@
 //! privileges is touched, except that where Yama restricts tracing to ancestors a rank that was
 //! launched allows its launcher's descendants, its fellow ranks, to copy.
 
-use super::copiers::Copiers;
+use super::copiers::{Copiers, Who};
 use crate::base::sync::Ordering;
 use crate::base::{Error, Result, Slot, settings};
 use crate::shm::copy::{Between, LONG, is_slow, opaque_copy};
@@ -35,10 +35,9 @@ pub enum Reach {
 pub(super) struct Reaches {
     known: Mutex<HashMap<Slot, Reach>>,
     allowed: bool,
-    /// Whether the kernel's one copy is taken for granted to be the fastest.
-    fast: bool,
-    /// Who copies what both sides wait for, unless that is taken for granted.
-    copiers: Option<Copiers>,
+    /// Who copies what both sides wait for, as taken for granted; else it is found out.
+    granted: Option<Who>,
+    copiers: Copiers,
     /// What peers look for.
     _cookie: Box<u64>,
 }
@@ -57,13 +56,14 @@ fn own_space() -> Result<[u64; 2]> {
 impl Reaches {
     /// Publishes what peers need to find out about this process.
     pub fn open(node: &Node) -> Result<Reaches> {
-        let (allowed, fast, chosen) = match settings::CMA.text().as_str() {
-            "auto" => (true, false, true),
-            "fast" => (true, true, false),
-            "slow" => (true, false, false),
-            "0" => (false, false, false),
+        let (allowed, granted) = match settings::CMA.text().as_str() {
+            "auto" => (true, None),
+            "fast" => (true, Some(Who::Receiver)),
+            "slow" => (true, Some(Who::Both)),
+            "halves" => (true, Some(Who::Halves)),
+            "0" => (false, Some(Who::Both)),
             other => {
-                let why = format!("\"{other}\" is none of auto, fast, slow and 0");
+                let why = format!("\"{other}\" is none of auto, fast, slow, halves and 0");
                 return Err(Error::invalid(settings::CMA.name, why));
             }
         };
@@ -79,8 +79,8 @@ impl Reaches {
         here.cookie_at.store(at, Ordering::Relaxed);
         here.cookie.store(*cookie, Ordering::Relaxed);
         here.ready.store(1, Ordering::Release);
-        let copiers = chosen.then(Copiers::default);
-        Ok(Reaches { known: Mutex::default(), allowed, fast, copiers, _cookie: cookie })
+        let (known, copiers) = (Mutex::default(), Copiers::default());
+        Ok(Reaches { known, allowed, granted, copiers, _cookie: cookie })
     }
 
     /// How `peer` is reached. Found out at the first call: then a system call.
@@ -116,12 +116,12 @@ impl Reaches {
     /// Whether two copies may be sooner over than the kernel's one, if two processes make them at the same
     /// time, each of its own pieces.
     pub fn may_share(&self) -> bool {
-        !self.fast
+        self.granted != Some(Who::Receiver)
     }
 
-    /// Who copies a message for whose end both sides wait; `None` if nobody is to choose.
-    pub fn copiers(&self) -> Option<&Copiers> {
-        self.copiers.as_ref()
+    /// Who copies a message for whose end both sides wait, where that is to be found out; else who does.
+    pub fn copiers(&self) -> std::result::Result<&Copiers, Who> {
+        self.granted.map_or(Ok(&self.copiers), Err)
     }
 
     fn find(&self, node: &Node, peer: Slot) -> Reach {

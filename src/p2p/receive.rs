@@ -277,9 +277,15 @@ impl Endpoint {
                 None => {
                     let stream = engine.stream_of(record);
                     let stream = stream.and_then(|number| engine.streams.get_mut(number));
-                    if let Some(stream) = stream.filter(|stream| stream.busy == 0) {
+                    let stream = stream.filter(|stream| {
+                        let word = stream.half.and_then(|half| half.word);
+                        stream.busy == 0
+                            && word.is_none_or(|word| messenger.claims.withdraw(wire.node, word))
+                    });
+                    if let Some(stream) = stream {
                         // What still comes goes nowhere.
                         stream.record = None;
+                        stream.half.iter_mut().for_each(|half| half.word = None);
                         drop(engine);
                         return record.abandon();
                     }
@@ -461,7 +467,7 @@ impl Messenger {
         let streams: Vec<u64> = engine.streams.iter().filter_map(from).collect();
         drop(engine);
         for number in streams {
-            let stream = self.end_stream(number, |_| true);
+            let stream = self.end_stream(wire, number, |_| true);
             ended.extend(stream.and_then(|stream| stream.record));
         }
         self.feed_streams(wire);

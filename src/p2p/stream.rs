@@ -317,7 +317,7 @@ impl Messenger {
             && let Some(stream) = engine.streams.remove(number)
         {
             drop(engine);
-            if let Some(copiers) = self.reaches.copiers().filter(|_| stream.chosen) {
+            if let Some(copiers) = self.reaches.copiers().ok().filter(|_| stream.chosen) {
                 let now = self.switching.now();
                 copiers.took(Who::Both, stream.arrived.bytes, stream.began, now);
             }
@@ -333,7 +333,8 @@ impl Messenger {
 
     /// Receiver: the sender has given the message up.
     pub(super) fn aborted(&self, wire: Wire<'_>, from: Slot, number: u64) {
-        let Some(stream) = self.end_stream(number, |stream| stream.from == from) else { return };
+        let stream = self.end_stream(wire, number, |stream| stream.from == from);
+        let Some(stream) = stream else { return };
         stream
             .record
             .into_iter()
@@ -344,6 +345,7 @@ impl Messenger {
     /// Takes a stream out once nobody copies from its buffers, which are free then.
     pub(super) fn end_stream(
         &self,
+        wire: Wire<'_>,
         number: u64,
         which: impl Fn(&Stream) -> bool,
     ) -> Option<Stream> {
@@ -353,6 +355,8 @@ impl Messenger {
             if stream.busy == 0 {
                 let stream = engine.streams.remove(number)?;
                 drop(engine);
+                let word = stream.half.and_then(|half| half.word);
+                word.into_iter().for_each(|word| self.claims.release(wire.node, word));
                 let mut state = self.buffers.lock();
                 state.free.extend_from_slice(&stream.buffers);
                 return Some(stream);

@@ -5,7 +5,8 @@
 //!    RTS --------------------------------> match; claim; copy from the sender's memory
 //!    done <------------------------- FIN
 //!
-//!    or, if neither can reach the other's memory (see `stream`), or both wait (see `awake`):
+//!    or, if both wait (see `awake`), each copies a half (see `halves`);
+//!    or, if neither can reach the other's memory (see `stream`), or both wait:
 //!         <------------- CTS, a buffer each
 //!    fill a buffer; DATA ----------------> empty it; CTS again
 //! ```
@@ -37,6 +38,8 @@ pub(super) enum Due {
     Pull { record: RecordRef, from: Slot, arrived: Arrived, rts: Rts },
     /// Into a buffer that the receiver gives.
     Push { number: u64, to: Slot, stream: u64, buffer: u64, size: usize },
+    /// Of a half, to where the receiver wants it.
+    Help { number: u64, to: Slot, stream: u64, address: u64, split: u64, word: u32 },
     /// Out of a buffer that the sender has filled.
     Empty { stream: u64, buffer: u64, position: usize, len: usize },
     /// Nothing to copy: whoever awaits a request that is over is to be woken.
@@ -74,6 +77,9 @@ impl Messenger {
             Due::Pull { record, from, arrived, rts } => self.pull(wire, record, from, arrived, rts),
             Due::Push { number, to, stream, buffer, size } => {
                 self.push(wire, number, to, stream, buffer, size);
+            }
+            Due::Help { number, to, stream, address, split, word } => {
+                self.help(wire, number, to, stream, (address, split, word));
             }
             Due::Empty { stream, buffer, position, len } => {
                 self.empty(wire, stream, buffer, position, len);
@@ -121,14 +127,14 @@ impl Messenger {
             .then(|| self.who_waits(wire, record.get(), from, reach, &rts))
             .flatten();
         // Only where there is a choice it is of use to know what it was.
-        let choice = self.reaches.copiers().filter(|_| waiting == Some(Waiting::Both));
+        let copiers = self.reaches.copiers();
+        let choice = copiers.ok().filter(|_| waiting == Some(Waiting::Both));
         let bytes = arrived.bytes;
-        let who = match waiting {
-            Some(Waiting::Both) => choice.map_or(Who::Both, |copiers| copiers.choose(bytes)),
-            Some(Waiting::Sender) => {
-                self.reaches.copiers().map_or(Who::Both, |copiers| copiers.chosen(bytes))
-            }
-            None => Who::Receiver,
+        let who = match (waiting, copiers) {
+            (None, _) => Who::Receiver,
+            (Some(_), Err(granted)) => granted,
+            (Some(Waiting::Both), Ok(copiers)) => copiers.choose(bytes),
+            (Some(Waiting::Sender), Ok(copiers)) => copiers.chosen(bytes),
         };
         let stream = |record| Stream {
             record: Some(record),
@@ -136,12 +142,13 @@ impl Messenger {
             number: rts.number,
             arrived,
             began: self.switching.now(),
-            chosen: choice.is_some() && who == Who::Both,
+            chosen: choice.is_some() && who != Who::Receiver,
             piece: 0,
             granted: 0,
             come: 0,
             buffers: Vec::new(),
             busy: 0,
+            half: None,
         };
         let begin = |record| {
             if wire.node.is_local(from) {
@@ -163,6 +170,12 @@ impl Messenger {
         match rts.claim.map(|name| claim(wire.node, from, name, false)) {
             None | Some(true) => {}
             Some(false) => return record.finish(Err(taken_back(wire.node, from))),
+        }
+        if waiting == Some(Waiting::Both)
+            && who == Who::Halves
+            && self.halve(wire, stream(record), reach, rts.address)
+        {
+            return;
         }
         let began = self.switching.now();
         match self.copy_in(wire, record, from, reach, &rts) {

@@ -17,6 +17,8 @@
 //! SWITCH          0                    packet | pool
 //! PIECE           0                    stream | position | data
 //! PRESSURE        0                    whether the sender holds too much
+//! HELP            0                    number | stream | address | from where on | claim
+//! HELPED          0          status    stream
 //!
 //! head   63      32 31      0
 //!        | rank    | tag    |     rank: the sender's, in the team that the context stands for
@@ -43,6 +45,8 @@ pub(super) const SWITCH: u8 = KINDS + 10;
 pub(super) const PIECE: u8 = KINDS + 11;
 pub(super) const PRESSURE: u8 = KINDS + 12;
 pub(super) const LENT: u8 = KINDS + 13;
+pub(super) const HELP: u8 = KINDS + 14;
+pub(super) const HELPED: u8 = KINDS + 15;
 
 /// Most data in one message that carries them itself.
 pub(super) const MOST_EAGER: usize = MAX_MESSAGE - 16;

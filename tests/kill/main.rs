@@ -51,11 +51,13 @@ fn main() {
         settings: vec![("HITHER_CMA", "0"), POOLS, LENT],
         ..work(talk.name, talk.points)
     });
-    let by_both = talk::WORKS.iter().map(|talk| Work {
-        name: format!("{} by both sides", talk.name),
-        settings: vec![("HITHER_CMA", "slow"), ("HITHER_SPIN", "64"), POOLS, LENT],
-        ..work(talk.name, talk.points)
-    });
+    let by_both = |name: &'static str, setting: &'static str| {
+        talk::WORKS.iter().map(move |talk| Work {
+            name: format!("{} by {name}", talk.name),
+            settings: vec![("HITHER_CMA", setting), ("HITHER_SPIN", "64"), POOLS, LENT],
+            ..work(talk.name, talk.points)
+        })
+    };
     let through_pools = talk::WORKS.iter().map(|talk| Work {
         name: format!("{} through pools", talk.name),
         settings: vec![
@@ -67,7 +69,11 @@ fn main() {
         ],
         ..work(talk.name, talk.points)
     });
-    let works = works.chain(through_buffers).chain(by_both).chain(through_pools);
+    let works = works
+        .chain(through_buffers)
+        .chain(by_both("both sides", "slow"))
+        .chain(by_both("halves", "halves"))
+        .chain(through_pools);
     let works =
         works.chain(windows.map(|of_windows| by_packets(work(of_windows.name, of_windows.points))));
     Campaign {

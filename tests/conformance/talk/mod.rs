@@ -23,7 +23,7 @@ type Settings = &'static [(&'static str, &'static str)];
 const LEND_NONE: (&str, &str) = ("HITHER_LEND_LIMIT", "0");
 
 /// Ways in which only cases about large messages run, with their settings.
-pub const WAYS: [(&str, Settings); 7] = [
+pub const WAYS: [(&str, Settings); 8] = [
     // Nobody copies another's private memory, and no threshold changes.
     ("streams", &[("HITHER_EAGER", "fixed"), ("HITHER_CMA", "0"), LEND_NONE]),
     // Thresholds go up, pools are used up, and buffers go again all the time.
@@ -56,6 +56,8 @@ pub const WAYS: [(&str, Settings); 7] = [
     ("lent-short", &[("HITHER_EAGER_AGE", "0.001")]),
     // Both sides copy at the same time where both wait, however many ranks share a core.
     ("together", &[("HITHER_CMA", "slow"), ("HITHER_SPIN", "64")]),
+    // The same, and each has the kernel copy a half.
+    ("halves", &[("HITHER_CMA", "halves"), ("HITHER_SPIN", "64"), LEND_NONE]),
 ];
 
 pub fn cases() -> impl Iterator<Item = &'static Written> {

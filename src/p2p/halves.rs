@@ -1,0 +1,205 @@
+//! Large messages between private memories, for whose end both sides wait: each has the kernel copy a half, at
+//! the same time. One copy, by two cores, and nothing in between.
+//!
+//! ```text
+//!  receiver                                        sender
+//!    RTS came: claims the send's word
+//!    HELP(address, from where on, word) -------->  claims the receive's word
+//!    reads the first half                          writes the second half
+//!    both are there: done      <-----------------  HELPED
+//!    FIN --------------------------------------->  done
+//! ```
+//! The words (see `claim`) keep both memories as they are: neither side gets its own back while the other
+//! copies. Who gives up before the sender has begun takes the receive's word back; the sender finds that out
+//! and says that it has not helped. If either side's kernel does not copy after all, the message goes
+//! another way once both are through, and halves are tried no more.
+
+use super::claim::claim;
+use super::copiers::Who;
+use super::counters::count;
+use super::engine::{Half, Stream};
+use super::messenger::Messenger;
+use super::reach::{self, Direction, Reach};
+use super::record::RecordRef;
+use super::transfer::Due;
+use super::wire::{self, Words};
+use crate::base::{Error, Result, Slot};
+use crate::link::core::Wire;
+use crate::shm::map::PAGE;
+use crate::shm::ring::Label;
+
+impl Messenger {
+    /// Receiver: copies one half and has the sender copy the other. False if that cannot be. The sender's word
+    /// is claimed.
+    ///
+    /// Cost: a message there and two back, and on each side a system call for each MiB of its half.
+    pub(super) fn halve(
+        &self,
+        wire: Wire<'_>,
+        mut stream: Stream,
+        reach: Reach,
+        address: u64,
+    ) -> bool {
+        let Some(record) = stream.record else { return false };
+        let (from, theirs, total) = (stream.from, stream.number, stream.arrived.bytes);
+        let Some(here) = record.get().buffer.place.address() else { return false };
+        let Ok(label) = Label::new(wire::HELP, 0) else { return false };
+        let Some(word) = self.claims.take(wire.node) else { return false };
+        // Neither has part of a page that the other has.
+        let split = (total / 2).next_multiple_of(PAGE as usize).min(total);
+        stream.half = Some(Half { word: Some(word), bytes: total - split });
+        stream.busy = 1;
+        let number = self.engine().streams.insert(stream);
+        let place = here.addr() as u64;
+        let words = Words::new([theirs, number, place, split as u64, word.into()]);
+        self.outgoing.note(wire, from, label, words);
+        let began = self.switching.now();
+        // SAFETY: the record is the engine's while the stream is busy, and it was checked that there is room;
+        // what the sender announced stays as it is until FIN.
+        let copied =
+            unsafe { reach::copy(wire.node, from, reach, here, address, split, Direction::In) };
+        if copied.is_ok() {
+            self.switching.moved(split, began);
+        }
+        self.copied_half(wire, number, split, copied);
+        true
+    }
+
+    /// Receiver: its half is over.
+    fn copied_half(&self, wire: Wire<'_>, number: u64, split: usize, copied: Result<()>) {
+        let mut engine = self.engine();
+        let Some(stream) = engine.streams.get_mut(number) else { return };
+        stream.busy -= 1;
+        let from = stream.from;
+        match copied {
+            Ok(()) => stream.come += split,
+            // Once the sender is through, too, it goes another way.
+            Err(Error::Os { .. }) => {
+                drop(engine);
+                self.reaches.forget(from);
+                return self.end_halves(wire, number);
+            }
+            // The sender is gone.
+            Err(error) => {
+                drop(engine);
+                let stream = self.end_stream(wire, number, |_| true);
+                if let Some(record) = stream.and_then(|stream| stream.record) {
+                    record.finish(Err(error));
+                }
+                return;
+            }
+        }
+        drop(engine);
+        self.end_halves(wire, number);
+    }
+
+    /// Receiver: the sender is through; whether its half is there.
+    pub(super) fn helped(&self, wire: Wire<'_>, from: Slot, number: u64, there: bool) {
+        let mut engine = self.engine();
+        let stream = engine.streams.get_mut(number).filter(|stream| stream.from == from);
+        let Some((half, come)) =
+            stream.and_then(|stream| Some((stream.half.take()?, &mut stream.come)))
+        else {
+            drop(engine);
+            return self.damage(from, "the half of a message that has none");
+        };
+        if there {
+            *come += half.bytes;
+        }
+        drop(engine);
+        half.word.into_iter().for_each(|word| self.claims.release(wire.node, word));
+        self.end_halves(wire, number);
+    }
+
+    /// Receiver: ends a message of halves once both sides are through.
+    fn end_halves(&self, wire: Wire<'_>, number: u64) {
+        let mut engine = self.engine();
+        let through =
+            engine.streams.get_mut(number).is_some_and(|it| it.busy == 0 && it.half.is_none());
+        let Some(stream) = through.then(|| engine.streams.remove(number)).flatten() else { return };
+        drop(engine);
+        let copiers = self.reaches.copiers().ok().filter(|_| stream.chosen);
+        let (from, total) = (stream.from, stream.arrived.bytes);
+        // It was given up: its sender need not know.
+        let Some(record) = stream.record else {
+            return self.tell_finished(wire, from, stream.number, 0);
+        };
+        if stream.come < total {
+            copiers.into_iter().for_each(|copiers| copiers.keep_whole());
+            return self.ask(wire, Stream { come: 0, chosen: false, ..stream });
+        }
+        count(&self.counting.halved);
+        if let Some(copiers) = copiers {
+            copiers.took(Who::Halves, total, stream.began, self.switching.now());
+        }
+        self.tell_finished(wire, from, stream.number, 0);
+        record.finish(Ok(stream.arrived));
+    }
+
+    /// Sender: the receiver copies its half and asks for the other.
+    pub(super) fn help_wanted(&self, from: Slot, words: [u64; 5]) {
+        let [number, stream, address, split, word] = words;
+        match u32::try_from(word) {
+            Ok(word) => self.defer(Due::Help { number, to: from, stream, address, split, word }),
+            Err(_) => self.damage(from, "a claim's name"),
+        }
+    }
+
+    /// Sender: copies its half to where the receiver wants it: the part of the message from `split` on to as
+    /// far behind `address`, once `word` is claimed.
+    pub(super) fn help(
+        &self,
+        wire: Wire<'_>,
+        number: u64,
+        to: Slot,
+        stream: u64,
+        (address, split, word): (u64, u64, u32),
+    ) {
+        let mut engine = self.engine();
+        let sending = engine.sendings.get_mut(number).filter(|sending| sending.to == to);
+        let mut there = false;
+        if let Some(sending) = sending {
+            let record = sending.record;
+            sending.busy += 1;
+            drop(engine);
+            there = self.copy_half(wire, record, to, (address, split, word));
+            if let Some(sending) = self.engine().sendings.get_mut(number) {
+                sending.busy -= 1;
+            }
+        } else {
+            drop(engine);
+        }
+        if let Ok(label) = Label::new(wire::HELPED, u64::from(!there)) {
+            self.outgoing.note(wire, to, label, Words::new([stream]));
+        }
+    }
+
+    fn copy_half(
+        &self,
+        wire: Wire<'_>,
+        record: RecordRef,
+        to: Slot,
+        (address, split, word): (u64, u64, u32),
+    ) -> bool {
+        let place = &record.get().buffer.place;
+        let total = place.len() as u64;
+        let (Some(data), Some(_)) = (place.address(), address.checked_add(total)) else {
+            return false;
+        };
+        let reach = self.reaches.of(wire.node, to);
+        if split > total || reach == Reach::Never || !claim(wire.node, to, word, false) {
+            return false;
+        }
+        let len = (total - split) as usize;
+        let here = data.wrapping_add(split as usize);
+        // SAFETY: `split` is within the record's data, which stay while it is busy and are only read. The
+        // receiver's memory is the message's, as the claim says; that it has room, the receiver has checked.
+        let copied = unsafe {
+            reach::copy(wire.node, to, reach, here, address + split, len, Direction::Out)
+        };
+        if matches!(copied, Err(Error::Os { .. })) {
+            self.reaches.forget(to);
+        }
+        copied.is_ok()
+    }
+}
