@@ -1,5 +1,5 @@
 //! Large messages where something is refused or lost: a receiver that gives no buffers, a sender
-//! that dies while it fills one, a kernel that copies no more. Ranks are processes, each case is a
+//! that dies while it fills one, or is stopped before it copies its half, a kernel that copies no more. Ranks are processes, each case is a
 //! job of its own; a filter on the command line selects cases by name.
 
 #[path = "../support/mod.rs"]
@@ -8,6 +8,7 @@ mod support;
 use hither::world::Outcome;
 use hither::{Error, Job, Rank, Result, Team};
 use rustix::fd::AsRawFd;
+use rustix::process::{Pid, Signal, kill_process};
 use std::time::Duration;
 use support::options::Options;
 use support::ranks;
@@ -36,6 +37,8 @@ const BUFFERS: u64 = 3;
 const ALWAYS: &[(&str, &str)] = &[("HITHER_EAGER", "always"), ("HITHER_LEND_LIMIT", "0")];
 const PLAIN: &[(&str, &str)] = &[("HITHER_EAGER", "fixed"), ("HITHER_LEND_LIMIT", "0")];
 
+const HALVES: &[(&str, &str)] = &[("HITHER_CMA", "halves"), PLAIN[0], PLAIN[1]];
+
 const CASES: &[Case] = &[
     Case { name: "refused", ranks: 2, settings: ALWAYS, killed: &[], run: refused },
     Case {
@@ -47,6 +50,8 @@ const CASES: &[Case] = &[
     },
     Case { name: "no_copy_from_the_start", ranks: 2, settings: PLAIN, killed: &[], run: never },
     Case { name: "no_copy_any_more", ranks: 2, settings: PLAIN, killed: &[], run: no_more },
+    Case { name: "no_half_any_more", ranks: 2, settings: HALVES, killed: &[], run: no_more },
+    Case { name: "stopped_before_its_half", ranks: 2, settings: HALVES, killed: &[], run: stopped },
 ];
 
 fn main() {
@@ -321,5 +326,40 @@ fn no_more(job: &Job) -> Result<()> {
     } else {
         println!("this process may not forbid itself anything: not looked at");
     }
+    Ok(())
+}
+
+/// A receive ends at its deadline although its sender, who is to copy a half, is stopped: that half is not
+/// written any more once the memory is the program's again, and the send ends.
+fn stopped(job: &Job) -> Result<()> {
+    const LEN: usize = 2 << 20;
+    let (team, me) = (job.team(), job.rank());
+    let mut pids = [0u32; 2];
+    pids[me.0 as usize] = std::process::id();
+    team.allreduce(hither::Op::Max, &mut pids)?;
+    let signal = |which| {
+        let pid = Pid::from_raw(pids[0] as i32).expect("a process");
+        kill_process(pid, which).expect("a signal");
+    };
+    if me.0 == 0 {
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                std::thread::sleep(Duration::from_millis(50));
+                signal(Signal::STOP);
+            });
+            team.send(Rank(1), 3, &vec![7u8; LEN])
+        })?;
+        return team.barrier();
+    }
+    // It waits asleep, and then not even that.
+    std::thread::sleep(Duration::from_millis(300));
+    let mut into = vec![0u8; LEN];
+    let error = team.with_deadline(Duration::from_millis(200)).recv(Rank(0), 3, &mut into);
+    signal(Signal::CONT);
+    assert!(matches!(error, Err(Error::TimedOut { .. })), "{error:?}");
+    team.barrier()?;
+    let (first, second) = into.split_at(LEN / 2);
+    assert!(first.iter().all(|&byte| byte == 7), "this rank's half was copied");
+    assert!(second.iter().all(|&byte| byte == 0), "the sender wrote to memory that was given back");
     Ok(())
 }

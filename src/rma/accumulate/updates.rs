@@ -3,8 +3,7 @@
 
 use super::domain::{Domain, Kinds, check_aligned};
 use super::element::{Element, Run};
-use crate::base::prefetch;
-use crate::base::{Rank, Result};
+use crate::base::{Rank, Result, prefetch};
 use crate::layout::Op;
 use crate::shm::bias::Bias;
 use crate::shm::section;
