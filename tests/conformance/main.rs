@@ -284,7 +284,15 @@ fn main() {
             if nodes > 1 && way.starts_with(SIMULATED) != (form == "threads") {
                 continue;
             }
-            let sizes: &[u32] = if way == "calls" { &BY_CALLS } else { &SIZES };
+            let apart = talk::APART.contains(&way);
+            if apart && form == "threads" {
+                continue;
+            }
+            let sizes: &[u32] = match way {
+                "calls" => &BY_CALLS,
+                _ if apart => &SIZES[1..],
+                _ => &SIZES,
+            };
             // One and two ranks on each node; what faults hit is between nodes.
             let each = match way {
                 FAULTS => 1..=1,

@@ -60,6 +60,9 @@ pub const WAYS: [(&str, Settings); 8] = [
     ("halves", &[("HITHER_CMA", "halves"), ("HITHER_SPIN", "64"), LEND_NONE]),
 ];
 
+/// Those of them in which it matters that two ranks have private memory: threads have one, and copy from it.
+pub const APART: [&str; 2] = ["together", "halves"];
+
 pub fn cases() -> impl Iterator<Item = &'static Written> {
     let apart = [basic::CASES, endpoints::CASES, busy::CASES, errors::CASES, network::CASES];
     apart.into_iter().chain([sizes::CASES, random::CASES, switching::CASES, lent::CASES]).flatten()
