@@ -6,7 +6,7 @@
 //! rank 1          all read    |                 sees it     [copies them]    answers    |  reads all
 //!                             |<------------------------- timed ----------------------->|
 //!
-//! flags   0: number (rank 0)   128: answer (rank 1)   256: all read (rank 1)
+//! flags   0: number (rank 0)   128: answer (rank 1)   256: all read (rank 1; back and forth rank 0)
 //!         384 + 128 r: process and address of rank r's private buffer, and what it can copy
 //! ```
 //! The bytes are new every time and read every time, so that they have to come from the writer's
@@ -295,6 +295,7 @@ impl Side for HandedBack {
             self.handed.hand()?;
             self.get()
         })?;
+        self.handed.flags.word(READ_ALL).store(self.handed.turn, Release);
         let turn = self.handed.turn.to_ne_bytes();
         if *self.first() != turn {
             return Err(Error::invalid("bench", "the copied bytes came back changed"));
@@ -316,7 +317,9 @@ impl Side for HandedBack {
             // It stays as it is until the next number, by which rank 0 has read it.
             self.handed.flags.word(ANSWER).store(turn, Release);
         }
-        Ok(())
+        // The last one too: this side may be dropped now.
+        let (read, turn) = (self.handed.flags.word(READ_ALL), self.handed.turn);
+        spin_until(|| read.load(Acquire) == turn)
     }
 }
 
