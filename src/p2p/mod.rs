@@ -69,6 +69,7 @@ mod far;
 mod fetch;
 #[cfg(not(loom))]
 mod halves;
+#[cfg(not(loom))]
 mod lent;
 #[cfg(all(test, not(loom)))]
 mod lent_tests;
