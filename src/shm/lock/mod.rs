@@ -416,7 +416,7 @@ impl QueueLock {
             }
         };
         crash::point();
-        self.note_behind(env, me, ahead)?;
+        self.note_behind(env, me, ahead);
         crash::point();
         let outcome = self.wait(env, me, node, deadline);
         match outcome {

@@ -167,13 +167,10 @@ impl QueueLock {
     }
 
     /// As a member of the queue: notes in the node ahead that this one stands behind it, unless it has left
-    /// already.
-    pub(super) fn note_behind<E: LockEnv>(&self, env: &E, me: Id, ahead: Id) -> Result<()> {
-        let (_, k, node) = resolve(env, ahead)?;
+    /// already. A word that names no node is damage, which the wait to come finds out.
+    pub(super) fn note_behind<E: LockEnv>(&self, env: &E, me: Id, ahead: Id) {
         // Node 0 has no lives to tell apart: who found the lock free does not count them.
-        if k == 0 {
-            return Ok(());
-        }
+        let Ok((_, 1.., node)) = resolve(env, ahead) else { return };
         let turn = node.turn.load(Ordering::Acquire);
         // It leaves only after the lock has come to this node: until then `turn` is that of the life in
         // which this one is behind it.
@@ -181,7 +178,6 @@ impl QueueLock {
             crash::point();
             node.note_behind(me, turn);
         }
-        Ok(())
     }
 
     /// As the new owner: has the node that is next in line fetched, to be at hand when the lock is handed on.

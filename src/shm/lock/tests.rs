@@ -299,7 +299,7 @@ fn who_owns_the_lock_already_notes_nothing() {
     for (owner, noted) in [(ahead, Some(me)), (me, None)] {
         node.begin();
         lock.word.store(Word::new(owner, me, Id::NONE, false).0, Ordering::Relaxed);
-        lock.note_behind(&envs[1], me, ahead).unwrap();
+        lock.note_behind(&envs[1], me, ahead);
         assert_eq!(node.noted_behind(), noted);
     }
 }
@@ -318,7 +318,7 @@ fn the_lock_goes_to_whom_is_noted_and_past_those_who_gave_up() {
         }
         lock.word.store(Word::new(ids[0], ids[3], Id::NONE, false).0, Ordering::Relaxed);
         for at in 1..4 {
-            lock.note_behind(&envs[at], ids[at], ids[at - 1]).unwrap();
+            lock.note_behind(&envs[at], ids[at], ids[at - 1]);
         }
     };
     let hand_on = || lock.release(&envs[0], Held { node: 1, died: None });
