@@ -55,6 +55,10 @@ settings! {
     /// In a node: messages of more than 1K and up to this size (64K at most) go through a buffer of the
     /// sender's, unless both have their data mapped; 0: never.
     LEND_LIMIT = "HITHER_LEND_LIMIT", "64K", "bytes";
+    /// Of these, messages larger than HITHER_EAGER_LIMIT: whether they are announced instead, and wait for
+    /// their receiver, where that takes less time, which is measured while the program runs (auto), or
+    /// never (always).
+    LEND = "HITHER_LEND", "auto", "auto or always";
     /// Memory of a process for such buffers, in the node's memory.
     LEND_BYTES = "HITHER_LEND_BYTES", "8M", "bytes";
     /// Messages that are too large for short ones: up to which size their data travel with them is

@@ -240,7 +240,9 @@ impl Messenger {
             Body::Announced(rts) => {
                 self.meet(wire, record, envelope.source, arrived, message.element, rts);
             }
-            Body::Pooled(pooled) => self.drain(wire, record, arrived, message.element, pooled),
+            Body::Pooled(pooled) => {
+                self.drain(wire, record, arrived, message.element, pooled, false);
+            }
         }
     }
 

@@ -126,6 +126,12 @@ impl Copiers {
         self.class(bytes, |class| class.chosen)
     }
 
+    /// Nanoseconds for each KiB of such messages, smoothed, if any have come.
+    pub fn cost(&self, bytes: usize) -> Option<f64> {
+        let cost = self.class(bytes, |class| class.cost[class.chosen as usize]);
+        (cost > 0.0).then_some(cost)
+    }
+
     /// One that `who` has copied took from `began` until `now`, in nanoseconds.
     pub fn took(&self, who: Who, bytes: usize, began: u64, now: u64) {
         self.class(bytes, |class| class.took(who, bytes, began, now));

@@ -10,6 +10,7 @@ use super::adapt::Class;
 use super::counters::count;
 use super::lent::{self, Loan};
 use super::messenger::Messenger;
+use super::middle::{Asked, Drained};
 use super::pool::PoolBlock;
 use super::record::Place;
 use super::switch::{HEADER, lock};
@@ -161,6 +162,30 @@ impl Messenger {
             Lies::Lent(at) => lent::data_at(node, at, pooled.len)?,
         };
         Some(at.as_ptr().cast_const())
+    }
+
+    /// Receiver: the copy out of a buffer begins. What its sender wants to know of it, if anything.
+    pub(super) fn asked(
+        &self,
+        node: &Node,
+        pooled: Pooled,
+        awaited: bool,
+    ) -> Option<(Asked, Drained)> {
+        let Lies::Lent(at) = pooled.lies else { return None };
+        let both_ways = self.judge.got(lent::class_of(pooled.len));
+        let asked = lent::asked(node, at)?;
+        let began = self.switching.now();
+        Some((asked, Drained { bytes: pooled.len, began, ended: began, awaited, both_ways }))
+    }
+
+    /// Receiver: it has ended.
+    #[cold]
+    pub(super) fn answer(&self, node: &Node, pooled: Pooled, asked: (Asked, Drained)) {
+        let (Lies::Lent(at), (asked, it)) = (pooled.lies, asked) else { return };
+        let (bytes, it) = (it.bytes, Drained { ended: self.switching.now(), ..it });
+        let announced = self.reaches.copiers().ok().and_then(|copiers| copiers.cost(bytes));
+        let verdict = self.judge.judge(lent::class_of(bytes), asked, it, announced);
+        verdict.into_iter().for_each(|verdict| lent::answer(node, at, verdict));
     }
 
     /// Receiver: the data were copied, or nobody wants them.

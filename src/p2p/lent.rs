@@ -7,7 +7,7 @@
 //!    the oldest lent one is back? that one <- word = 0: the buffer is the sender's again
 //!    none? another; no more? announced, or in the message itself
 //!
-//!  a buffer    line 0    word (see `words::Lent`)
+//!  a buffer    line 0    word (see `words::Lent`), note (see `middle`)
 //!              line 1..  data
 //! ```
 //! Beside data in the message itself this is a copy less, for there they lie between tags, and lanes are
@@ -23,15 +23,10 @@
 //! A block of buffers is the job's until its sender leaves and has all of it back: a receiver may still copy
 //! out when the sender has died. Buffers of a receiver that has died are the sender's again.
 
-use super::counters::count;
-use super::messenger::Messenger;
-use super::reach::{self, Reach};
-use super::record::Place;
+use super::middle::{Asked, Timed, Turns, Verdict, Way};
 use super::words::Lent;
 use crate::base::sync::{AtomicU64, Ordering};
-use crate::base::{Offset, Slot, prefetch};
-use crate::link::core::Wire;
-use crate::shm::copy::copy_in;
+use crate::base::{Offset, Slot};
 use crate::shm::map::PAGE;
 use crate::shm::node::Node;
 use crate::shm::region::locate;
@@ -46,9 +41,6 @@ pub(super) const CLASSES: usize = 5;
 pub(super) const MOST: usize = 1 << (SMALLEST + CLASSES - 1);
 /// Up to so many bytes they travel in the message as fast.
 pub(super) const FEW: usize = 1024;
-/// Up to so many bytes the lines of a buffer are fetched ahead of the copy, which would ask for one after the
-/// other: they are in the receiver's cache. Longer copies keep enough of them on the way.
-const AHEAD: usize = 4096;
 /// Bytes before the data.
 const HEAD: usize = 64;
 /// Bytes of the buffers of a size, at most. An endpoint that is not the process's has an eighth.
@@ -64,7 +56,7 @@ const VAIN: u32 = 16;
 /// Looks without a message in between after which memory is given back.
 const QUIET: u32 = 8;
 
-fn class_of(len: usize) -> usize {
+pub(super) fn class_of(len: usize) -> usize {
     let exponent = len.max(1).next_power_of_two().ilog2() as usize;
     exponent.saturating_sub(SMALLEST).min(CLASSES - 1)
 }
@@ -101,6 +93,8 @@ struct Shelf {
     /// Messages since the last look, and looks since the last message.
     takes: u32,
     quiet: u32,
+    /// Which way such messages go, where that is found out.
+    turns: Turns,
 }
 
 /// Buffers that were made together.
@@ -117,6 +111,13 @@ fn word(node: &Node, at: u64) -> Option<Lent<'_>> {
     let at = locate(node.mapping(), Offset(at), 8, HEAD as u64).ok()?;
     // SAFETY: located, aligned, an atomic of any bits; the mapping lives as long as the node.
     Some(Lent(unsafe { at.cast::<AtomicU64>().as_ref() }))
+}
+
+/// What its two sides tell each other of how long its message takes.
+fn note(node: &Node, at: u64) -> Option<&AtomicU64> {
+    let at = locate(node.mapping(), Offset(at.checked_add(8)?), 8, 8).ok()?;
+    // SAFETY: located, aligned, an atomic of any bits; the mapping lives as long as the node.
+    Some(unsafe { at.cast::<AtomicU64>().as_ref() })
 }
 
 fn is_back(node: &Node, at: u64) -> bool {
@@ -163,7 +164,20 @@ impl Shelf {
 
     fn oldest(&mut self, node: &Node) -> Option<u64> {
         let back = self.lent.front().is_some_and(|(at, _)| is_back(node, *at));
-        if back { self.lent.pop_front().map(|(at, _)| at) } else { None }
+        let at = if back { self.lent.pop_front().map(|(at, _)| at) } else { None }?;
+        let note = note(node, at).map_or(0, |note| note.load(Ordering::Relaxed));
+        Verdict::read(note).into_iter().for_each(|verdict| self.turns.note(verdict));
+        Some(at)
+    }
+
+    /// Which way the next message goes.
+    fn way(&mut self, node: &Node) -> Way {
+        if self.turns.is_curious()
+            && let Some(at) = self.oldest(node)
+        {
+            self.spare.push(at);
+        }
+        self.turns.next()
     }
 
     /// Makes those spare that `which` says.
@@ -308,6 +322,9 @@ impl Lending {
     }
 }
 
+/// No buffer is wanted: the message is to be announced.
+pub(super) struct Announced;
+
 /// A buffer with a message in it, of which its receiver does not know yet.
 #[derive(Debug)]
 pub(super) struct Loan {
@@ -325,8 +342,23 @@ impl Loan {
         Some(Loan { lending: lending.clone(), class, at, to, sent: false })
     }
 
-    /// What is in it is the receiver's from now on, once it is told.
-    pub fn lend(&self, node: &Node) {
+    /// The same, unless the message is to be announced: with whether its time is wanted.
+    pub fn take_in_turn(
+        lending: &Arc<Lending>,
+        node: &Node,
+        class: usize,
+        to: Slot,
+    ) -> Result<(Option<Loan>, Timed), Announced> {
+        let mut shelf = lending.shelf(class);
+        let Way::Lent(timed) = shelf.way(node) else { return Err(Announced) };
+        let at = shelf.take(node, class, lending);
+        let lending = lending.clone();
+        Ok((at.map(|at| Loan { lending, class, at, to, sent: false }), timed))
+    }
+
+    /// What is in it is the receiver's from now on, once it is told. With a note to it.
+    pub fn lend(&self, node: &Node, words: u64) {
+        note(node, self.at).into_iter().for_each(|note| note.store(words, Ordering::Relaxed));
         word(node, self.at).into_iter().for_each(|word| word.lend(self.to));
     }
 
@@ -351,47 +383,6 @@ impl Drop for Loan {
     }
 }
 
-impl Messenger {
-    /// Whether a message may go so. A comparison for what is short.
-    #[inline(always)]
-    pub(super) fn is_lendable(&self, node: &Node, to: Slot, place: &Place) -> bool {
-        let len = place.len();
-        len > FEW && len <= self.limits.lend && self.is_worth_lending(node, to, place)
-    }
-
-    #[inline(never)]
-    fn is_worth_lending(&self, node: &Node, to: Slot, place: &Place) -> bool {
-        // What else is announced is copied once where both have it mapped.
-        let mapped = |at: *mut u8| reach::is_shared(node, at.addr() as u64, place.len() as u64);
-        node.is_local(to)
-            && (place.len() <= self.limits.eager
-                || !place.address().is_some_and(mapped)
-                    && self.reaches.of(node, to) != Reach::Mapped)
-    }
-
-    /// Sender: puts data into a buffer, if there is one. An uncontended lock, a line of the receiver's, and the
-    /// copy.
-    pub(super) fn try_lend(&self, wire: Wire<'_>, to: Slot, place: &Place) -> Option<Loan> {
-        let (node, len) = (wire.node, place.len());
-        // Whatever comes now, it goes back by itself.
-        let loan = Loan::take(&self.lending, node, class_of(len), to)?;
-        let data = data_at(node, loan.at, len)?;
-        if len <= AHEAD {
-            prefetch::lines_to_write(data.as_ptr(), len);
-        }
-        match place.address() {
-            // SAFETY: the buffer is this sender's, and the data fit; the record is the engine's.
-            Some(from) => unsafe { copy_in(data.as_ptr(), from, len) },
-            // SAFETY: as above.
-            None => unsafe { place.read(0, data.as_ptr(), len) },
-        }
-        loan.lend(node);
-        self.switching.look_from_now_on();
-        count(&self.counting.lent);
-        Some(loan)
-    }
-}
-
 /// The data in a buffer: where it is known to be one.
 pub(super) fn data_at(node: &Node, at: u64, len: usize) -> Option<NonNull<u8>> {
     locate(node.mapping(), Offset(at.checked_add(HEAD as u64)?), len as u64, 1).ok()
@@ -404,6 +395,16 @@ pub(super) fn lent_at(node: &Node, at: u64, len: usize) -> Option<NonNull<u8>> {
     let fits = len <= MOST && within.checked_add((HEAD + len) as u64)? <= length;
     let mine = fits && word(node, at)?.is_lent_to(node.slot());
     if mine { data_at(node, at, len) } else { None }
+}
+
+/// Receiver: what the sender wants to know of the way it came, if anything.
+pub(super) fn asked(node: &Node, at: u64) -> Option<Asked> {
+    Asked::read(note(node, at)?.load(Ordering::Relaxed))
+}
+
+/// Receiver: says so, before the buffer goes back.
+pub(super) fn answer(node: &Node, at: u64, verdict: Verdict) {
+    note(node, at).into_iter().for_each(|note| note.store(verdict.note(), Ordering::Relaxed));
 }
 
 /// Receiver: its data were copied, or nobody wants them.

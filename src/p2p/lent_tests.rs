@@ -22,7 +22,7 @@ fn nodes() -> [Arc<Node>; 2] {
 fn lend(lending: &Arc<Lending>, node: &Node, class: usize) -> Option<u64> {
     let loan = Loan::take(lending, node, class, Slot(1))?;
     let at = loan.at();
-    loan.lend(node);
+    loan.lend(node, 0);
     loan.sent();
     Some(at)
 }

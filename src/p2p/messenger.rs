@@ -21,6 +21,7 @@ use super::engine::Engine;
 use super::far::Beyond;
 use super::fetch::Fetches;
 use super::lent::{self, Lending};
+use super::middle::Judge;
 use super::outgoing::Outgoing;
 use super::ports::Endpoints;
 use super::reach::Reaches;
@@ -54,6 +55,8 @@ pub(super) struct Limits {
     pub eager: usize,
     /// Largest message in a buffer of its sender's.
     pub lend: usize,
+    /// Whether such a message may be announced instead, if it does not always travel with its data.
+    pub may_announce: bool,
     /// Memory for unexpected messages above which large and small ones are only announced.
     pub unexpected: usize,
     /// Smallest message that processes of other nodes are to read by themselves.
@@ -80,6 +83,7 @@ pub struct Messenger {
     pub(super) counting: Counting,
     pub(super) buffers: Buffers,
     pub(super) lending: Arc<Lending>,
+    pub(super) judge: Judge,
     pub(super) adverts: Adverts,
     pub(super) awaited: Awaited,
     pub(super) switching: Switching,
@@ -125,6 +129,14 @@ impl Messenger {
             0 => usize::MAX,
             from => usize::try_from(from).unwrap_or(usize::MAX).max(wire::MOST_EAGER + 1),
         };
+        let may_announce = match settings::LEND.text().as_str() {
+            "auto" => true,
+            "always" => false,
+            other => {
+                let why = format!("\"{other}\" is neither auto nor always");
+                return Err(Error::invalid(settings::LEND.name, why));
+            }
+        };
         let (engine, lending) =
             (Engine::new(), Lending::new(own.is_none(), settings::LEND_BYTES.bytes()?));
         Ok(Messenger {
@@ -136,6 +148,7 @@ impl Messenger {
             limits: Limits {
                 eager: eager.min(wire::MOST_EAGER),
                 lend: usize::try_from(lend).unwrap_or(usize::MAX).min(lent::MOST),
+                may_announce,
                 unexpected: usize::try_from(unexpected).unwrap_or(usize::MAX),
                 read,
             },
@@ -148,6 +161,7 @@ impl Messenger {
             counting: Counting::default(),
             buffers: Buffers::default(),
             lending: Arc::new(lending),
+            judge: Judge::default(),
             adverts: Adverts::default(),
             awaited: Awaited::default(),
             beyond: Beyond::default(),

@@ -25,7 +25,8 @@
 //! | `far` | the same over the network; what peers of other nodes are told |
 //! | `fetch` | large messages of other nodes that are read out of their senders' memory |
 //! | `awaited` | wakers of requests, and the thread that makes progress for them |
-//! | `lent` | messages of middle size in buffers of their sender's |
+//! | `lend`, `lent` | messages of middle size in buffers of their sender's; the buffers |
+//! | `middle` | which of them are announced instead, where that is faster |
 //! | `eager`, `pool` | large messages that travel with their data, and the buffers they do so in |
 //! | `switch` | what [`adapt`] decides, at work |
 //! | `ports` | endpoints of their own, for threads |
@@ -70,6 +71,8 @@ mod fetch;
 #[cfg(not(loom))]
 mod halves;
 #[cfg(not(loom))]
+mod lend;
+#[cfg(not(loom))]
 mod lent;
 #[cfg(all(test, not(loom)))]
 mod lent_tests;
@@ -78,6 +81,8 @@ mod lent_tests;
 pub mod matching;
 #[cfg(not(loom))]
 mod messenger;
+#[cfg(not(loom))]
+mod middle;
 #[cfg(not(loom))]
 mod outgoing;
 #[cfg(not(loom))]

@@ -303,7 +303,7 @@ impl Endpoint {
                 return Ok(Begun::Eager { label: letter.label(wire::EAGER)?, head });
             }
             let place = &handle.get().buffer.place;
-            let lent = if lendable { messenger.try_lend(wire, to, place) } else { None };
+            let lent = if lendable { messenger.try_lend_large(wire, to, place) } else { None };
             let filled = lent.map(|loan| Fill::Filled(Filled::Lent(loan)));
             match filled.unwrap_or_else(|| messenger.try_pool(wire, to, place)) {
                 Fill::Filled(filled) => {

@@ -17,6 +17,7 @@ use super::copiers::Who;
 use super::counters::count;
 use super::eager::Pooled;
 use super::engine::Stream;
+use super::lent;
 use super::messenger::Messenger;
 use super::reach::{self, Direction, Reach};
 use super::record::{Arrived, RecordRef};
@@ -85,14 +86,14 @@ impl Messenger {
                 self.empty(wire, stream, buffer, position, len);
             }
             Due::Drain { record, arrived, element, pooled } => {
-                self.drain(wire, record, arrived, element, pooled);
+                self.drain(wire, record, arrived, element, pooled, true);
             }
             Due::Missed { from, len } => self.make_more(wire, from, len),
             Due::Packets { from } => self.take_packets(wire, from),
         }
     }
 
-    /// Copies a message out of a buffer of a pool.
+    /// Copies a message out of a buffer of a pool, or of its sender's. `awaited`: its receive was there first.
     pub(super) fn drain(
         &self,
         wire: Wire<'_>,
@@ -100,7 +101,9 @@ impl Messenger {
         arrived: Arrived,
         element: u8,
         pooled: Pooled,
+        awaited: bool,
     ) {
+        let asked = self.asked(wire.node, pooled, awaited);
         let outcome = record.get().admit(arrived, element).map(|()| {
             if let Some(from) = self.pooled_at(wire.node, pooled) {
                 // SAFETY: `pooled.len` bytes of a buffer that is this process's until it is given
@@ -109,6 +112,9 @@ impl Messenger {
             }
             arrived
         });
+        if let Some(asked) = asked.filter(|_| outcome.is_ok()) {
+            self.answer(wire.node, pooled, asked);
+        }
         self.give_back(wire.node, pooled);
         record.finish(outcome);
     }
@@ -130,6 +136,11 @@ impl Messenger {
         let copiers = self.reaches.copiers();
         let choice = copiers.ok().filter(|_| waiting == Some(Waiting::Both));
         let bytes = arrived.bytes;
+        let middle = (bytes <= self.limits.lend).then(|| lent::class_of(bytes));
+        if let Some(class) = middle {
+            self.judge.got(class);
+            self.judge.met(class, choice.is_some());
+        }
         let who = match (waiting, copiers) {
             (None, _) => Who::Receiver,
             (Some(_), Err(granted)) => granted,
@@ -184,6 +195,8 @@ impl Messenger {
                 self.switching.moved(arrived.bytes, began);
                 if let Some(copiers) = choice {
                     copiers.took(Who::Receiver, arrived.bytes, began, self.switching.now());
+                } else if let Some(class) = middle {
+                    self.judge.pulled(class, bytes, self.switching.now().saturating_sub(began));
                 }
                 self.tell_finished(wire, from, rts.number, 0);
                 record.finish(Ok(arrived));

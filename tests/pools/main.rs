@@ -39,6 +39,8 @@ const PLAIN: &[(&str, &str)] = &[("HITHER_EAGER", "fixed"), ("HITHER_LEND_LIMIT"
 
 const HALVES: &[(&str, &str)] = &[("HITHER_CMA", "halves"), PLAIN[0], PLAIN[1]];
 
+const LEND: &[(&str, &str)] = &[("HITHER_LEND", "always")];
+
 const CASES: &[Case] = &[
     Case { name: "refused", ranks: 2, settings: ALWAYS, killed: &[], run: refused },
     Case {
@@ -52,6 +54,8 @@ const CASES: &[Case] = &[
     Case { name: "no_copy_any_more", ranks: 2, settings: PLAIN, killed: &[], run: no_more },
     Case { name: "no_half_any_more", ranks: 2, settings: HALVES, killed: &[], run: no_more },
     Case { name: "stopped_before_its_half", ranks: 2, settings: HALVES, killed: &[], run: stopped },
+    Case { name: "lent_or_announced", ranks: 2, settings: &[], killed: &[], run: middle },
+    Case { name: "always_lent", ranks: 2, settings: LEND, killed: &[], run: middle },
 ];
 
 fn main() {
@@ -322,6 +326,67 @@ fn no_more(job: &Job) -> Result<()> {
     let now = team.message_counters()?;
     if forbidden == [1] {
         assert!(now.streamed > before.streamed, "{now:?}");
+        assert_eq!((now.pulled, now.fulfilled), (before.pulled, before.fulfilled), "{now:?}");
+    } else {
+        println!("this process may not forbid itself anything: not looked at");
+    }
+    Ok(())
+}
+
+/// Messages that are lent or announced, whichever is found to be faster: in turn, in windows both ways, and to
+/// a receiver that comes late.
+fn turns(team: &Team, number: &mut u64) -> Result<()> {
+    const WINDOW: usize = 16;
+    let (me, other) = (team.rank(), Rank(1 - team.rank().0));
+    for len in [3000, 5000, 8192] {
+        let mut into = vec![0u64; len];
+        for round in 0..250u64 {
+            *number += 1;
+            let data = content(me, *number, len);
+            if (round + u64::from(me.0)).is_multiple_of(2) {
+                team.send(other, 1, &data)?;
+            } else {
+                team.recv(other, 1, &mut into)?;
+                assert!(into == content(other, *number, len), "message {number} came changed");
+            }
+        }
+        for round in 0..20u64 {
+            let late = round >= 15 && me.0 == 1;
+            let first = *number;
+            let post = || (0..WINDOW).map(|_| team.irecv(other, 2, vec![0u64; len]));
+            let early = if late { Vec::new() } else { post().collect::<Result<Vec<_>>>()? };
+            let send = |i| team.isend(other, 2, content(me, first + i, len));
+            let sends = (0..WINDOW as u64).map(send).collect::<Result<Vec<_>>>()?;
+            if late {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            let receives = if late { post().collect::<Result<Vec<_>>>()? } else { early };
+            for (i, receive) in receives.into_iter().enumerate() {
+                let expected = content(other, first + i as u64, len);
+                assert!(receive.wait()?.0 == expected, "message {i} after {first} came changed");
+            }
+            sends.into_iter().try_for_each(|send| send.wait().map(drop))?;
+            *number += WINDOW as u64;
+        }
+    }
+    team.barrier()
+}
+
+/// Messages of middle size, and again when the kernel copies no more.
+fn middle(job: &Job) -> Result<()> {
+    let (team, mut number) = (job.team(), 0);
+    turns(team, &mut number)?;
+    let before = team.message_counters()?;
+    assert!(before.lent > 0, "{before:?}");
+    let always = std::env::var("HITHER_LEND").is_ok_and(|lend| lend == "always");
+    assert!(!always || before.announced == 0, "{before:?}");
+    team.barrier()?;
+    let mut forbidden = [u8::from(forbid_copies())];
+    team.allreduce(hither::Op::Min, &mut forbidden)?;
+    turns(team, &mut number)?;
+    let now = team.message_counters()?;
+    if forbidden == [1] {
+        assert!(now.lent > before.lent, "{now:?}");
         assert_eq!((now.pulled, now.fulfilled), (before.pulled, before.fulfilled), "{now:?}");
     } else {
         println!("this process may not forbid itself anything: not looked at");

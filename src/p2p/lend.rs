@@ -1,0 +1,81 @@
+//! Sending by buffers that are lent (see [`lent`](super::lent)): which messages may go so, which do, and the
+//! copy.
+
+use super::counters::count;
+use super::lent::{Announced, FEW, Loan, class_of, data_at};
+use super::messenger::Messenger;
+use super::middle::Timed;
+use super::reach::{self, Reach};
+use super::record::Place;
+use crate::base::{Slot, prefetch};
+use crate::link::core::Wire;
+use crate::shm::copy::copy_in;
+use crate::shm::node::Node;
+
+/// Up to so many bytes the lines of a buffer are fetched ahead of the copy, which would ask for one after the
+/// other: they are in the receiver's cache. Longer copies keep enough of them on the way.
+const AHEAD: usize = 4096;
+
+impl Messenger {
+    /// Whether a message may go so. A comparison for what is short.
+    #[inline(always)]
+    pub(super) fn is_lendable(&self, node: &Node, to: Slot, place: &Place) -> bool {
+        let len = place.len();
+        len > FEW && len <= self.limits.lend && self.is_worth_lending(node, to, place)
+    }
+
+    #[inline(never)]
+    fn is_worth_lending(&self, node: &Node, to: Slot, place: &Place) -> bool {
+        // What else is announced is copied once where both have it mapped.
+        let mapped = |at: *mut u8| reach::is_shared(node, at.addr() as u64, place.len() as u64);
+        node.is_local(to)
+            && (place.len() <= self.limits.eager
+                || !place.address().is_some_and(mapped)
+                    && self.reaches.of(node, to) != Reach::Mapped)
+    }
+
+    /// Sender: puts data into a buffer, if there is one. An uncontended lock, a line of the receiver's, and the
+    /// copy.
+    pub(super) fn try_lend(&self, wire: Wire<'_>, to: Slot, place: &Place) -> Option<Loan> {
+        // Whatever comes now, it goes back by itself.
+        let loan = Loan::take(&self.lending, wire.node, class_of(place.len()), to)?;
+        self.fill(wire.node, loan, place, Timed::No)
+    }
+
+    /// The same for one that may be announced instead: nothing if it is to be.
+    pub(super) fn try_lend_large(&self, wire: Wire<'_>, to: Slot, place: &Place) -> Option<Loan> {
+        let (node, class) = (wire.node, class_of(place.len()));
+        // Who shares a core is late, or the sender is, as the system has them take turns.
+        if !self.limits.may_announce || !node.pace().is_awake() || self.reaches.copiers().is_err() {
+            return self.try_lend(wire, to, place);
+        }
+        self.judge.sent(class);
+        match Loan::take_in_turn(&self.lending, node, class, to) {
+            Ok((loan, timed)) => self.fill(node, loan?, place, timed),
+            Err(Announced) if self.reaches.of(node, to) == Reach::Never => {
+                self.try_lend(wire, to, place)
+            }
+            Err(Announced) => None,
+        }
+    }
+
+    fn fill(&self, node: &Node, loan: Loan, place: &Place, timed: Timed) -> Option<Loan> {
+        let len = place.len();
+        let began = if timed == Timed::No { 0 } else { self.switching.now() };
+        let data = data_at(node, loan.at(), len)?;
+        if len <= AHEAD {
+            prefetch::lines_to_write(data.as_ptr(), len);
+        }
+        match place.address() {
+            // SAFETY: the buffer is this sender's, and the data fit; the record is the engine's.
+            Some(from) => unsafe { copy_in(data.as_ptr(), from, len) },
+            // SAFETY: as above.
+            None => unsafe { place.read(0, data.as_ptr(), len) },
+        }
+        let took = if timed == Timed::No { 0 } else { self.switching.now().saturating_sub(began) };
+        loan.lend(node, timed.note(took));
+        self.switching.look_from_now_on();
+        count(&self.counting.lent);
+        Some(loan)
+    }
+}

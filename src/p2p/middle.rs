@@ -1,0 +1,528 @@
+//! Which way messages of middle size go that are larger than what always travels with its data: lent, or
+//! announced as larger ones are. Lent ones are copied twice, by both sides, and need nothing but the
+//! message that tells of them; announced ones once, by the kernel, or by whoever
+//! [`copiers`](super::copiers) says. Which is sooner over depends on the processor, on whether both sides
+//! have messages for each other, and on whose caches have the data: it is found out while the program runs.
+//!
+//! ```text
+//!  sender                                           receiver
+//!    lends; note: filling took so long -----------> copies out; how long since the one before,
+//!                                                   at most filling and copying out?
+//!    takes the buffer back <----- note: verdict     longer than what announced ones take?
+//!    counts votes
+//!
+//!    lent, the last BLOCK of them timed --> BLOCK announced --> BLOCK lent and timed
+//!      ^  ^                                                          |          |
+//!      |  '- twice as long, up to LONGEST <------------ against -----'         for
+//!      '---- against ---- announced; in between BLOCK lent and timed <---------'
+//! ```
+//! Verdicts come back as buffers do, which may be after the next phase has begun; [`ENOUGH`] of them decide,
+//! whenever they come.
+//!
+//! Only the receiver knows what both ways take: the time from the end of one copy to the end of the next is
+//! what a message takes in a stream of them, whoever is the slower; where they are further apart, it is the
+//! time of both copies. So it is where the receiver has filled buffers of its own meanwhile: each side has
+//! two copies to make for each message that it gets, though it may fill many before it empties one. Whoever is late for its messages loses nothing by lent ones, whose sender has gone
+//! on: its verdict is that. So nothing is announced, not even for a trial, to a receiver that comes later
+//! than what is sent to it.
+
+use super::lent::CLASSES;
+use crate::base::sync::{AtomicU32, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Messages of a trial.
+const BLOCK: u32 = 16;
+/// Of these, those whose verdict does not count: the time since the one before says nothing yet.
+const UNSETTLED: u32 = 4;
+/// Messages between trials, at first and at most.
+const SHORTEST: u32 = 64;
+const LONGEST: u32 = 1024;
+/// Verdicts that make a decision.
+const ENOUGH: u32 = 8;
+/// Messages over which the time of one is smoothed.
+const SMOOTH: f64 = 4.0;
+/// Which part of the time of lent ones others may take at most to be worth the change.
+const BETTER: f64 = 0.9;
+/// Messages of its own that a receiver may have sent before it gets as many.
+const AHEAD: u32 = 64;
+/// Nanoseconds that no copy takes.
+const FOR_EVER: u64 = 1 << 30;
+
+/// Codes of notes, above the nanoseconds.
+const UNSETTLED_NOTE: u64 = 1;
+const TIMED_NOTE: u64 = 2;
+const VERDICT_NOTE: u64 = 4;
+
+/// How a message is to go.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Way {
+    Lent(Timed),
+    Announced,
+}
+
+/// Whether the receiver is asked how long a message took.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Timed {
+    No,
+    /// It is, for the next ones.
+    Unsettled,
+    Yes,
+}
+
+impl Timed {
+    /// The note beside a message whose buffer took so many nanoseconds to fill.
+    pub fn note(self, filling: u64) -> u64 {
+        let filling = filling.clamp(1, FOR_EVER);
+        match self {
+            Timed::No => 0,
+            Timed::Unsettled => UNSETTLED_NOTE << 32 | filling,
+            Timed::Yes => TIMED_NOTE << 32 | filling,
+        }
+    }
+}
+
+/// What a receiver is asked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Asked {
+    /// Nanoseconds that the sender took.
+    filling: u64,
+    counts: bool,
+}
+
+impl Asked {
+    /// What a note of a sender says, if it asks something.
+    pub fn read(note: u64) -> Option<Asked> {
+        let counts = match note >> 32 {
+            UNSETTLED_NOTE => false,
+            TIMED_NOTE => true,
+            _ => return None,
+        };
+        Some(Asked { filling: (note & u64::from(u32::MAX)).min(FOR_EVER), counts })
+    }
+}
+
+/// What a receiver says of the way a message came.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Verdict {
+    /// It was here before anybody asked for it.
+    Late = 1,
+    /// What announced ones take is not known.
+    Unknown,
+    Lent,
+    Announced,
+}
+
+impl Verdict {
+    pub fn note(self) -> u64 {
+        VERDICT_NOTE << 32 | self as u64
+    }
+
+    /// What a note of a receiver says, if it is a verdict.
+    pub fn read(note: u64) -> Option<Verdict> {
+        let all = [Verdict::Late, Verdict::Unknown, Verdict::Lent, Verdict::Announced];
+        all.into_iter().find(|verdict| verdict.note() == note)
+    }
+}
+
+/// Receiver: what lent messages of each size take.
+#[derive(Debug, Default)]
+pub(super) struct Judge {
+    cases: [Mutex<Case>; CLASSES],
+    /// Messages that it has sent itself, either way, less those that it got since. Where threads race, one may
+    /// be lost.
+    own: [AtomicU32; CLASSES],
+}
+
+#[derive(Debug, Default)]
+struct Case {
+    /// Nanoseconds for each KiB, smoothed; 0 as long as nothing is known.
+    cost: f64,
+    /// When the last one was copied out.
+    last: u64,
+    /// The same for announced ones that the receiver copies alone, if there is no choice of who does.
+    pulled: f64,
+    choice: bool,
+    /// What was said last.
+    announced: bool,
+}
+
+/// One more, of messages that are smoothed.
+fn smooth(known: &mut f64, time: u64, bytes: usize) -> f64 {
+    let cost = time as f64 * 1024.0 / bytes.max(1) as f64;
+    // One that was interrupted tells little.
+    *known = match *known {
+        0.0 => cost,
+        known => known + (cost.min(2.0 * known) - known) / SMOOTH,
+    };
+    *known
+}
+
+/// A message that was copied out.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Drained {
+    pub bytes: usize,
+    /// Nanoseconds, when that began and ended.
+    pub began: u64,
+    pub ended: u64,
+    /// Whether a receive was there before it.
+    pub awaited: bool,
+    /// Whether this process has sent one, too, for this one.
+    pub both_ways: bool,
+}
+
+impl Judge {
+    /// The process has sent one itself, either way.
+    pub fn sent(&self, class: usize) {
+        let own = self.own[class].load(Ordering::Relaxed);
+        self.own[class].store((own + 1).min(AHEAD), Ordering::Relaxed);
+    }
+
+    /// It has got one, either way: whether it had sent one for it.
+    pub fn got(&self, class: usize) -> bool {
+        let own = self.own[class].load(Ordering::Relaxed);
+        if own > 0 {
+            self.own[class].store(own - 1, Ordering::Relaxed);
+        }
+        own > 0
+    }
+
+    fn case(&self, class: usize) -> MutexGuard<'_, Case> {
+        self.cases[class].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// An announced one has come: whether there is a choice of who copies it.
+    pub fn met(&self, class: usize, choice: bool) {
+        self.case(class).choice = choice;
+    }
+
+    /// The receiver alone has copied one, without a choice.
+    pub fn pulled(&self, class: usize, bytes: usize, nanoseconds: u64) {
+        smooth(&mut self.case(class).pulled, nanoseconds, bytes);
+    }
+
+    /// A verdict on a message, if one was wanted. `announced`: nanoseconds for each KiB of announced ones, where
+    /// there is a choice of who copies them, if that is known.
+    pub fn judge(
+        &self,
+        class: usize,
+        asked: Asked,
+        it: Drained,
+        announced: Option<f64>,
+    ) -> Option<Verdict> {
+        let mut case = self.case(class);
+        let emptying = it.ended.saturating_sub(it.began);
+        let both = emptying.saturating_add(asked.filling);
+        let least = if it.both_ways { both } else { emptying };
+        let time = it.ended.saturating_sub(case.last.max(1)).clamp(least, both);
+        case.last = case.last.max(it.ended);
+        let cost = smooth(&mut case.cost, time, it.bytes);
+        if !asked.counts {
+            return None;
+        }
+        if !it.awaited {
+            return Some(Verdict::Late);
+        }
+        let announced = if case.choice { announced } else { Some(case.pulled) };
+        let Some(announced) = announced.filter(|&cost| cost > 0.0) else {
+            return Some(Verdict::Unknown);
+        };
+        // In between it stays as it was.
+        case.announced = announced < if case.announced { cost } else { BETTER * cost };
+        Some(if case.announced { Verdict::Announced } else { Verdict::Lent })
+    }
+}
+
+/// Sender: which way messages of a size go. See the [module](self).
+#[derive(Debug)]
+pub(super) struct Turns {
+    state: State,
+    /// Messages that are still to begin before that changes.
+    left: u32,
+    /// Messages between trials.
+    rest: u32,
+    /// Verdicts since the last decision: all, those that say that the receiver is late, and how many more
+    /// are for announced ones than against.
+    counted: u32,
+    late: u32,
+    votes: i32,
+    /// The receiver was not late, by the last decision.
+    awaited: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum State {
+    Lent,
+    /// Announced ones are tried, then lent ones judged.
+    TryAnnounced,
+    JudgeLent,
+    Announced,
+    /// Lent ones are judged again.
+    TryLent,
+}
+
+impl State {
+    fn is_lent(self) -> bool {
+        !matches!(self, State::TryAnnounced | State::Announced)
+    }
+}
+
+impl Default for Turns {
+    fn default() -> Turns {
+        let (state, left, rest) = (State::Lent, SHORTEST, SHORTEST);
+        Turns { state, left, rest, counted: 0, late: 0, votes: 0, awaited: false }
+    }
+}
+
+impl Turns {
+    /// Which way the next message goes.
+    pub fn next(&mut self) -> Way {
+        if self.left == 0 {
+            self.turn();
+        }
+        self.left -= 1;
+        match BLOCK.checked_sub(self.left + 1) {
+            _ if !self.state.is_lent() => Way::Announced,
+            None => Way::Lent(Timed::No),
+            Some(done) if done < UNSETTLED => Way::Lent(Timed::Unsettled),
+            Some(_) => Way::Lent(Timed::Yes),
+        }
+    }
+
+    /// Whether buffers that come back are to be looked at though none is wanted.
+    pub fn is_curious(&self) -> bool {
+        !self.state.is_lent()
+    }
+
+    fn change(&mut self, state: State, rest: u32) {
+        let lasts = matches!(state, State::Lent | State::Announced);
+        (self.state, self.rest, self.left) = (state, rest, if lasts { rest } else { BLOCK });
+    }
+
+    fn longer(&self) -> u32 {
+        (self.rest * 2).min(LONGEST)
+    }
+
+    /// What was to last so long is over.
+    fn turn(&mut self) {
+        match self.state {
+            State::Lent if self.awaited => self.change(State::TryAnnounced, self.rest),
+            State::Lent => self.change(State::Lent, self.rest),
+            State::TryAnnounced => self.change(State::JudgeLent, self.rest),
+            State::JudgeLent => self.change(State::Lent, self.longer()),
+            State::Announced => self.change(State::TryLent, self.rest),
+            State::TryLent => self.change(State::Announced, self.longer()),
+        }
+    }
+
+    /// A verdict has come, on some message before.
+    pub fn note(&mut self, verdict: Verdict) {
+        self.counted += 1;
+        match verdict {
+            Verdict::Late => self.late += 1,
+            Verdict::Announced => self.votes += 1,
+            Verdict::Lent => self.votes -= 1,
+            Verdict::Unknown => {}
+        }
+        if self.counted == ENOUGH {
+            self.decide();
+        }
+    }
+
+    fn decide(&mut self) {
+        self.awaited = 2 * self.late < self.counted;
+        let announced = self.votes > 0 && self.awaited;
+        (self.counted, self.late, self.votes) = (0, 0, 0);
+        match self.state {
+            State::Lent | State::JudgeLent if announced => self.change(State::Announced, SHORTEST),
+            State::Announced | State::TryLent if !announced => self.change(State::Lent, SHORTEST),
+            _ => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::VecDeque;
+
+    /// A sender and a receiver whose copies take so many nanoseconds; verdicts come back after so many messages.
+    struct Pair {
+        turns: Turns,
+        judge: Judge,
+        filling: u64,
+        emptying: u64,
+        announced: u64,
+        /// Both copies of a lent one after each other, or each beside those of its neighbours, or the receiver
+        /// has sent as many, before.
+        how: How,
+        awaited: bool,
+        delay: usize,
+        now: u64,
+        known: bool,
+        /// Whether the time of announced ones is known as one of several ways.
+        choice: bool,
+        sent: usize,
+        under_way: VecDeque<(usize, u64)>,
+    }
+
+    const BYTES: usize = 64 << 10;
+
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    enum How {
+        Alone,
+        Stream,
+        BothWays,
+    }
+
+    fn how() -> impl Strategy<Value = How> {
+        prop_oneof![Just(How::Alone), Just(How::Stream), Just(How::BothWays)]
+    }
+
+    impl Pair {
+        fn new(filling: u64, emptying: u64, announced: u64, how: How) -> Pair {
+            Pair {
+                turns: Turns::default(),
+                judge: Judge::default(),
+                filling,
+                emptying,
+                announced,
+                how,
+                awaited: true,
+                delay: 0,
+                now: 1000,
+                known: false,
+                choice: true,
+                sent: 0,
+                under_way: VecDeque::new(),
+            }
+        }
+
+        fn lent(&self) -> u64 {
+            match self.how {
+                How::Alone | How::BothWays => self.filling + self.emptying,
+                How::Stream => self.filling.max(self.emptying),
+            }
+        }
+
+        /// So many messages: how many were announced.
+        fn run(&mut self, count: u32) -> u32 {
+            let mut announced = 0;
+            for _ in 0..count {
+                match self.turns.next() {
+                    Way::Announced => {
+                        announced += 1;
+                        self.now += self.announced;
+                        self.known |= self.awaited;
+                        self.judge.met(4, self.choice);
+                        if !self.choice && self.awaited {
+                            self.judge.pulled(4, BYTES, self.announced);
+                        }
+                    }
+                    Way::Lent(timed) => {
+                        // Both ways the receiver has filled its own before it empties one.
+                        self.now += match self.how {
+                            How::BothWays => self.emptying,
+                            How::Alone | How::Stream => self.lent(),
+                        };
+                        if self.how == How::BothWays {
+                            self.judge.sent(4);
+                        }
+                        let both_ways = self.judge.got(4);
+                        let mut note = timed.note(self.filling);
+                        if let Some(asked) = Asked::read(note) {
+                            let (began, ended) = (self.now - self.emptying, self.now);
+                            let awaited = self.awaited;
+                            let it = Drained { bytes: BYTES, began, ended, awaited, both_ways };
+                            let cost = self.announced as f64 * 1024.0 / BYTES as f64;
+                            let cost = self.known.then_some(cost);
+                            let verdict = self.judge.judge(4, asked, it, cost);
+                            note = verdict.map_or(note, Verdict::note);
+                        }
+                        self.under_way.push_back((self.sent, note));
+                    }
+                }
+                self.sent += 1;
+                // One at a time, as buffers are looked at.
+                if self.under_way.front().is_some_and(|(at, _)| at + self.delay < self.sent) {
+                    let (_, note) = self.under_way.pop_front().unwrap();
+                    Verdict::read(note).into_iter().for_each(|verdict| self.turns.note(verdict));
+                }
+            }
+            announced
+        }
+    }
+
+    proptest! {
+        /// Whatever is cheaper by a fifth gets nearly all, also once that has changed, however late
+        /// verdicts come back.
+        #[test]
+        fn the_cheaper_way_is_found_and_found_again(
+            filling in 500u64..20_000, emptying in 500u64..20_000, how in how(), first: bool, choice: bool, delay in 0usize..128,
+        ) {
+            let mut pair = Pair::new(filling, emptying, 0, how);
+            (pair.delay, pair.choice) = (delay, choice);
+            let dear = pair.lent() + pair.lent() / 4;
+            let cheap = pair.lent() - pair.lent() / 5;
+            for announce in [first, !first, first] {
+                pair.announced = if announce { cheap } else { dear };
+                pair.run(2 * LONGEST + 8 * BLOCK + 2 * 128);
+                let announced = pair.run(4000);
+                let right = if announce { announced } else { 4000 - announced };
+                prop_assert!(right > 3800, "{announced} of 4000 announced, {announce} is right");
+            }
+        }
+
+        /// Nothing is announced to a receiver that comes late, and what is announced to one that becomes so
+        /// comes to an end.
+        #[test]
+        fn who_is_late_is_lent_to(before in 0u32..4000, delay in 0usize..128) {
+            let mut pair = Pair::new(5000, 5000, 3000, How::Alone);
+            pair.awaited = false;
+            prop_assert_eq!(pair.run(8000), 0);
+            pair.awaited = true;
+            pair.delay = delay;
+            pair.run(before);
+            pair.awaited = false;
+            pair.run(2 * LONGEST + 8 * BLOCK + 2 * 128);
+            prop_assert_eq!(pair.run(4000), 0);
+        }
+
+        /// Whatever a peer writes is no more than a wrong verdict.
+        #[test]
+        fn notes_are_read_as_they_were_written_or_not_at_all(
+            both_ways: bool, note: u64, filling: u64, began: u64, ended: u64, bytes: usize, cost in prop::option::of(any::<f64>()),
+        ) {
+            prop_assert!(Asked::read(note).is_none() || Verdict::read(note).is_none());
+            for timed in [Timed::No, Timed::Unsettled, Timed::Yes] {
+                let asked = Asked::read(timed.note(filling));
+                let counts = asked.map(|asked| asked.counts);
+                let expected = match timed {
+                    Timed::No => None,
+                    Timed::Unsettled => Some(false),
+                    Timed::Yes => Some(true),
+                };
+                prop_assert_eq!(counts, expected);
+                prop_assert_eq!(Verdict::read(timed.note(filling)), None);
+            }
+            let judge = Judge::default();
+            for note in [note, Timed::Yes.note(filling), Timed::Yes.note(0)] {
+                if let Some(asked) = Asked::read(note) {
+                    let it = Drained { bytes, began, ended, awaited: true, both_ways };
+                    let verdict = judge.judge(0, asked, it, cost);
+                    prop_assert!(verdict.is_none() || verdict.map(Verdict::note).and_then(Verdict::read) == verdict);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_about_equal_stays_as_it_is() {
+        for (announced, expected) in [(5100, 0), (4800, 0)] {
+            let mut pair = Pair::new(5000, 4000, announced, How::Stream);
+            pair.run(10_000);
+            let tried = pair.run(4000);
+            assert!(tried < 100, "{tried} of 4000 announced that take {announced}, {expected}");
+        }
+    }
+}
