@@ -11,12 +11,13 @@
 //! **Taking a free lock** is one CAS of the word from 0. The holder then has no node in the queue,
 //! only the id of node 0 of its slot; giving the lock back to nobody is one CAS to 0.
 //!
-//! **Finding it taken.** Who finds the lock taken tries again for a moment, some tens of looks a
-//! few pauses apart, before it stands in line. Each hand-over to somebody in line moves several
-//! cache lines from core to core, which takes ten times as long as short work under a lock: among
+//! **Finding it taken.** Who finds the lock taken tries again for a moment before it stands in line: a dozen
+//! looks further and further apart, as each takes the lock's line away from the holder, or, by a rank that shares its
+//! core, a yield between two, so that whoever holds the lock may run. Each hand-over to somebody in line moves
+//! several cache lines from core to core, and may have to wait until the system lets its new
+//! holder run, which takes ten and a hundred times as long as short work under a lock: among
 //! members that want the lock all the time, it then changes hands once for many such pieces of
-//! work. Whoever finds somebody in line stands in line at once, and a lock that is waited for is
-//! never free, so nobody overtakes who stands in line.
+//! work. A lock that is waited for is never free, so nobody overtakes who stands in line.
 //!
 //! **Waiting.** A waiter stores `prev = tail` in a node of its slot, then puts itself at the tail
 //! by a CAS. So `prev` of whatever is in the queue is right even if its thread was killed in the
@@ -99,17 +100,25 @@ pub const NODES: usize = 64;
 #[cfg(not(loom))]
 const _: () = assert!(NODES == super::segment::LOCK_NODES);
 
-/// Pauses from one look at a lock that is taken to the next, before standing in line: so few looks
-/// that the holder's line stays with it most of the time.
-const APART: u32 = 4;
+/// Pauses from one look at a lock that is taken to the next, before standing in line, at first; twice as many
+/// after each, up to so many, or more if the holder is another one than at the look before: so few looks,
+/// by however many, that the holder's line stays with it most of the time.
+const FIRST: u32 = 8;
+const APART: u32 = 32;
+const APART_OF_MANY: u32 = 128;
 
-/// Most such looks: some µs.
-const TRIES: u32 = 32;
+/// Most such pauses in all: some 10 to 20 µs. And most yields where ranks share cores.
+const PAUSES: u32 = 512;
+const YIELDS: u32 = 16;
 
-/// How many such looks: none by ranks that share cores. Nor under loom, whose interleavings have
-/// all of them: who looks later might as well have come later.
-fn tries(pace: Pace) -> u32 {
-    if cfg!(loom) { 0 } else { (pace.spins / 32).min(TRIES) }
+/// How many. None under loom, whose interleavings have all of them: who looks later might as well have come
+/// later.
+fn patience(pace: Pace) -> u32 {
+    match pace.is_awake() {
+        _ if cfg!(loom) => 0,
+        true => (pace.spins / 8).min(PAUSES),
+        false => (pace.yields / 2).min(YIELDS),
+    }
 }
 
 /// What a lock must know of the process that uses it and of its peers.
@@ -328,22 +337,32 @@ impl QueueLock {
         self.take_alone(Sole::of(env.slot())).then_some(Held { node: 0, died: None })
     }
 
-    /// Tries for a moment, as long as nobody stands in line.
-    fn take_soon<E: LockEnv>(&self, env: &E) -> Option<Held> {
-        for _ in 0..tries(env.pace()) {
-            for _ in 0..APART {
-                spin_hint();
+    /// Tries for a moment. Also while others stand in line: they go first, as the lock is not free before the
+    /// last of them has it; and if those who come back wait for that, the line comes to an end.
+    fn take_soon<E: LockEnv>(&self, env: &E, deadline: Deadline) -> Option<Held> {
+        let pace = env.pace();
+        let (awake, mut left, mut apart) = (pace.is_awake(), patience(pace), FIRST);
+        let mut seen = self.load().owner();
+        loop {
+            left = left.checked_sub(if awake { apart } else { 1 })?;
+            if awake {
+                (0..apart).for_each(|_| spin_hint());
+            } else if deadline.passed() {
+                return None;
+            } else {
+                env.waiting(left);
+                yield_now();
             }
             let w = self.load();
             if w == Word::FREE {
                 if let Some(held) = self.take_free(env) {
                     return Some(held);
                 }
-            } else if w.tail() != w.owner() {
-                return None;
+            } else {
+                let most = if w.owner() == seen { APART } else { APART_OF_MANY };
+                (apart, seen) = ((apart * 2).min(most), w.owner());
             }
         }
-        None
     }
 
     #[inline]
@@ -391,7 +410,7 @@ impl QueueLock {
 
     #[cold]
     fn acquire_queued<E: LockEnv>(&self, env: &E, deadline: Deadline) -> Result<Held> {
-        if let Some(held) = self.take_soon(env) {
+        if let Some(held) = self.take_soon(env, deadline) {
             return Ok(held);
         }
         let k = match self.take_node(env, deadline)? {
