@@ -10,29 +10,36 @@
 //!                                                     '- as long as at first, if it is not <-----'
 //!                                                        or messages take longer than they did
 //! ```
-//! A trial ends early, and the next one is as far away as can be, where the other way takes several times as
+//! A trial is over when most of its messages have ended, which may be after the next ones have begun; at once, and
+//! the next one is as far away as can be, where the other way takes several times as
 //! long: else trials alone would take as much time as all other messages. And messages that take longer
 //! than they did are no reason for one as long as they are far from what the other way takes: times of
 //! messages that follow each other vary by a factor of two.
 //!
 //! What counts is the time from when the copy could begin, which is at the end of the one before if that was
-//! later, until its end: so both the time of a message alone and the rate of many.
+//! later, until its end: so both the time of a message alone and the rate of many. Of many that are under way
+//! some end together, of which the first has taken all the time; so means count, over more messages than that.
 
 use crate::base::sync::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-/// Messages of a trial.
+/// Messages of a trial: more of those of which many are under way at a time.
 const BLOCK: u32 = 8;
-/// Of these, those that are not counted: they began while others went the other way.
-const UNSETTLED: u32 = 2;
-/// Messages between trials, at first and at most.
-const SHORTEST: u32 = 32;
-const LONGEST: u32 = 512;
-/// Messages over which the time of one is smoothed.
-const SMOOTH: u32 = 8;
+const BLOCK_OF_MANY: u32 = 32;
+/// Several times as many as are under way, over which a mean is one.
+const SPAN_OF_MANY: u32 = 256;
+/// The largest of these.
+const MANY: usize = (256 << 10) - 1;
+/// How many of them have to end.
+const ENOUGH: f64 = 0.75;
+/// Trials' messages between trials, at first and at most.
+const SHORTEST: u32 = 4;
+const LONGEST: u32 = 64;
+/// Messages under way that are told from one, at most.
+const TOGETHER: u32 = 64;
 /// How many times as long the other way takes that is not worth a whole trial, and how many messages tell.
 const HOPELESS: f64 = 2.5;
-const TELLING: u32 = 2;
+const TELLING: f64 = 3.0;
 /// Which part of what the other way takes is near it.
 const NEAR: f64 = 0.6;
 /// Powers of two that have sizes of their own: from 16 KiB to 32 MiB.
@@ -62,24 +69,60 @@ pub(super) struct Copiers {
     whole: AtomicBool,
 }
 
+/// Times of messages that went one way: nanoseconds for each KiB, of which older ones fade.
+#[derive(Clone, Copy, Default, Debug)]
+pub(super) struct Times {
+    sum: f64,
+    count: f64,
+}
+
+impl Times {
+    pub fn mean(&self) -> Option<f64> {
+        (self.count > 0.0).then(|| self.sum / self.count)
+    }
+
+    /// Of how many.
+    pub fn count(&self) -> u32 {
+        self.count as u32
+    }
+
+    /// Whether what is interrupted can be told from what is not.
+    pub fn is_settled(&self) -> bool {
+        self.count >= 2.0
+    }
+
+    /// One more; means are over so many to twice as many.
+    pub fn add(&mut self, time: f64, span: u32) {
+        (self.sum, self.count) = (self.sum + time, self.count + 1.0);
+        if self.count >= f64::from(2 * span) {
+            (self.sum, self.count) = (self.sum / 2.0, self.count / 2.0);
+        }
+    }
+}
+
 #[derive(Debug)]
 struct Class {
+    /// Messages of a trial, and over how many of the chosen way the mean is.
+    block: u32,
+    span: u32,
     /// Who copies the messages that begin now.
     now: Who,
     /// Who does but for trials.
     chosen: Who,
-    /// Messages that are still to begin before that changes, and those that have ended since it did.
+    /// Messages that are still to begin before that changes.
     left: u32,
-    ended: u32,
     /// Messages between trials.
     rest: u32,
-    /// What was tried last.
+    /// What was tried last, and whether it is still open what came of it.
     tried: Who,
-    /// Nanoseconds for each KiB, each way, smoothed; of the last trial if it is not the
-    /// chosen one's. 0 as long as nothing is known.
-    cost: [f64; 3],
-    /// What the chosen one's was when it was chosen, or found to be the faster one again.
+    open: bool,
+    /// Of the last trial if it is not the chosen one's.
+    times: [Times; 3],
+    /// What the chosen one's mean was when it was chosen, or a trial began; and messages since.
     expected: f64,
+    since: u32,
+    /// Messages that have begun and not ended.
+    under_way: u32,
     /// When the last one ended.
     last: u64,
 }
@@ -87,26 +130,36 @@ struct Class {
 impl Default for Copiers {
     fn default() -> Copiers {
         // What is the fastest in most cases begins, and through shared buffers is tried first.
-        let class = || Class {
+        let class = |block, span| Class {
+            block,
+            span,
             now: Who::Halves,
             chosen: Who::Halves,
-            left: BLOCK,
-            ended: 0,
-            rest: SHORTEST,
+            left: block,
+            rest: SHORTEST * block,
             tried: Who::Receiver,
-            cost: [0.0; 3],
+            open: false,
+            times: [Times::default(); 3],
             expected: 0.0,
+            since: 0,
+            under_way: 0,
             last: 0,
         };
-        let classes = std::array::from_fn(|_| Mutex::new(class()));
+        let classes = std::array::from_fn(|i| {
+            let many = i <= class_of(MANY);
+            Mutex::new(if many { class(BLOCK_OF_MANY, SPAN_OF_MANY) } else { class(BLOCK, BLOCK) })
+        });
         Copiers { classes, whole: AtomicBool::new(false) }
     }
 }
 
+fn class_of(bytes: usize) -> usize {
+    (bytes.max(1).ilog2().saturating_sub(SMALLEST) as usize).min(CLASSES - 1)
+}
+
 impl Copiers {
     fn class<R>(&self, bytes: usize, f: impl FnOnce(&mut Class) -> R) -> R {
-        let class = bytes.max(1).ilog2().saturating_sub(SMALLEST) as usize;
-        let class = &self.classes[class.min(CLASSES - 1)];
+        let class = &self.classes[class_of(bytes)];
         f(&mut class.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
@@ -126,30 +179,26 @@ impl Copiers {
         self.class(bytes, |class| class.chosen)
     }
 
-    /// Nanoseconds for each KiB of such messages, smoothed, if any have come.
-    pub fn cost(&self, bytes: usize) -> Option<f64> {
-        let cost = self.class(bytes, |class| class.cost[class.chosen as usize]);
-        (cost > 0.0).then_some(cost)
-    }
-
-    /// One that `who` has copied took from `began` until `now`, in nanoseconds.
-    pub fn took(&self, who: Who, bytes: usize, began: u64, now: u64) {
-        self.class(bytes, |class| class.took(who, bytes, began, now));
+    /// One that `who` has copied took from `began` until `now`, in nanoseconds: how much of that after the one
+    /// before.
+    pub fn took(&self, who: Who, bytes: usize, began: u64, now: u64) -> u64 {
+        self.class(bytes, |class| class.took(who, bytes, began, now))
     }
 }
 
 impl Class {
     fn choose(&mut self, whole: bool) -> Who {
         if whole && self.chosen == Who::Halves {
-            (self.chosen, self.now, self.left) = (Who::Receiver, Who::Receiver, BLOCK);
-            (self.ended, self.expected) = (0, 0.0);
+            (self.chosen, self.now, self.left) = (Who::Receiver, Who::Receiver, self.block);
+            (self.open, self.expected) = (false, 0.0);
         } else if whole && self.now == Who::Halves {
-            (self.now, self.left, self.ended) = (self.chosen, self.rest, 0);
+            (self.now, self.left, self.open) = (self.chosen, self.rest, false);
         }
         if self.left == 0 {
             self.turn(whole);
         }
         self.left -= 1;
+        self.under_way = (self.under_way + 1).min(TOGETHER);
         self.now
     }
 
@@ -163,66 +212,72 @@ impl Class {
         who
     }
 
+    fn mean(&self, who: Who) -> Option<f64> {
+        self.times[who as usize].mean()
+    }
+
     /// What the cheapest way that is not the chosen one took when it was tried; 0 if none was.
-    fn other_cost(&self) -> f64 {
+    fn other(&self) -> f64 {
         let others = Who::ALL.into_iter().filter(|&who| who != self.chosen);
-        let known = others.map(|who| self.cost[who as usize]).filter(|&cost| cost > 0.0);
-        known.reduce(f64::min).unwrap_or(0.0)
+        others.filter_map(|who| self.mean(who)).reduce(f64::min).unwrap_or(0.0)
     }
 
-    /// A trial begins, or is over.
+    /// A trial begins, or all its messages have begun.
     fn turn(&mut self, whole: bool) {
-        let trial = self.now != self.chosen;
-        let [here, there] = [self.chosen, self.now].map(|who| self.cost[who as usize]);
-        if trial && there > 0.0 {
-            // One that is hardly better is not worth the change.
-            if there < 0.95 * here {
-                self.chosen = self.now;
-                self.rest = SHORTEST;
-            } else if there > HOPELESS * here {
-                self.rest = LONGEST;
-            } else {
-                self.rest = (self.rest * 2).min(LONGEST);
-            }
+        if self.now != self.chosen {
+            (self.now, self.left) = (self.chosen, self.rest);
+            return;
         }
-        self.now = if trial { self.chosen } else { self.candidate(whole) };
-        self.expected = self.cost[self.chosen as usize];
-        self.left = if trial { self.rest } else { BLOCK };
-        self.ended = 0;
-        if !trial {
-            self.tried = self.now;
-            self.cost[self.now as usize] = 0.0;
-        }
+        self.now = self.candidate(whole);
+        (self.tried, self.open, self.left) = (self.now, true, self.block);
+        self.times[self.now as usize] = Times::default();
+        (self.expected, self.since) = (self.mean(self.chosen).unwrap_or(0.0), 0);
     }
 
-    fn took(&mut self, who: Who, bytes: usize, began: u64, now: u64) {
-        let time = now.saturating_sub(began.max(self.last)) as f64;
+    /// What has come of a trial.
+    fn decide(&mut self, there: f64, here: f64) {
+        self.open = false;
+        // One that is hardly better is not worth the change.
+        if there < 0.95 * here {
+            (self.chosen, self.rest) = (self.tried, SHORTEST * self.block);
+            (self.expected, self.since) = (there, 0);
+        } else if there > HOPELESS * here {
+            self.rest = LONGEST * self.block;
+        } else {
+            self.rest = (self.rest * 2).min(LONGEST * self.block);
+        }
+        (self.now, self.left) = (self.chosen, self.rest);
+    }
+
+    fn took(&mut self, who: Who, bytes: usize, began: u64, now: u64) -> u64 {
+        let time = now.saturating_sub(began.max(self.last));
         self.last = self.last.max(now);
-        if who != self.now {
-            return;
-        }
-        self.ended = self.ended.saturating_add(1);
-        if self.ended <= UNSETTLED {
-            return;
-        }
-        let cost = time * 1024.0 / bytes.max(1) as f64;
-        let known = &mut self.cost[who as usize];
-        let trial = who != self.chosen;
-        let weight = if trial { (self.ended - UNSETTLED).min(SMOOTH) } else { SMOOTH };
+        let together = self.under_way.max(1);
+        self.under_way = together - 1;
+        let times = &mut self.times[who as usize];
+        let mut cost = time as f64 * 1024.0 / bytes.max(1) as f64;
         // One that was interrupted tells little.
-        let cost = if *known == 0.0 { cost } else { cost.min(2.0 * *known) };
-        *known = if *known == 0.0 { cost } else { *known + (cost - *known) / f64::from(weight) };
-        let known = *known;
-        let other = if trial { self.cost[self.chosen as usize] } else { self.other_cost() };
-        if trial {
-            let told = self.ended >= UNSETTLED + TELLING;
-            if told && other > 0.0 && known > HOPELESS * other {
-                self.left = 0;
-            }
-        } else if self.expected > 0.0 && known > 1.3 * self.expected && known > NEAR * other {
-            // Something has changed: the cores' distance, or where the data lie.
-            (self.left, self.rest, self.expected) = (0, SHORTEST, known);
+        if let Some(mean) = times.mean().filter(|_| times.is_settled()) {
+            cost = cost.min(2.0 * mean * f64::from(together));
         }
+        times.add(cost, self.span);
+        let (count, mean) = (times.count, times.mean().unwrap_or(0.0));
+        if who == self.chosen {
+            self.since = self.since.saturating_add(1);
+            let longer = self.expected > 0.0 && mean > 1.3 * self.expected;
+            if longer && self.now == who && self.since >= self.span && mean > NEAR * self.other() {
+                // Something has changed: the cores' distance, or where the data lie.
+                (self.left, self.rest) = (0, SHORTEST * self.block);
+                (self.expected, self.since) = (mean, 0);
+            }
+        } else if self.open && who == self.tried {
+            let here = self.mean(self.chosen);
+            let hopeless = |here: f64| together <= 2 && count >= TELLING && mean > HOPELESS * here;
+            if count >= ENOUGH * f64::from(self.block) || here.is_some_and(hopeless) {
+                self.decide(mean, here.unwrap_or(mean));
+            }
+        }
+        time
     }
 }
 
@@ -260,10 +315,10 @@ mod tests {
             let mut now = 5;
             let cost = |cheap: Who| move |who: Who| if who == cheap { base } else { base + base / 4 };
             let (first, then) = (Who::ALL[first], Who::ALL[(first + then) % 3]);
-            let went = run(&copiers, bytes, 4000, &mut now, cost(first));
-            prop_assert!(went[first as usize] > 3800, "{went:?}, {first:?} is the cheapest");
+            let went = run(&copiers, bytes, 16_000, &mut now, cost(first));
+            prop_assert!(went[first as usize] > 15_000, "{went:?}, {first:?} is the cheapest");
             // It is found out at the latest when the longest rest is over, twice, as two are tried in turn.
-            run(&copiers, bytes, 2 * (LONGEST + 3 * BLOCK), &mut now, cost(then));
+            run(&copiers, bytes, 2 * (LONGEST + 3) * BLOCK_OF_MANY, &mut now, cost(then));
             let went = run(&copiers, bytes, 4000, &mut now, cost(then));
             prop_assert!(went[then as usize] > 3800, "{went:?}, {then:?} is the cheapest");
         }
@@ -329,6 +384,35 @@ mod tests {
     }
 
     #[test]
+    fn messages_that_end_together_count_as_one_after_the_other() {
+        // By halves, eight end at a time, which is no faster than the receiver's one by one.
+        for (halves, right) in [(60, Who::Receiver), (40, Who::Halves)] {
+            let copiers = Copiers::default();
+            let bytes = 64 << 10;
+            let (mut now, mut went, mut begun) = (1000u64, [0; 3], Vec::new());
+            for _ in 0..8000 {
+                let who = copiers.choose(bytes);
+                went[who as usize] += 1;
+                if who == Who::Halves {
+                    begun.push(now);
+                }
+                if who != Who::Halves || begun.len() == 8 {
+                    now += halves * begun.len() as u64;
+                    for began in begun.drain(..) {
+                        copiers.took(Who::Halves, bytes, began, now);
+                    }
+                }
+                if who != Who::Halves {
+                    let time = if who == Who::Receiver { 50 } else { 100 };
+                    copiers.took(who, bytes, now, now + time);
+                    now += time;
+                }
+            }
+            assert!(went[right as usize] > 7000, "{went:?}, {right:?} is the fastest");
+        }
+    }
+
+    #[test]
     fn a_hopeless_way_takes_little_however_much_times_vary() {
         let copiers = Copiers::default();
         let (bytes, base) = (64 << 10, 2000);
@@ -337,7 +421,7 @@ mod tests {
         };
         let mut now = 1;
         for cheap in [Who::Both, Who::Receiver, Who::Halves, Who::Both] {
-            run(&copiers, bytes, 2 * (LONGEST + 3 * BLOCK), &mut now, cost(cheap, 0));
+            run(&copiers, bytes, 2 * (LONGEST + 3) * BLOCK_OF_MANY, &mut now, cost(cheap, 0));
             let of_cheap = |i| run(&copiers, bytes, 1, &mut now, cost(cheap, i))[cheap as usize];
             let other = 4000 - (0..4000).map(of_cheap).sum::<u32>();
             assert!(other < 60, "{other} of 4000 a way that takes several times as long");

@@ -183,8 +183,7 @@ impl Messenger {
     pub(super) fn answer(&self, node: &Node, pooled: Pooled, asked: (Asked, Drained)) {
         let (Lies::Lent(at), (asked, it)) = (pooled.lies, asked) else { return };
         let (bytes, it) = (it.bytes, Drained { ended: self.switching.now(), ..it });
-        let announced = self.reaches.copiers().ok().and_then(|copiers| copiers.cost(bytes));
-        let verdict = self.judge.judge(lent::class_of(bytes), asked, it, announced);
+        let verdict = self.judge.judge(lent::class_of(bytes), asked, it);
         verdict.into_iter().for_each(|verdict| lent::answer(node, at, verdict));
     }
 

@@ -129,8 +129,8 @@ impl Messenger {
             return self.ask(wire, Stream { come: 0, chosen: false, ..stream });
         }
         count(&self.counting.halved);
-        if let Some(copiers) = copiers {
-            copiers.took(Who::Halves, total, stream.began, self.switching.now());
+        if copiers.is_some() {
+            self.note_copied(Some(Who::Halves), total, stream.began);
         }
         self.tell_finished(wire, from, stream.number, 0);
         record.finish(Ok(stream.arrived));

@@ -317,9 +317,8 @@ impl Messenger {
             && let Some(stream) = engine.streams.remove(number)
         {
             drop(engine);
-            if let Some(copiers) = self.reaches.copiers().ok().filter(|_| stream.chosen) {
-                let now = self.switching.now();
-                copiers.took(Who::Both, stream.arrived.bytes, stream.began, now);
+            if stream.chosen {
+                self.note_copied(Some(Who::Both), stream.arrived.bytes, stream.began);
             }
             stream.record.into_iter().for_each(|record| record.finish(Ok(stream.arrived)));
             if let Some(next) = self.buffers.give(buffer) {

@@ -139,7 +139,6 @@ impl Messenger {
         let middle = (bytes <= self.limits.lend).then(|| lent::class_of(bytes));
         if let Some(class) = middle {
             self.judge.got(class);
-            self.judge.met(class, choice.is_some());
         }
         let who = match (waiting, copiers) {
             (None, _) => Who::Receiver,
@@ -193,11 +192,7 @@ impl Messenger {
             Ok(()) => {
                 count(&self.counting.pulled);
                 self.switching.moved(arrived.bytes, began);
-                if let Some(copiers) = choice {
-                    copiers.took(Who::Receiver, arrived.bytes, began, self.switching.now());
-                } else if let Some(class) = middle {
-                    self.judge.pulled(class, bytes, self.switching.now().saturating_sub(began));
-                }
+                self.note_copied(choice.map(|_| Who::Receiver), bytes, began);
                 self.tell_finished(wire, from, rts.number, 0);
                 record.finish(Ok(arrived));
             }
@@ -207,6 +202,18 @@ impl Messenger {
                 begin(record);
             }
             Err(error) => record.finish(Err(error)),
+        }
+    }
+
+    /// What an announced message took since its copy could begin; and by whom, if that was chosen.
+    pub(super) fn note_copied(&self, chosen: Option<Who>, bytes: usize, began: u64) {
+        let (now, copiers) = (self.switching.now(), self.reaches.copiers());
+        let time = match (chosen, copiers) {
+            (Some(who), Ok(copiers)) => copiers.took(who, bytes, began, now),
+            _ => now.saturating_sub(began),
+        };
+        if bytes <= self.limits.lend {
+            self.judge.announced(lent::class_of(bytes), bytes, time);
         }
     }
 

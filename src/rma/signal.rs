@@ -136,7 +136,7 @@ impl<T: Element + PartialOrd> Window<T> {
     /// changed the element by [`Epoch::put_signal`], or otherwise after a flush of what it had
     /// written before.
     ///
-    /// Needs no epoch. Sleeps after a while; a signal ends the sleep at once, any other way of
+    /// Needs no epoch. Sleeps when the element has not changed for a while; a signal ends the sleep at once, any other way of
     /// changing the element within 64 milliseconds.
     ///
     /// Cost if the element is already so: its load.
@@ -148,16 +148,21 @@ impl<T: Element + PartialOrd> Window<T> {
         const DURING: &str = "wait_until";
         reentry::refuse_inside(DURING)?;
         let mine = self.local().slice(index, index.saturating_add(1))?;
-        let poll = || mine.get(0).ok().filter(|element| compare.holds(*element, value));
-        let element = match poll() {
-            Some(element) => element,
-            None => {
-                let (team, node) = (self.team(), self.node());
-                let cell = &self.core().block.active(team.rank().0).signal;
+        let mut element = mine.get(0)?;
+        if !compare.holds(element, value) {
+            let (team, node) = (self.team(), self.node());
+            let cell = &self.core().block.active(team.rank().0).signal;
+            let deadline = team.deadline();
+            while !compare.holds(element, value) {
+                // A word that changes may be counted up by many signals: each keeps this thread awake, or who
+                // sends them would have to wake it for each.
+                let changed =
+                    |now: &T| compare.holds(*now, value) || *now < element || *now > element;
+                let poll = || mine.get(0).ok().filter(changed);
                 let check = || self.somebody_is_there(DURING);
-                node.wait(cell, team.deadline(), DURING, poll, check)?
+                element = node.wait(cell, deadline, DURING, poll, check)?;
             }
-        };
+        }
         fence(Ordering::Acquire);
         Ok(element)
     }
