@@ -13,7 +13,7 @@
 //!
 //!    lent, the last BLOCK of them timed --> TRIAL announced --> BLOCK lent and timed
 //!      ^  ^                                                          |          |
-//!      |  '- twice as long, up to LONGEST <------------ against -----'         for
+//!      |  '- LONGER times as long, up to LONGEST <---- against ------'         for
 //!      '---- against ---- announced; in between BLOCK lent and timed <---------'
 //! ```
 //! Verdicts come back as buffers do, which may be after the next phase has begun; [`ENOUGH`] of them decide,
@@ -39,10 +39,10 @@ const TRIAL: u32 = 256;
 const WINDOW: u32 = 64;
 /// Of these, those whose verdict does not count: the time since the one before says nothing yet.
 const UNSETTLED: u32 = 4;
-/// Messages between trials, at first and at most; and how many trials the first ones are.
+/// Messages between trials, at first and at most; and how many times as many as before.
 const SHORTEST: u32 = 64;
 const LONGEST: u32 = 8192;
-const EARLY: u32 = 2;
+const LONGER: u32 = 4;
 /// Verdicts that make a decision.
 const ENOUGH: u32 = 8;
 /// Messages over which the time of one is smoothed.
@@ -253,8 +253,6 @@ pub(super) struct Turns {
     votes: i32,
     /// The receiver was not late, by the last decision.
     awaited: bool,
-    /// Trials that follow the next one as soon, since what they find may be far from what it comes to.
-    early: u32,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -277,7 +275,7 @@ impl State {
 impl Default for Turns {
     fn default() -> Turns {
         let (state, left, rest) = (State::Lent, BLOCK, SHORTEST);
-        Turns { state, left, rest, counted: 0, late: 0, votes: 0, awaited: false, early: EARLY }
+        Turns { state, left, rest, counted: 0, late: 0, votes: 0, awaited: false }
     }
 }
 
@@ -310,14 +308,8 @@ impl Turns {
         (self.state, self.rest) = (state, rest);
     }
 
-    fn longer(&mut self) -> u32 {
-        match self.early.checked_sub(1) {
-            Some(left) => {
-                self.early = left;
-                self.rest
-            }
-            None => (self.rest * 2).min(LONGEST),
-        }
+    fn longer(&self) -> u32 {
+        (self.rest * LONGER).min(LONGEST)
     }
 
     /// What was to last so long is over.
@@ -326,15 +318,9 @@ impl Turns {
             State::Lent if self.awaited => self.change(State::TryAnnounced, self.rest),
             State::Lent => self.change(State::Lent, self.rest),
             State::TryAnnounced => self.change(State::JudgeLent, self.rest),
-            State::JudgeLent => {
-                let rest = self.longer();
-                self.change(State::Lent, rest);
-            }
+            State::JudgeLent => self.change(State::Lent, self.longer()),
             State::Announced => self.change(State::TryLent, self.rest),
-            State::TryLent => {
-                let rest = self.longer();
-                self.change(State::Announced, rest);
-            }
+            State::TryLent => self.change(State::Announced, self.longer()),
         }
     }
 
