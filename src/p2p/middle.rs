@@ -33,10 +33,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Lent messages that are timed in a row.
 const BLOCK: u32 = 16;
-/// Announced ones, some windows of a program that waits for the end of many when it has sent them all; and over how
+/// Announced ones, several times as many as a program has under way that waits for the end of many; and over how
 /// many their mean is: the first ones meet lent ones that are still under way.
 const TRIAL: u32 = 256;
-const WINDOW: u32 = 64;
+const MEAN: u32 = 64;
 /// Of these, those whose verdict does not count: the time since the one before says nothing yet.
 const UNSETTLED: u32 = 4;
 /// Messages between trials, at first and at most; and how many times as many as before.
@@ -208,8 +208,8 @@ impl Judge {
         let cost = time as f64 * 1024.0 / bytes.max(1) as f64;
         // One that was interrupted counts as no more than all that may be under way.
         let settled = case.announced.mean().filter(|_| case.announced.is_settled());
-        let cost = settled.map_or(cost, |mean| cost.min(f64::from(WINDOW) * mean));
-        case.announced.add(cost, WINDOW);
+        let cost = settled.map_or(cost, |mean| cost.min(f64::from(MEAN) * mean));
+        case.announced.add(cost, MEAN);
     }
 
     /// A verdict on a message, if one was wanted.
@@ -228,7 +228,7 @@ impl Judge {
         if !it.awaited {
             return Some(Verdict::Late);
         }
-        let enough = |_: &f64| case.announced.count() >= WINDOW / 2;
+        let enough = |_: &f64| case.announced.count() >= MEAN / 2;
         let Some(announced) = case.announced.mean().filter(enough) else {
             return Some(Verdict::Unknown);
         };

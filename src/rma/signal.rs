@@ -136,8 +136,8 @@ impl<T: Element + PartialOrd> Window<T> {
     /// changed the element by [`Epoch::put_signal`], or otherwise after a flush of what it had
     /// written before.
     ///
-    /// Needs no epoch. Sleeps when the element has not changed for a while; a signal ends the sleep at once, any other way of
-    /// changing the element within 64 milliseconds.
+    /// Needs no epoch. Sleeps when the element has not changed for a while; a signal ends the sleep at
+    /// once, any other way of changing the element within 64 milliseconds.
     ///
     /// Cost if the element is already so: its load.
     ///
