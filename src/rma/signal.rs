@@ -155,7 +155,7 @@ impl<T: Element + PartialOrd> Window<T> {
             let deadline = team.deadline();
             while !compare.holds(element, value) {
                 // A word that changes may be counted up by many signals: each keeps this thread awake, or who
-                // sends them would have to wake it for each.
+                // sends them would have to wake it for each. Not by `!=`, which holds for a NaN all the time.
                 let changed =
                     |now: &T| compare.holds(*now, value) || *now < element || *now > element;
                 let poll = || mine.get(0).ok().filter(changed);
