@@ -11,6 +11,8 @@ pub(crate) mod forked;
 #[cfg(not(loom))]
 pub mod hints;
 pub mod ids;
+#[cfg(not(loom))]
+pub(crate) mod keys;
 pub(crate) mod prefetch;
 #[cfg_attr(loom, allow(dead_code))]
 pub(crate) mod reentry;

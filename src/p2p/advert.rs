@@ -40,11 +40,13 @@ use super::reach::{self, Direction, Reach};
 use super::record::{Arrived, RecordRef};
 use super::send::Letter;
 use super::wire::{self, Words, elements_agree};
+use crate::base::keys::ByNumber;
+use crate::base::sync::{AtomicUsize, Ordering};
 use crate::base::{Error, Result, Slot};
 use crate::link::Message;
 use crate::link::core::Wire;
 use crate::link::vc::Numbered;
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Adverts of one peer that are kept.
@@ -65,17 +67,29 @@ struct Advert {
 /// The adverts of all peers.
 #[derive(Debug, Default)]
 pub(super) struct Adverts {
-    peers: Mutex<HashMap<Slot, VecDeque<Advert>>>,
+    /// Of all peers, together; changed under the lock. Most sends find that there are none.
+    count: AtomicUsize,
+    peers: Mutex<ByNumber<Slot, VecDeque<Advert>>>,
 }
 
 impl Adverts {
-    fn lock(&self) -> MutexGuard<'_, HashMap<Slot, VecDeque<Advert>>> {
+    fn lock(&self) -> MutexGuard<'_, ByNumber<Slot, VecDeque<Advert>>> {
         self.peers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Forgets those of a peer that is gone.
     pub fn forget(&self, peer: Slot) {
-        self.lock().remove(&peer);
+        let mut peers = self.lock();
+        let gone = peers.remove(&peer).map_or(0, |adverts| adverts.len());
+        self.count.fetch_sub(gone, Ordering::Relaxed);
+    }
+
+    /// Whether there are none of `peer`.
+    fn are_none(&self, peer: Slot) -> bool {
+        // Relaxed: what this thread has taken it has counted, and what another one takes meanwhile
+        // may have come later.
+        self.count.load(Ordering::Relaxed) == 0
+            || self.lock().get(&peer).is_none_or(VecDeque::is_empty)
     }
 }
 
@@ -145,6 +159,8 @@ impl Messenger {
         let adverts = peers.entry(from).or_default();
         if adverts.len() == MOST {
             adverts.pop_front();
+        } else {
+            self.adverts.count.fetch_add(1, Ordering::Relaxed);
         }
         adverts.push_back(advert);
     }
@@ -156,9 +172,7 @@ impl Messenger {
     /// The end of the peer.
     pub(super) fn try_fulfil(&self, wire: Wire<'_>, letter: &Letter, data: &[u8]) -> Result<bool> {
         let to = letter.to;
-        if self.adverts.lock().get(&to).is_none_or(VecDeque::is_empty)
-            || self.outgoing.has_queue(to)
-        {
+        if self.adverts.are_none(to) || self.outgoing.has_queue(to) {
             return Ok(false);
         }
         let Some(_number) = wire.close_numbers(to)? else { return Ok(false) };
@@ -212,7 +226,10 @@ impl Messenger {
             reach::copy(wire.node, to, reach, here, advert.address, data.len(), Direction::Out)
         };
         match copied {
-            Ok(()) => self.switching.moved(data.len(), began),
+            Ok(()) => {
+                let took = self.switching.now().saturating_sub(began);
+                self.switching.moved(data.len(), took);
+            }
             Err(Error::Os { .. }) => {
                 self.reaches.forget(to);
                 claim::unclaim(wire.node, to, advert.word);
@@ -240,6 +257,7 @@ impl Messenger {
                 continue;
             }
             adverts.remove(at);
+            self.adverts.count.fetch_sub(1, Ordering::Relaxed);
             let earlier = wire.logged_since(letter.to, advert.taken, |imm, head| {
                 takes(wire::unlabel(imm).0, wire::unhead(head).1)
             })?;

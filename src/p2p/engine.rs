@@ -14,8 +14,8 @@ use super::matching::{Envelope, Key, Matching, Pattern};
 use super::record::{Arrived, Record, RecordRef};
 use super::wire::Rts;
 use crate::base::Slot;
+use crate::base::keys::ByNumber;
 use crate::base::slab::Slab;
-use std::collections::HashMap;
 
 /// What is kept for a posted receive.
 #[derive(Clone, Copy, Debug)]
@@ -188,7 +188,7 @@ pub(super) struct Engine {
     pub sendings: Slab<Sending>,
     pub streams: Slab<Stream>,
     /// Advertised receives by the words of their adverts.
-    pub adverts: HashMap<u32, Advertised>,
+    pub adverts: ByNumber<u32, Advertised>,
     /// Memory that unexpected messages take.
     pub held: usize,
 }
@@ -197,7 +197,7 @@ pub(super) struct Engine {
 #[derive(Default)]
 pub(super) struct Peers {
     all: Vec<Peer>,
-    places: HashMap<Slot, usize>,
+    places: ByNumber<Slot, usize>,
     /// The latest one: most messages come from it.
     latest: Option<(Slot, usize)>,
 }
@@ -229,7 +229,7 @@ impl Engine {
             peers: Peers::default(),
             sendings: Slab::default(),
             streams: Slab::default(),
-            adverts: HashMap::new(),
+            adverts: ByNumber::default(),
             held: 0,
         }
     }

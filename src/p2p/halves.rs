@@ -59,7 +59,8 @@ impl Messenger {
         let copied =
             unsafe { reach::copy(wire.node, from, reach, here, address, split, Direction::In) };
         if copied.is_ok() {
-            self.switching.moved(split, began);
+            let took = self.switching.now().saturating_sub(began);
+            self.switching.moved(split, took);
         }
         self.copied_half(wire, number, split, copied);
         true
@@ -130,7 +131,8 @@ impl Messenger {
         }
         count(&self.counting.halved);
         if copiers.is_some() {
-            self.note_copied(Some(Who::Halves), total, stream.began);
+            let now = self.switching.now();
+            self.note_copied(Some(Who::Halves), total, stream.began, now);
         }
         self.tell_finished(wire, from, stream.number, 0);
         record.finish(Ok(stream.arrived));

@@ -8,13 +8,14 @@ use super::eager::Filled;
 use super::messenger::Messenger;
 use super::record::RecordRef;
 use super::wire::Words;
+use crate::base::keys::ByNumber;
 use crate::base::sync::{AtomicU32, Ordering};
 use crate::base::{Result, Slot};
 use crate::link::Push;
 use crate::link::core::Wire;
 use crate::link::vc::Numbered;
 use crate::shm::ring::{Headed, Label, Payload};
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// A numbered message that waits for room.
@@ -35,7 +36,7 @@ pub(super) enum Waiting {
 /// See the [module](self).
 #[derive(Debug, Default)]
 pub(super) struct Outgoing {
-    numbered: Mutex<HashMap<Slot, VecDeque<Waiting>>>,
+    numbered: Mutex<ByNumber<Slot, VecDeque<Waiting>>>,
     notes: Mutex<VecDeque<(Slot, Label, Words)>>,
     /// Messages in all of the queues.
     count: AtomicU32,

@@ -8,12 +8,12 @@
 //! launched allows its launcher's descendants, its fellow ranks, to copy.
 
 use super::copiers::{Copiers, Who};
-use crate::base::sync::Ordering;
+use crate::base::keys::ByNumber;
+use crate::base::sync::{AtomicU64, Ordering};
 use crate::base::{Error, Result, Slot, settings};
 use crate::shm::copy::{Between, LONG, is_slow, opaque_copy};
 use crate::shm::node::Node;
 use crate::shm::wiring::random;
-use std::collections::HashMap;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 /// Bytes copied between two looks at whether the peer lives.
@@ -33,13 +33,39 @@ pub enum Reach {
 /// What is known about peers.
 #[derive(Debug)]
 pub(super) struct Reaches {
-    known: Mutex<HashMap<Slot, Reach>>,
+    known: Mutex<ByNumber<Slot, Reach>>,
+    /// What was asked lately, by the low bits of slots: no lock, as every large message asks.
+    lately: [AtomicU64; LATELY],
     allowed: bool,
     /// Who copies what both sides wait for, as taken for granted; else it is found out.
     granted: Option<Who>,
     copiers: Copiers,
     /// What peers look for.
     _cookie: Box<u64>,
+}
+
+/// Answers kept at hand.
+const LATELY: usize = 16;
+
+impl Reach {
+    /// Of `peer`, in a word that is never 0.
+    fn pack(self, peer: Slot) -> u64 {
+        let (how, pid) = match self {
+            Reach::Never => (0, 0),
+            Reach::Mapped => (1, 0),
+            Reach::Kernel(pid) => (2, pid as u32),
+        };
+        1 << 63 | u64::from(peer.0) << 40 | how << 32 | u64::from(pid)
+    }
+
+    /// That of `peer`, if that is what the word says.
+    fn unpack(word: u64, peer: Slot) -> Option<Reach> {
+        (word >> 40 == 1 << 23 | u64::from(peer.0)).then_some(match word >> 32 & 0xff {
+            0 => Reach::Never,
+            1 => Reach::Mapped,
+            _ => Reach::Kernel(word as u32 as i32),
+        })
+    }
 }
 
 /// A name of this process's address space: random, and told from a forked child's by the process
@@ -80,13 +106,25 @@ impl Reaches {
         here.cookie.store(*cookie, Ordering::Relaxed);
         here.ready.store(1, Ordering::Release);
         let (known, copiers) = (Mutex::default(), Copiers::default());
-        Ok(Reaches { known, allowed, granted, copiers, _cookie: cookie })
+        let lately = Default::default();
+        Ok(Reaches { known, lately, allowed, granted, copiers, _cookie: cookie })
     }
 
-    /// How `peer` is reached. Found out at the first call: then a system call.
+    /// How `peer` is reached. Found out at the first call: then a system call. One load, if it was asked
+    /// lately.
+    #[inline]
     pub fn of(&self, node: &Node, peer: Slot) -> Reach {
+        let lately = &self.lately[usize::from(peer.0) % LATELY];
+        Reach::unpack(lately.load(Ordering::Relaxed), peer)
+            .unwrap_or_else(|| self.look_up(node, peer))
+    }
+
+    #[cold]
+    fn look_up(&self, node: &Node, peer: Slot) -> Reach {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(reach) = known.get(&peer) {
+            // Under the lock, as `forget`: what is forgotten stays so.
+            self.remember(peer, *reach);
             return *reach;
         }
         let there = node.rank_slot(peer);
@@ -96,7 +134,13 @@ impl Reaches {
         }
         let reach = self.find(node, peer);
         known.insert(peer, reach);
+        self.remember(peer, reach);
         reach
+    }
+
+    fn remember(&self, peer: Slot, reach: Reach) {
+        let lately = &self.lately[usize::from(peer.0) % LATELY];
+        lately.store(reach.pack(peer), Ordering::Relaxed);
     }
 
     /// Whether it is known that `peer` is not reached at all.
@@ -110,7 +154,9 @@ impl Reaches {
 
     /// Copies from or to `peer` fail after all: no more are tried.
     pub fn forget(&self, peer: Slot) {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner).insert(peer, Reach::Never);
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        known.insert(peer, Reach::Never);
+        self.remember(peer, Reach::Never);
     }
 
     /// Whether two copies may be sooner over than the kernel's one, if two processes make them at the same

@@ -29,13 +29,14 @@ use super::outgoing::Waiting;
 use super::pool::PoolBlock;
 use super::transfer::Due;
 use super::wire::{self, Words};
-use crate::base::sync::{AtomicU32, AtomicU64, Ordering};
+use crate::base::keys::ByNumber;
+use crate::base::sync::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use crate::base::{Error, Result, Slot, settings};
 use crate::link::core::Wire;
 use crate::shm::heap::Id;
 use crate::shm::node::Node;
 use crate::shm::ring::Label;
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
@@ -60,7 +61,7 @@ pub(super) struct Switching {
     rule: Rule,
     limits: Limits,
     began: Instant,
-    peers: Mutex<HashMap<Slot, Arc<Peer>>>,
+    peers: Mutex<ByNumber<Slot, Arc<Peer>>>,
     pub(super) mine: Mutex<Mine>,
     /// Of what is copied in the node, and of what comes from others.
     speed: Mutex<Speed>,
@@ -68,6 +69,8 @@ pub(super) struct Switching {
     /// When to look for what is not needed any more; never before there are pools.
     look_at: AtomicU64,
     polls: AtomicU32,
+    /// Whether there was a large message to or from somebody whose threshold adapts.
+    adapts: AtomicBool,
 }
 
 /// Share of that which the pools of an endpoint that is not the process's may have, whose places in
@@ -184,6 +187,7 @@ impl Switching {
             far_speed: Mutex::new(Speed::between_nodes()),
             look_at: AtomicU64::new(u64::MAX),
             polls: AtomicU32::new(0),
+            adapts: AtomicBool::new(false),
         })
     }
 
@@ -192,9 +196,14 @@ impl Switching {
         self.began.elapsed().as_nanos() as u64 + 1
     }
 
-    /// A copy of `len` bytes of a large message took from `began` until now.
-    pub fn moved(&self, len: usize, began: u64) {
-        lock(&self.speed).note(len as u64, self.now().saturating_sub(began));
+    /// A copy of `len` bytes of a large message took so many nanoseconds.
+    pub fn moved(&self, len: usize, took: u64) {
+        lock(&self.speed).note(len as u64, took);
+    }
+
+    /// Whether there was a large message to or from somebody whose threshold adapts: then times of all count.
+    pub fn has_adapted(&self) -> bool {
+        self.adapts.load(Ordering::Relaxed)
     }
 
     /// As [`moved`](Self::moved), from another node.
@@ -348,16 +357,26 @@ impl Messenger {
         self.note(wire, peer, |estimator| estimator.note_wait(posted, waited, transfer));
     }
 
-    fn note(&self, wire: Wire<'_>, to: Slot, note: impl FnOnce(&mut Estimator)) {
-        let (switching, me) = (&self.switching, wire.node.slot());
-        let local = wire.node.is_local(to);
+    /// Whether the threshold of messages to `to` may adapt, by what is noted.
+    #[inline]
+    pub(super) fn adapts_to(&self, wire: Wire<'_>, to: Slot) -> bool {
         // Who can copy alone leaves the other all its time: a copy into a pool could only cost more.
-        let helped = local
-            && matches!(switching.rule, Rule::Adaptive { everywhere: false })
+        let helped = wire.node.is_local(to)
+            && matches!(self.switching.rule, Rule::Adaptive { everywhere: false })
             && !self.reaches.is_out_of_reach(wire.node, to);
-        if to == me || helped {
+        let adapts = !helped && to != wire.node.slot();
+        if adapts && !self.switching.has_adapted() {
+            self.switching.adapts.store(true, Ordering::Relaxed);
+        }
+        adapts
+    }
+
+    fn note(&self, wire: Wire<'_>, to: Slot, note: impl FnOnce(&mut Estimator)) {
+        if !self.adapts_to(wire, to) {
             return;
         }
+        let (switching, me) = (&self.switching, wire.node.slot());
+        let local = wire.node.is_local(to);
         let peer = switching.peer(to, me);
         let mut state = lock(&peer.state);
         note(&mut state.estimator);

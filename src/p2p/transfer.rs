@@ -191,8 +191,9 @@ impl Messenger {
         match self.copy_in(wire, record, from, reach, &rts) {
             Ok(()) => {
                 count(&self.counting.pulled);
-                self.switching.moved(arrived.bytes, began);
-                self.note_copied(choice.map(|_| Who::Receiver), bytes, began);
+                let now = self.switching.now();
+                self.switching.moved(bytes, now.saturating_sub(began));
+                self.note_copied(choice.map(|_| Who::Receiver), bytes, began, now);
                 self.tell_finished(wire, from, rts.number, 0);
                 record.finish(Ok(arrived));
             }
@@ -206,9 +207,8 @@ impl Messenger {
     }
 
     /// What an announced message took since its copy could begin; and by whom, if that was chosen.
-    pub(super) fn note_copied(&self, chosen: Option<Who>, bytes: usize, began: u64) {
-        let (now, copiers) = (self.switching.now(), self.reaches.copiers());
-        let time = match (chosen, copiers) {
+    pub(super) fn note_copied(&self, chosen: Option<Who>, bytes: usize, began: u64, now: u64) {
+        let time = match (chosen, self.reaches.copiers()) {
             (Some(who), Ok(copiers)) => copiers.took(who, bytes, began, now),
             _ => now.saturating_sub(began),
         };

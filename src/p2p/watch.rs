@@ -6,7 +6,8 @@
 //!        |<----------------------------------------|<- minus ->|    waiting is not computing
 //! ```
 //! Nor is copying in `isend`.
-//! Costs nothing for messages that are small.
+//! Costs nothing for messages that are small, and one load for those of peers whose memory the kernel copies, as
+//! long as there were no others.
 
 use super::endpoint::Endpoint;
 use crate::base::Slot;
@@ -22,7 +23,8 @@ fn blocked() -> u64 {
     BLOCKED.with(Cell::get)
 }
 
-/// When a large message was posted; nothing for one that is small or was waited for.
+/// When a large message was posted; nothing for one that is small or was waited for, or of a peer whose
+/// threshold does not adapt.
 #[derive(Debug, Default)]
 pub(super) struct Watch {
     /// 0: nothing to be noted.
@@ -48,8 +50,13 @@ impl Drop for Busy<'_> {
 impl Endpoint {
     /// A message of `len` bytes to or from `peer` is being posted.
     pub(super) fn watch(&self, peer: Option<Slot>, len: usize) -> Watch {
-        if len <= self.messenger.limits.eager || peer.is_none() {
+        let Some(whose) = peer.filter(|_| len > self.messenger.limits.eager) else {
             return Watch::default();
+        };
+        if !self.messenger.adapts_to(self.wire(), whose) {
+            // What waiting for it takes is not computing for the others.
+            let len = if self.messenger.switching.has_adapted() { len } else { 0 };
+            return Watch { len, ..Watch::default() };
         }
         let posted = AtomicU64::new(self.messenger.switching.now());
         Watch { posted, blocked: blocked(), peer, len }

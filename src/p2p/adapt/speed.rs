@@ -44,7 +44,8 @@ impl Speed {
         if bytes == 0 {
             return;
         }
-        let seen = (u128::from(ns) * 256_000 / u128::from(bytes)).clamp(1, 1 << 48) as u64;
+        // Beyond 19 hours times are all the same.
+        let seen = (ns.saturating_mul(256_000) / bytes).clamp(1, 1 << 48);
         let rate = &mut self.rates[size(bytes)];
         *rate = if *rate == 0 { seen } else { (*rate * 7 + seen) / 8 };
     }

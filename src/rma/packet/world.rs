@@ -5,6 +5,7 @@ use super::execute::{self, Progress};
 use super::fault;
 use super::places::{Doubt, Exposed, Known};
 use super::wire::Packet;
+use crate::base::keys::ByNumber;
 use crate::base::{Deadline, Error, Rank, Result, Slot};
 use crate::coll::Team;
 use crate::link::Push;
@@ -13,7 +14,7 @@ use crate::rma::accumulate::Domain;
 use crate::rma::block::WindowBlock;
 use crate::rma::foreign::{FIRST, Foreign};
 use crate::rma::remote::OwnPart;
-use crate::rma::runtime::{Class, Fault, Host, Message, Numbered, Sent, Trouble, WindowId};
+use crate::rma::runtime::{Class, Fault, Host, Message, Sent, Trouble, WindowId};
 use crate::shm::node::Node;
 use std::any::Any;
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -61,7 +62,7 @@ pub(super) struct Site {
     /// Who performs operations that are not one-sided ones.
     pub foreign: Option<Arc<dyn Foreign>>,
     /// What stopped half-way, by origin: its operations come one after the other.
-    pub halves: Numbered<u32, Half>,
+    pub halves: ByNumber<u32, Half>,
     /// Members that are gone and that the engine knows to be.
     pub buried: HashSet<u32>,
     /// Members that have dropped the window, and until when they are borne with.
@@ -141,13 +142,13 @@ pub(super) struct Moved {
 pub(super) struct World {
     requests: Outlet,
     replies: Outlet,
-    pub sites: Numbered<WindowId, Site>,
+    pub sites: ByNumber<WindowId, Site>,
     /// Shared with the windows' calls.
     pub distrust: Arc<Distrust>,
     /// The [`Site::foreign`] of those sites that have one, to be asked after each look.
     pub foreigners: Vec<(WindowId, Arc<dyn Foreign>)>,
-    claims: Numbered<u64, Claim>,
-    gatherings: Numbered<u64, Gathering>,
+    claims: ByNumber<u64, Claim>,
+    gatherings: ByNumber<u64, Gathering>,
     next: u64,
     packet: Vec<u8>,
     /// Windows on several nodes that were dropped lately, and the fence epochs ended on them.
@@ -171,11 +172,11 @@ impl World {
         World {
             requests,
             replies,
-            sites: Numbered::default(),
+            sites: ByNumber::default(),
             distrust: Arc::default(),
             foreigners: Vec::new(),
-            claims: Numbered::default(),
-            gatherings: Numbered::default(),
+            claims: ByNumber::default(),
+            gatherings: ByNumber::default(),
             next: 0,
             packet: Vec::new(),
             departed: VecDeque::new(),

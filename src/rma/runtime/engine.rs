@@ -4,12 +4,12 @@ use super::counters::Counters;
 use super::fence::FenceFlags;
 use super::give::Given;
 use super::host::{Host, Sent};
-use super::keys::Numbered;
 use super::limits::Limits;
 use super::message::{Class, Message, WindowId};
 use super::shared::{Open, Shared};
 use super::window::Window;
 use super::{Handled, LockFlags, LockKind, Trouble};
+use crate::base::keys::ByNumber;
 use std::collections::VecDeque;
 use std::task::Poll;
 
@@ -26,7 +26,7 @@ use std::task::Poll;
 #[derive(Debug)]
 pub struct Engine {
     pub(super) shared: Shared,
-    pub(super) windows: Numbered<WindowId, Window>,
+    pub(super) windows: ByNumber<WindowId, Window>,
     /// Windows with work that no message will announce (paper 001 §3.4.5). The others are
     /// inactive.
     pub(super) active: VecDeque<WindowId>,
@@ -40,7 +40,7 @@ impl Engine {
     /// Takes all the memory that its pools will ever have.
     pub fn new(limits: Limits) -> Engine {
         let shared = Shared::new(limits.usable());
-        Engine { shared, windows: Numbered::default(), active: VecDeque::new() }
+        Engine { shared, windows: ByNumber::default(), active: VecDeque::new() }
     }
 
     /// Makes a window known, before any member can send messages about it.

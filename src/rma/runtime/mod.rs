@@ -15,7 +15,6 @@ mod fence;
 mod give;
 mod host;
 mod issue;
-mod keys;
 mod limits;
 mod line;
 mod message;
@@ -38,7 +37,6 @@ pub use counters::Counters;
 pub use engine::Engine;
 pub use fence::FenceFlags;
 pub use host::{Host, Sent};
-pub use keys::Numbered;
 #[cfg(test)]
 pub use limits::Issuing;
 pub use limits::Limits;

@@ -1,13 +1,13 @@
-//! Tables of what has a number: of windows, and of operations that wait for an answer.
+//! Tables of what has a number: slots, windows, operations that wait for an answer.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
-/// A table by numbers that this process, or the making of a window, has given out: nobody else can
+/// A table by numbers that this process, its node, or the making of a window has given out: nobody else can
 /// choose them such that they collide, so one multiplication is enough of a hash.
-pub type Numbered<K, V> = HashMap<K, V, BuildHasherDefault<Number>>;
+pub type ByNumber<K, V> = HashMap<K, V, BuildHasherDefault<Number>>;
 
-/// See [`Numbered`].
+/// See [`ByNumber`].
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Number(u64);
 
@@ -18,6 +18,10 @@ impl Hasher for Number {
 
     fn write(&mut self, bytes: &[u8]) {
         bytes.iter().for_each(|byte| self.write_u64(u64::from(*byte)));
+    }
+
+    fn write_u16(&mut self, number: u16) {
+        self.write_u64(u64::from(number));
     }
 
     fn write_u32(&mut self, number: u32) {
@@ -33,13 +37,12 @@ impl Hasher for Number {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rma::runtime::WindowId;
 
     #[test]
     fn numbers_in_a_row_are_told_apart_by_both_ends() {
-        let mut table: Numbered<WindowId, u64> = Numbered::default();
-        (0..10_000).for_each(|n| _ = table.insert(WindowId(n * 64), n));
-        assert!((0..10_000).all(|n| table.get(&WindowId(n * 64)) == Some(&n)));
+        let mut table: ByNumber<u64, u64> = ByNumber::default();
+        (0..10_000).for_each(|n| _ = table.insert(n * 64, n));
+        assert!((0..10_000).all(|n| table.get(&(n * 64)) == Some(&n)));
         let hash = |n: u64| {
             let mut hasher = Number::default();
             hasher.write_u64(n);
