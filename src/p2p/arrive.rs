@@ -6,6 +6,7 @@
 //! ```
 //! A match takes the engine's lock for as long as it takes, once for each message.
 
+use super::claim;
 use super::eager::Pooled;
 use super::engine::{Body, Data, Engine, Posted, Unexpected};
 use super::matching::{Arrive, Envelope};
@@ -34,7 +35,7 @@ impl Messenger {
         None
     }
 
-    #[cold]
+    #[inline(never)]
     fn take_other(&self, wire: Wire<'_>, message: Message<'_>) {
         let from = message.from;
         let local = wire.node.is_local(from);
@@ -163,6 +164,10 @@ impl Messenger {
         let (context, element) = wire::unlabel(message.imm);
         let (rank, tag) = wire::unhead(head);
         let envelope = Envelope { context, source: message.from, tag };
+        if let Some(name) = rts.claim.filter(|_| wire.node.is_local(message.from)) {
+            // Looked at and changed a moment later: in one transfer of its line.
+            claim::ask_for(wire.node, message.from, name);
+        }
         if rts.missed {
             self.defer(Due::Missed { from: message.from, len: rts.length });
         }

@@ -19,7 +19,7 @@
 //! generation and its state, so a claim that comes late meets another generation.
 
 use super::words::Claim;
-use crate::base::Slot;
+use crate::base::{Slot, prefetch};
 use crate::shm::node::Node;
 use crate::shm::segment::CLAIMS;
 use std::sync::{Mutex, PoisonError};
@@ -84,6 +84,11 @@ pub(super) fn attend(node: &Node, name: u32) {
 /// Ends [`attend`].
 pub(super) fn leave(node: &Node, name: u32) {
     named(node, node.slot(), name).leave();
+}
+
+/// Has the processor fetch a word of `owner`'s that will be claimed soon.
+pub(super) fn ask_for(node: &Node, owner: Slot, name: u32) {
+    prefetch::to_write(named(node, owner, name).word);
 }
 
 /// Whether the owner of a word waits awake, as it says.

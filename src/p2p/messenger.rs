@@ -42,7 +42,7 @@ use crate::shm::park::Pace;
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
 /// How long a process that leaves waits for room for what is in line.
@@ -79,7 +79,8 @@ pub struct Messenger {
     due: Mutex<VecDeque<Due>>,
     /// Copies that are due, and 1 once the messages are damaged.
     pub(super) work: AtomicU32,
-    broken: Mutex<Option<String>>,
+    /// Why every call fails.
+    broken: OnceLock<String>,
     pub(super) counting: Counting,
     pub(super) buffers: Buffers,
     pub(super) lending: Arc<Lending>,
@@ -157,7 +158,7 @@ impl Messenger {
             only: AtomicU64::new(0),
             due: Mutex::default(),
             work: AtomicU32::new(0),
-            broken: Mutex::default(),
+            broken: OnceLock::new(),
             counting: Counting::default(),
             buffers: Buffers::default(),
             lending: Arc::new(lending),
@@ -268,7 +269,7 @@ impl Messenger {
     }
 
     fn refuse_broken(&self) -> Result<()> {
-        match &*lock(&self.broken) {
+        match self.broken.get() {
             Some(why) => Err(Error::Incompatible { what: "a message", why: why.clone() }),
             None => Ok(()),
         }
@@ -368,6 +369,9 @@ impl Messenger {
         self.refuse_broken()?;
         loop {
             self.outgoing.flush(self, wire);
+            if self.work.load(Ordering::Relaxed) == 0 {
+                return Ok(());
+            }
             let Some(due) = lock(&self.due).pop_front() else { return Ok(()) };
             self.work.fetch_sub(1, Ordering::AcqRel);
             self.carry(wire, due);
@@ -425,9 +429,8 @@ impl Messenger {
     #[cold]
     pub(super) fn damage(&self, from: Slot, what: &str) {
         count(&self.counting.senseless);
-        let mut broken = lock(&self.broken);
-        if broken.is_none() {
-            *broken = Some(format!("rank {from} sent {what} that makes no sense; end the job"));
+        let why = format!("rank {from} sent {what} that makes no sense; end the job");
+        if self.broken.set(why).is_ok() {
             self.work.fetch_add(1, Ordering::AcqRel);
         }
     }

@@ -192,10 +192,13 @@ impl Messenger {
             Ok(()) => {
                 count(&self.counting.pulled);
                 let now = self.switching.now();
-                self.switching.moved(bytes, now.saturating_sub(began));
+                if self.switching.has_adapted() {
+                    self.switching.moved(bytes, now.saturating_sub(began));
+                }
                 self.note_copied(choice.map(|_| Who::Receiver), bytes, began, now);
-                self.tell_finished(wire, from, rts.number, 0);
+                // The record first: its atomics would wait until the message's line is there to be written.
                 record.finish(Ok(arrived));
+                self.tell_finished(wire, from, rts.number, 0);
             }
             // The kernel does not do it after all.
             Err(Error::Os { .. }) => {

@@ -109,11 +109,9 @@ pub(super) fn words<const N: usize>(bytes: &[u8]) -> Option<[u64; N]> {
     if bytes.len() != 8 * N {
         return None;
     }
-    let mut words = [0; N];
-    for (word, bytes) in words.iter_mut().zip(bytes.chunks_exact(8)) {
-        *word = u64::from_ne_bytes(bytes.try_into().ok()?);
-    }
-    Some(words)
+    let (chunks, _) = bytes.as_chunks::<8>();
+    let chunks: &[[u8; 8]; N] = chunks.try_into().ok()?;
+    Some(chunks.map(u64::from_ne_bytes))
 }
 
 /// A payload of words.

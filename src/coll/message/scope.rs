@@ -211,25 +211,24 @@ impl<'scope, 'env> Exchange<'scope, 'env> {
 impl All<'_> {
     fn wait_all(&self) -> Result<()> {
         let endpoint = self.team.messages(WHAT)?;
-        let (mut first, mut last) = (Ok(()), None);
+        let (mut first, mut last) = (Ok(()), [None; 2]);
         let count = self.begun.borrow().len();
         for (at, state) in self.begun.borrow().iter().enumerate() {
             if let State::Going(begun) = state
                 && !begun.request.is_over()
             {
                 begun.request.attend(endpoint);
-                last = begun.pattern.is_some().then_some(at).or(last);
+                last[usize::from(begun.pattern.is_none())] = Some(at);
             }
         }
         // Most likely the others are over then: those who came first are the first to get messages. Where ranks
         // share cores one long wait is the sooner one to give its core up.
-        last = last.filter(|_| endpoint.waits_awake());
-        let mut early = last.map(|at| (at, self.end(at, 0).map(drop)));
+        let mut early = last
+            .map(|at| at.filter(|_| endpoint.waits_awake()))
+            .map(|at| at.map(|at| (at, self.end(at, 0).map(drop))));
         for at in 0..count {
-            let ended = match early.take_if(|(last, _)| *last == at) {
-                Some((_, ended)) => ended,
-                None => self.end(at, 0).map(drop),
-            };
+            let ended = early.iter_mut().find_map(|it| it.take_if(|(last, _)| *last == at));
+            let ended = ended.map_or_else(|| self.end(at, 0).map(drop), |(_, ended)| ended);
             first = first.and(ended);
         }
         first
