@@ -28,6 +28,15 @@ pub(crate) fn lines_to_write(at: *const u8, len: usize) {
     }
 }
 
+/// As [`lines_to_write`], to read.
+#[inline]
+#[cfg(not(loom))]
+pub(crate) fn lines_to_read(at: *const u8, len: usize) {
+    for line in (0..len).step_by(64) {
+        to_read(at.wrapping_add(line));
+    }
+}
+
 /// As [`to_write`], to read.
 #[inline(always)]
 pub(crate) fn to_read<T>(at: *const T) {

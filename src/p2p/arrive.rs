@@ -20,6 +20,9 @@ use crate::link::Message;
 use crate::link::core::Wire;
 use crate::shm::ring::Label;
 
+/// Bytes that are copied out of a buffer while messages are received: no more than a message may bring itself.
+const AT_ONCE: usize = 8192;
+
 impl Messenger {
     /// Takes one message of a connection; the receive that it has ended at once, if any.
     #[inline]
@@ -198,6 +201,9 @@ impl Messenger {
             Some(record) => {
                 drop(engine);
                 let arrived = Arrived { rank, tag, bytes: pooled.len };
+                if pooled.len <= AT_ONCE {
+                    return self.drain(wire, record, arrived, element, pooled, true);
+                }
                 self.defer(Due::Drain { record, arrived, element, pooled });
             }
             None => {

@@ -148,6 +148,7 @@ impl Messenger {
     /// Receiver: a message has come in a buffer of its sender's; nothing if that cannot be.
     pub(super) fn borrowed(&self, node: &Node, len: u64, place: u64) -> Option<Pooled> {
         let len = usize::try_from(len).ok()?;
+        lent::ask_for(node, place, len);
         lent::lent_at(node, place, len)?;
         Some(Pooled { lies: Lies::Lent(place), len })
     }

@@ -26,7 +26,7 @@
 use super::middle::{Asked, Timed, Turns, Verdict, Way};
 use super::words::Lent;
 use crate::base::sync::{AtomicU64, Ordering};
-use crate::base::{Offset, Slot};
+use crate::base::{Offset, Slot, prefetch};
 use crate::shm::map::PAGE;
 use crate::shm::node::Node;
 use crate::shm::region::locate;
@@ -107,6 +107,9 @@ struct Block {
     present: bool,
 }
 
+/// Bytes of data whose lines are asked for when their message comes; more is on its way by itself.
+const AHEAD: usize = 4096;
+
 fn word(node: &Node, at: u64) -> Option<Lent<'_>> {
     let at = locate(node.mapping(), Offset(at), 8, HEAD as u64).ok()?;
     // SAFETY: located, aligned, an atomic of any bits; the mapping lives as long as the node.
@@ -118,6 +121,17 @@ fn note(node: &Node, at: u64) -> Option<&AtomicU64> {
     let at = locate(node.mapping(), Offset(at.checked_add(8)?), 8, 8).ok()?;
     // SAFETY: located, aligned, an atomic of any bits; the mapping lives as long as the node.
     Some(unsafe { at.cast::<AtomicU64>().as_ref() })
+}
+
+/// Receiver: has the processor fetch the word of a buffer, which is looked at and given back, and the first lines of
+/// its data, whose transfers else begin when the word is there.
+pub(super) fn ask_for(node: &Node, at: u64, len: usize) {
+    if let Some(word) = word(node, at) {
+        prefetch::to_write(word.0);
+    }
+    if let Some(data) = data_at(node, at, len) {
+        prefetch::lines_to_read(data.as_ptr(), len.min(AHEAD));
+    }
 }
 
 fn is_back(node: &Node, at: u64) -> bool {
