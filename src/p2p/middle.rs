@@ -26,17 +26,18 @@
 //! is late for its messages loses nothing by lent ones, whose sender has gone on: its verdict is that. So
 //! nothing is announced, not even for a trial, to a receiver that comes later than what is sent to it.
 
-use super::copiers::Times;
 use super::lent::CLASSES;
 use crate::base::sync::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Lent messages that are timed in a row.
 const BLOCK: u32 = 16;
-/// Announced ones, several times as many as a program has under way that waits for the end of many; and over how
-/// many their mean is: the first ones meet lent ones that are still under way.
+/// Announced ones, several times as many as a program has under way that waits for the end of many; and of how
+/// many each mean is: the first ones meet lent ones that are still under way.
 const TRIAL: u32 = 256;
 const MEAN: u32 = 64;
+/// Means of which the middle one counts: one with a pause of the program in it tells nothing.
+const MEANS: usize = 3;
 /// Of these, those whose verdict does not count: the time since the one before says nothing yet.
 const UNSETTLED: u32 = 4;
 /// Messages between trials, at first and at most; and how many times as many as before.
@@ -147,11 +148,46 @@ struct Case {
     cost: f64,
     /// When the last one was copied out.
     last: u64,
-    /// Of announced ones since lent ones came; and of these how many, since.
-    announced: Times,
+    /// Of announced ones; and how many lent ones came since.
+    announced: Groups,
     lent: u32,
     /// What was said last.
     said: bool,
+}
+
+/// Times of announced ones: nanoseconds for each KiB, in means of so many that those of which many end at once
+/// can be told from.
+#[derive(Debug, Default)]
+struct Groups {
+    sum: f64,
+    count: u32,
+    /// The latest means, none of which is 0.
+    means: [f64; MEANS],
+    next: usize,
+}
+
+impl Groups {
+    fn add(&mut self, cost: f64) {
+        (self.sum, self.count) = (self.sum + cost, self.count + 1);
+        if self.count == MEAN {
+            self.means[self.next] = (self.sum / f64::from(MEAN)).max(f64::MIN_POSITIVE);
+            self.next = (self.next + 1) % MEANS;
+            self.begin();
+        }
+    }
+
+    /// What comes next belongs to none that has begun.
+    fn begin(&mut self) {
+        (self.sum, self.count) = (0.0, 0);
+    }
+
+    /// The middle one of the means; of two the lower.
+    fn middle(&self) -> Option<f64> {
+        let mut known = self.means;
+        known.sort_by(f64::total_cmp);
+        let unknown = known.iter().filter(|mean| **mean == 0.0).count();
+        (unknown < MEANS).then(|| known[unknown + (MEANS - unknown - 1) / 2])
+    }
 }
 
 /// One more, of messages that are smoothed.
@@ -202,14 +238,13 @@ impl Judge {
     pub fn announced(&self, class: usize, bytes: usize, nanoseconds: u64) {
         let mut case = self.case(class);
         if std::mem::take(&mut case.lent) >= BLOCK / 2 {
-            case.announced = Times::default();
+            case.announced.begin();
         }
         let time = nanoseconds.saturating_add(HANDSHAKE);
         let cost = time as f64 * 1024.0 / bytes.max(1) as f64;
         // One that was interrupted counts as no more than all that may be under way.
-        let settled = case.announced.mean().filter(|_| case.announced.is_settled());
-        let cost = settled.map_or(cost, |mean| cost.min(f64::from(MEAN) * mean));
-        case.announced.add(cost, MEAN);
+        let known = case.announced.middle();
+        case.announced.add(known.map_or(cost, |mean| cost.min(f64::from(MEAN) * mean)));
     }
 
     /// A verdict on a message, if one was wanted.
@@ -218,7 +253,8 @@ impl Judge {
         case.lent = case.lent.saturating_add(1);
         let emptying = it.ended.saturating_sub(it.began);
         let both = emptying.saturating_add(asked.filling).saturating_add(HANDSHAKE);
-        let least = if it.both_ways { both } else { emptying };
+        // In a stream of them each side has its copy to make.
+        let least = if it.both_ways { both } else { emptying.max(asked.filling) };
         let time = it.ended.saturating_sub(case.last.max(1)).clamp(least, both);
         case.last = case.last.max(it.ended);
         let cost = smooth(&mut case.cost, time, it.bytes);
@@ -228,12 +264,11 @@ impl Judge {
         if !it.awaited {
             return Some(Verdict::Late);
         }
-        let enough = |_: &f64| case.announced.count() >= MEAN / 2;
-        let Some(announced) = case.announced.mean().filter(enough) else {
+        let Some(announced) = case.announced.middle() else {
             return Some(Verdict::Unknown);
         };
         // In between it stays as it was.
-        case.said = announced < if case.said { cost } else { BETTER * cost };
+        case.said = announced < if case.said { cost / BETTER } else { BETTER * cost };
         Some(if case.said { Verdict::Announced } else { Verdict::Lent })
     }
 }
