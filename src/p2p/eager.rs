@@ -176,6 +176,9 @@ impl Messenger {
         let both_ways = self.judge.got(lent::class_of(pooled.len));
         let asked = lent::asked(node, at)?;
         let began = self.switching.now();
+        // Where ranks share cores each copy takes time from all of them, and it is the system that is late.
+        let shared = !node.pace().is_awake();
+        let (awaited, both_ways) = (awaited || shared, both_ways || shared);
         Some((asked, Drained { bytes: pooled.len, began, ended: began, awaited, both_ways }))
     }
 

@@ -42,11 +42,19 @@ impl Messenger {
         self.fill(wire.node, loan, place, Timed::No)
     }
 
-    /// The same for one that may be announced instead: nothing if it is to be.
-    pub(super) fn try_lend_large(&self, wire: Wire<'_>, to: Slot, place: &Place) -> Option<Loan> {
+    /// The same for one that may be announced instead: nothing if it is to be. `blocks`: the caller waits for its
+    /// end.
+    pub(super) fn try_lend_large(
+        &self,
+        wire: Wire<'_>,
+        to: Slot,
+        place: &Place,
+        blocks: bool,
+    ) -> Option<Loan> {
         let (node, class) = (wire.node, class_of(place.len()));
-        // Who shares a core is late, or the sender is, as the system has them take turns.
-        if !self.limits.may_announce || !node.pace().is_awake() || self.reaches.copiers().is_err() {
+        // Where ranks share cores, who has to wait for the receiver to be run waits for long.
+        let pressed = blocks && !node.pace().is_awake();
+        if !self.limits.may_announce || pressed || self.reaches.copiers().is_err() {
             return self.try_lend(wire, to, place);
         }
         self.judge.sent(class);

@@ -155,7 +155,7 @@ impl Endpoint {
         }
         self.blocking(Some(letter.to), len);
         let guard = GivenUp { endpoint: self, record: &record, to: letter.to };
-        let begun = self.begin(letter, handle, mode, true)?;
+        let begun = self.begin(letter, handle, mode, true, true)?;
         if let Begun::Over = begun {
             return Ok(());
         }
@@ -254,13 +254,14 @@ impl Endpoint {
     }
 
     /// Takes the first step of a message that does not simply go: what is to be sent now.
-    /// `borrowed`: its memory is the caller's, who may want it back before the end.
+    /// `borrowed`: its memory is the caller's, who may want it back before the end. `blocks`: it waits for that.
     fn begin(
         &self,
         letter: &Letter,
         handle: RecordRef,
         mode: Mode,
         borrowed: bool,
+        blocks: bool,
     ) -> Result<Begun> {
         let (messenger, wire) = (&*self.messenger, self.wire());
         let (to, head) = (letter.to, letter.head());
@@ -303,7 +304,8 @@ impl Endpoint {
                 return Ok(Begun::Eager { label: letter.label(wire::EAGER)?, head });
             }
             let place = &handle.get().buffer.place;
-            let lent = if lendable { messenger.try_lend_large(wire, to, place) } else { None };
+            let lent =
+                if lendable { messenger.try_lend_large(wire, to, place, blocks) } else { None };
             let filled = lent.map(|loan| Fill::Filled(Filled::Lent(loan)));
             match filled.unwrap_or_else(|| messenger.try_pool(wire, to, place)) {
                 Fill::Filled(filled) => {
@@ -393,7 +395,7 @@ impl Endpoint {
         }
         // SAFETY: as above.
         unsafe { record.keep(owner) };
-        let waiting = match self.begin(letter, handle, mode, borrowed) {
+        let waiting = match self.begin(letter, handle, mode, borrowed, false) {
             Err(error) => {
                 handle.finish(Ok(Arrived::default()));
                 return Err(error);
