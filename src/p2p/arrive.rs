@@ -84,7 +84,9 @@ impl Messenger {
             wire::ABORT => {
                 wire::words(message.bytes).map(|[stream]| self.aborted(wire, from, stream))
             }
-            wire::HELP => wire::words(message.bytes).map(|words| self.help_wanted(from, words)),
+            wire::HELP => {
+                wire::words(message.bytes).map(|words| self.help_wanted(wire.node, from, words))
+            }
             wire::HELPED => wire::words(message.bytes)
                 .map(|[stream]| self.helped(wire, from, stream, message.imm == 0)),
             wire::ADVERT => wire::words(message.bytes).map(|words: [u64; 5]| {

@@ -14,7 +14,7 @@
 //! and says that it has not helped. If either side's kernel does not copy after all, the message goes
 //! another way once both are through, and halves are tried no more.
 
-use super::claim::claim;
+use super::claim::{self, claim};
 use super::copiers::Who;
 use super::counters::count;
 use super::engine::{Half, Stream};
@@ -26,7 +26,11 @@ use super::wire::{self, Words};
 use crate::base::{Error, Result, Slot};
 use crate::link::core::Wire;
 use crate::shm::map::PAGE;
+use crate::shm::node::Node;
 use crate::shm::ring::Label;
+
+/// Bytes that the receiver copies meanwhile.
+const AHEAD: usize = 4096;
 
 impl Messenger {
     /// Receiver: copies one half and has the sender copy the other. False if that cannot be. The sender's word
@@ -45,8 +49,9 @@ impl Messenger {
         let Some(here) = record.get().buffer.place.address() else { return false };
         let Ok(label) = Label::new(wire::HELP, 0) else { return false };
         let Some(word) = self.claims.take(wire.node) else { return false };
-        // Neither has part of a page that the other has.
-        let split = (total / 2).next_multiple_of(PAGE as usize).min(total);
+        // Neither has part of a page that the other has. The sender begins later, by a message and two claims, and
+        // has to say that it is through: so it has less.
+        let split = (total / 2).saturating_add(AHEAD).next_multiple_of(PAGE as usize).min(total);
         stream.half = Some(Half { word: Some(word), bytes: total - split });
         stream.busy = 1;
         let number = self.engine().streams.insert(stream);
@@ -58,7 +63,7 @@ impl Messenger {
         // what the sender announced stays as it is until FIN.
         let copied =
             unsafe { reach::copy(wire.node, from, reach, here, address, split, Direction::In) };
-        if copied.is_ok() {
+        if copied.is_ok() && self.switching.has_adapted() {
             let took = self.switching.now().saturating_sub(began);
             self.switching.moved(split, took);
         }
@@ -139,10 +144,13 @@ impl Messenger {
     }
 
     /// Sender: the receiver copies its half and asks for the other.
-    pub(super) fn help_wanted(&self, from: Slot, words: [u64; 5]) {
+    pub(super) fn help_wanted(&self, node: &Node, from: Slot, words: [u64; 5]) {
         let [number, stream, address, split, word] = words;
         match u32::try_from(word) {
-            Ok(word) => self.defer(Due::Help { number, to: from, stream, address, split, word }),
+            Ok(word) => {
+                claim::ask_for(node, from, word);
+                self.defer(Due::Help { number, to: from, stream, address, split, word });
+            }
             Err(_) => self.damage(from, "a claim's name"),
         }
     }

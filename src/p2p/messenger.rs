@@ -232,8 +232,9 @@ impl Messenger {
 
     /// Leaves a copy to whoever makes progress next.
     pub(super) fn defer(&self, due: Due) {
-        self.work.fetch_add(1, Ordering::AcqRel);
-        lock(&self.due).push_back(due);
+        let mut all = lock(&self.due);
+        all.push_back(due);
+        self.add_work(1, &all);
     }
 
     /// Receives what has come and does what is due. Never waits, but copies what is due. `None` if
@@ -363,6 +364,19 @@ impl Messenger {
         let _ = self.wait_until(wire, deadline, "leaving the job", wanted, sent, || Ok(()));
     }
 
+    fn next_due(&self) -> Option<Due> {
+        let mut all = lock(&self.due);
+        let due = all.pop_front()?;
+        self.add_work(-1, &all);
+        Some(due)
+    }
+
+    /// Changed under the lock alone, so it takes no atomic addition.
+    fn add_work(&self, more: i32, _locked: &MutexGuard<'_, VecDeque<Due>>) {
+        let work = self.work.load(Ordering::Relaxed).wrapping_add_signed(more);
+        self.work.store(work, Ordering::Release);
+    }
+
     /// Sends what found no room, and makes the copies that are due.
     #[cold]
     fn carry_out(&self, wire: Wire<'_>) -> Result<()> {
@@ -372,8 +386,7 @@ impl Messenger {
             if self.work.load(Ordering::Relaxed) == 0 {
                 return Ok(());
             }
-            let Some(due) = lock(&self.due).pop_front() else { return Ok(()) };
-            self.work.fetch_sub(1, Ordering::AcqRel);
+            let Some(due) = self.next_due() else { return Ok(()) };
             self.carry(wire, due);
             // Another thread may wait for what this was.
             wire.doorbell().notify();
@@ -431,7 +444,7 @@ impl Messenger {
         count(&self.counting.senseless);
         let why = format!("rank {from} sent {what} that makes no sense; end the job");
         if self.broken.set(why).is_ok() {
-            self.work.fetch_add(1, Ordering::AcqRel);
+            self.add_work(1, &lock(&self.due));
         }
     }
 }
