@@ -71,28 +71,23 @@ pub(super) struct Copiers {
 
 /// Times of messages that went one way: nanoseconds for each KiB, of which older ones fade.
 #[derive(Clone, Copy, Default, Debug)]
-pub(super) struct Times {
+struct Times {
     sum: f64,
     count: f64,
 }
 
 impl Times {
-    pub fn mean(&self) -> Option<f64> {
+    fn mean(&self) -> Option<f64> {
         (self.count > 0.0).then(|| self.sum / self.count)
     }
 
-    /// Of how many.
-    pub fn count(&self) -> u32 {
-        self.count as u32
-    }
-
     /// Whether what is interrupted can be told from what is not.
-    pub fn is_settled(&self) -> bool {
+    fn is_settled(&self) -> bool {
         self.count >= 2.0
     }
 
     /// One more; means are over so many to twice as many.
-    pub fn add(&mut self, time: f64, span: u32) {
+    fn add(&mut self, time: f64, span: u32) {
         (self.sum, self.count) = (self.sum + time, self.count + 1.0);
         if self.count >= f64::from(2 * span) {
             (self.sum, self.count) = (self.sum / 2.0, self.count / 2.0);

@@ -22,11 +22,14 @@
 //! Only the receiver knows what both ways take: the time from the end of one copy to the end of the next is
 //! what a message takes in a stream of them, whoever is the slower; where they are further apart, it is the
 //! time of both copies. So it is where the receiver has filled buffers of its own meanwhile: each side has
-//! two copies to make for each message that it gets, though it may fill many before it empties one. Whoever
+//! two copies to make for each message that it gets, though it may fill many before it empties one. And where
+//! ranks share cores: each copy takes time from all of them. Whoever
 //! is late for its messages loses nothing by lent ones, whose sender has gone on: its verdict is that. So
-//! nothing is announced, not even for a trial, to a receiver that comes later than what is sent to it.
+//! nothing is announced, not even for a trial, to a receiver that comes later than what is sent to it. (Where
+//! ranks share cores it is the system that is late; what is sent by a call that blocks is lent there.)
 
 use super::lent::CLASSES;
+use super::means::Means;
 use crate::base::sync::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -36,8 +39,6 @@ const BLOCK: u32 = 16;
 /// many each mean is: the first ones meet lent ones that are still under way.
 const TRIAL: u32 = 256;
 const MEAN: u32 = 64;
-/// Means of which the middle one counts: one with a pause of the program in it tells nothing.
-const MEANS: usize = 3;
 /// Of these, those whose verdict does not count: the time since the one before says nothing yet.
 const UNSETTLED: u32 = 4;
 /// Messages between trials, at first and at most; and how many times as many as before.
@@ -149,45 +150,10 @@ struct Case {
     /// When the last one was copied out.
     last: u64,
     /// Of announced ones; and how many lent ones came since.
-    announced: Groups,
+    announced: Means,
     lent: u32,
     /// What was said last.
     said: bool,
-}
-
-/// Times of announced ones: nanoseconds for each KiB, in means of so many that those of which many end at once
-/// can be told from.
-#[derive(Debug, Default)]
-struct Groups {
-    sum: f64,
-    count: u32,
-    /// The latest means, none of which is 0.
-    means: [f64; MEANS],
-    next: usize,
-}
-
-impl Groups {
-    fn add(&mut self, cost: f64) {
-        (self.sum, self.count) = (self.sum + cost, self.count + 1);
-        if self.count == MEAN {
-            self.means[self.next] = (self.sum / f64::from(MEAN)).max(f64::MIN_POSITIVE);
-            self.next = (self.next + 1) % MEANS;
-            self.begin();
-        }
-    }
-
-    /// What comes next belongs to none that has begun.
-    fn begin(&mut self) {
-        (self.sum, self.count) = (0.0, 0);
-    }
-
-    /// The middle one of the means; of two the lower.
-    fn middle(&self) -> Option<f64> {
-        let mut known = self.means;
-        known.sort_by(f64::total_cmp);
-        let unknown = known.iter().filter(|mean| **mean == 0.0).count();
-        (unknown < MEANS).then(|| known[unknown + (MEANS - unknown - 1) / 2])
-    }
 }
 
 /// One more, of messages that are smoothed.
@@ -244,7 +210,7 @@ impl Judge {
         let cost = time as f64 * 1024.0 / bytes.max(1) as f64;
         // One that was interrupted counts as no more than all that may be under way.
         let known = case.announced.middle();
-        case.announced.add(known.map_or(cost, |mean| cost.min(f64::from(MEAN) * mean)));
+        case.announced.add(known.map_or(cost, |mean| cost.min(f64::from(MEAN) * mean)), MEAN);
     }
 
     /// A verdict on a message, if one was wanted.
@@ -534,6 +500,22 @@ mod tests {
             pair.awaited = false;
             pair.run(2 * LONGEST + 4 * TRIAL + 2 * 128);
             prop_assert_eq!(pair.run(4000), 0);
+        }
+
+        /// A program that pauses now and then stays with what is cheaper.
+        #[test]
+        fn pauses_tell_nothing(every in 3 * MEAN..1000, pause in 100_000u64..100_000_000, delay in 0usize..128) {
+            let mut pair = Pair::new(5000, 6000, 4000, How::Stream);
+            pair.delay = delay;
+            let mut announced = 0;
+            let rounds = 40_000 / every;
+            for round in 0..rounds {
+                let some = pair.run(every);
+                announced += if round < rounds / 2 { 0 } else { some };
+                pair.judge.announced(4, BYTES, pause);
+            }
+            let all = (rounds - rounds / 2) * every;
+            prop_assert!(announced > all / 100 * 85, "{announced} of {all}");
         }
 
         /// Whatever a peer writes is no more than a wrong verdict.

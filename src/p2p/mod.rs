@@ -80,6 +80,8 @@ mod lent_tests;
 #[cfg(not(loom))]
 pub mod matching;
 #[cfg(not(loom))]
+mod means;
+#[cfg(not(loom))]
 mod messenger;
 #[cfg(not(loom))]
 mod middle;

@@ -397,3 +397,26 @@ pub(super) fn is_shared(node: &Node, address: u64, len: u64) -> bool {
     let end = address.checked_add(len);
     address >= base && end.is_some_and(|end| end <= base + node.mapping().length())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn reach() -> impl Strategy<Value = Reach> {
+        prop_oneof![Just(Reach::Never), Just(Reach::Mapped), any::<i32>().prop_map(Reach::Kernel)]
+    }
+
+    proptest! {
+        /// An answer kept at hand is that of the one who was asked about, and of nobody else.
+        #[test]
+        fn answers_are_kept_with_their_peers(reach in reach(), peer: u16, other: u16) {
+            let word = reach.pack(Slot(peer));
+            prop_assert_ne!(word, 0);
+            prop_assert_eq!(Reach::unpack(word, Slot(peer)), Some(reach));
+            let expected = (other == peer).then_some(reach);
+            prop_assert_eq!(Reach::unpack(word, Slot(other)), expected);
+            prop_assert_eq!(Reach::unpack(0, Slot(other)), None);
+        }
+    }
+}
