@@ -186,7 +186,7 @@ impl Sending {
         self.plain + self.numbered - self.sent_cold
     }
 
-    #[inline]
+    #[inline(always)]
     fn push(&mut self, wire: Wire<'_>, label: Label, bytes: impl Payload) -> Result<Push> {
         let node = wire.node;
         if is_gone(node.rank_slot(self.peer)) {
