@@ -196,9 +196,8 @@ impl Messenger {
                     self.switching.moved(bytes, now.saturating_sub(began));
                 }
                 self.note_copied(choice.map(|_| Who::Receiver), bytes, began, now);
-                // The record first: its atomics would wait until the message's line is there to be written.
-                record.finish(Ok(arrived));
                 self.tell_finished(wire, from, rts.number, 0);
+                record.finish(Ok(arrived));
             }
             // The kernel does not do it after all.
             Err(Error::Os { .. }) => {
