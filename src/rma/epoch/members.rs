@@ -4,9 +4,10 @@
 use super::super::core::Core;
 use super::state::Exposure;
 use crate::base::sync::Ordering;
-use crate::base::{Error, Rank, Result};
+use crate::base::{Error, Rank, Result, Slot};
 use crate::shm::lock::part::Parts;
 use crate::shm::pair::{Answer, Pair};
+use crate::shm::park::WaitCell;
 use std::cell::{Cell, RefCell};
 
 impl Core {
@@ -86,12 +87,34 @@ impl Core {
         };
         let cell = &self.block.active(self.block.team.rank().0).active;
         let poll = || self.all_open(group).then_some(());
-        let waited = node.wait(cell, self.block.team.deadline(), what, poll, look);
+        let waited = self.wait_for_one(cell, self.only(group.iter()), what, poll, look);
         waited.map_err(|error| {
             let error = self.with_missing(error, missing().copied());
             self.give_up(group, cause.get(), !matches!(error, Error::TimedOut { .. }));
             error
         })
+    }
+
+    /// The process that is the only one of a group.
+    fn only<'a>(&self, mut group: impl Iterator<Item = &'a Rank>) -> Option<Slot> {
+        let first = group.next()?;
+        group.next().is_none().then(|| self.block.slot_of(first.0)).flatten()
+    }
+
+    /// Waits for what one process has to do, or several.
+    fn wait_for_one(
+        &self,
+        cell: &WaitCell,
+        peer: Option<Slot>,
+        what: &'static str,
+        poll: impl FnMut() -> Option<()>,
+        look: impl FnMut() -> Result<()>,
+    ) -> Result<()> {
+        let (node, deadline) = (self.block.team.node(), self.block.team.deadline());
+        match peer {
+            Some(_) => node.wait_for(cell, peer, deadline, what, poll, look),
+            None => node.wait(cell, deadline, what, poll, look),
+        }
     }
 
     /// Tells the targets of a start that it has failed; `forgo`: also those that have not posted.
@@ -107,6 +130,7 @@ impl Core {
     pub(super) fn await_answers(&self, what: &'static str, exposure: &mut Exposure) -> Result<()> {
         let node = self.block.team.node();
         let cell = &self.block.active(self.block.team.rank().0).active;
+        let peer = self.only(exposure.open.iter().map(|(origin, _)| origin));
         let exposure = RefCell::new(exposure);
         let poll = || self.take_answers(what, &mut exposure.borrow_mut()).then_some(());
         let look = || {
@@ -118,7 +142,7 @@ impl Core {
             }
             Ok(())
         };
-        let waited = node.wait(cell, self.block.team.deadline(), what, poll, look);
+        let waited = self.wait_for_one(cell, peer, what, poll, look);
         waited.map_err(|error| {
             self.with_missing(error, exposure.borrow().open.iter().map(|(origin, _)| *origin))
         })

@@ -15,8 +15,9 @@ const PREFETCHED: u32 = 10;
 /// Cells ahead of a message whose lines are asked for while messages follow each other: the lines
 /// of several are on their way at a time, however long the work for each message is. What the
 /// producer has not written yet is still in this core's cache from the last lap, so that asking
-/// for it moves nothing.
-const AHEAD: usize = 8;
+/// for it moves nothing. So many because messages of 512 B have ten cells: with 8 of them ahead such a
+/// stream had 5.7 M/s, with 16 8.6, with 32 9.1, with 48 9.5, but those of 4 KiB were slower then.
+const AHEAD: usize = 32;
 
 /// What came of a look at one message of a single cell.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -21,6 +21,7 @@ pub const APART: usize = 128;
 pub struct Block {
     map: Arc<MmapRaw>,
     next: Cell<usize>,
+    end: usize,
 }
 
 impl Block {
@@ -46,22 +47,31 @@ impl Block {
             .len(BYTES)
             .map_raw(fd.as_raw_fd())
             .map_err(|e| Error::os("mapping memory for the limits", e))?;
-        Ok(Block { map: Arc::new(map), next: Cell::new(0) })
+        Ok(Block { map: Arc::new(map), next: Cell::new(0), end: BYTES })
+    }
+
+    /// One of `parts` blocks of `bytes` each that are taken from this one.
+    pub fn part(&self, at: usize, parts: usize, bytes: usize) -> Result<Block> {
+        let bytes = bytes.next_multiple_of(4096);
+        let end = self.next.get() + parts * bytes;
+        self.take(parts * bytes)?;
+        let next = end - (parts - at) * bytes;
+        Ok(Block { map: self.map.clone(), next: Cell::new(next), end: next + bytes })
     }
 
     /// The next `bytes` of the block, page-aligned.
     pub fn take(&self, bytes: usize) -> Result<Area> {
         let start = self.next.get();
         let end = start.saturating_add(bytes.next_multiple_of(4096));
-        if end > BYTES {
+        if end > self.end {
             return Err(Error::Exhausted {
                 what: "memory for the limits",
-                limit: BYTES as u64,
+                limit: self.end as u64,
                 advice: "run fewer benchmarks at a time",
             });
         }
         self.next.set(end);
-        // SAFETY: start < end <= BYTES, the length of the mapping.
+        // SAFETY: start < end <= self.end, which is at most the length of the mapping.
         let base = unsafe { NonNull::new_unchecked(self.map.as_mut_ptr().add(start)) };
         Ok(Area { base, bytes, _map: self.map.clone() })
     }
@@ -119,5 +129,15 @@ mod tests {
             assert_eq!(y.word(8).load(Ordering::Relaxed), 7);
         }
         assert!(a.take(BYTES).is_err());
+        // Parts are apart from each other and from what comes behind them.
+        let parts = [a.part(0, 2, 5000).unwrap(), b.part(0, 2, 5000).unwrap()];
+        let other = a.part(1, 2, 5000).unwrap();
+        let after = a.take(8).unwrap();
+        for (i, block) in parts.iter().chain([&other]).enumerate() {
+            let area = block.take(8192).unwrap();
+            assert_eq!(area.word(0).swap(9, Ordering::Relaxed), if i == 1 { 9 } else { 0 });
+            assert!(block.take(1).is_err(), "no more than its own");
+        }
+        assert_eq!(after.word(0).load(Ordering::Relaxed), 0);
     }
 }

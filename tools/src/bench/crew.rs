@@ -13,6 +13,7 @@
 //! It uses nothing of the library and nothing that is measured, and none of it is timed.
 
 use super::block::{APART, Area, Block};
+use crate::demo::threads::Places;
 use hither::{Error, Job, Rank, Result};
 use rustix::fd::AsRawFd;
 use std::cell::Cell;
@@ -89,6 +90,11 @@ fn wait_until(share: bool, mut condition: impl FnMut() -> bool) -> Result<()> {
     Err(Error::TimedOut { during: "a benchmark's next step", waited, missing: Vec::new() })
 }
 
+/// Cores that this process may use.
+fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, |n| n.get())
+}
+
 /// What the leader asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
@@ -111,6 +117,10 @@ pub struct Crew {
     control: Area,
     sequence: Cell<u64>,
     job: Option<Arc<Job>>,
+    /// Whether there are more ranks than cores.
+    shares_cores: bool,
+    /// Polls, if somebody has chosen them.
+    pace: Cell<Option<u32>>,
 }
 
 impl Crew {
@@ -132,18 +142,41 @@ impl Crew {
         let block = Block::map(&fd)?;
         // Rank 0's descriptor must stay open until the others have opened it.
         job.team().barrier()?;
-        Self::assemble(job.rank().0, job.size(), block, Some(Arc::new(job)))
+        // Of all ranks together: each may be bound to one.
+        let cores = Places::of(job.team())?.processors().len();
+        let crew = Self::assemble(job.rank().0, job.size(), block)?;
+        let shares_cores = cores > 0 && job.size() as usize > cores;
+        Ok(Crew { job: Some(Arc::new(job)), shares_cores, ..crew })
     }
 
     /// Sets up one rank of a crew that has no job, on its own mapping of a common block.
     #[cfg(test)]
     pub fn bare(rank: u32, size: u32, block: Block) -> Result<Crew> {
-        Self::assemble(rank, size, block, None)
+        Self::assemble(rank, size, block)
     }
 
-    fn assemble(rank: u32, size: u32, block: Block, job: Option<Arc<Job>>) -> Result<Crew> {
+    fn assemble(rank: u32, size: u32, block: Block) -> Result<Crew> {
         let control = block.take((size as usize + 1) * APART)?;
-        Ok(Crew { rank, size, block, control, sequence: Cell::new(0), job })
+        let shares_cores = size as usize > cores();
+        let (sequence, pace) = (Cell::new(0), Cell::new(None));
+        Ok(Crew { rank, size, block, control, sequence, job: None, shares_cores, pace })
+    }
+
+    /// The ranks in parts of `members` each, the first ones first: this rank's part as a crew that measures
+    /// a limit beside the other parts, in `bytes` of memory of its own. None for ranks that are left over.
+    pub fn part(&self, members: u32, bytes: usize) -> Result<Option<Crew>> {
+        let (parts, at) = (self.size / members, self.rank / members);
+        if parts == 0 {
+            return Ok(None);
+        }
+        let control = (members as usize + 1) * APART;
+        let bytes = bytes + control.next_multiple_of(4096);
+        let block = self.block.part(at.min(parts - 1) as usize, parts as usize, bytes)?;
+        if at >= parts {
+            return Ok(None);
+        }
+        let part = Self::assemble(self.rank % members, members, block)?;
+        Ok(Some(Crew { shares_cores: self.shares_cores, pace: self.pace.clone(), ..part }))
     }
 
     /// Whether this rank measures.
@@ -161,15 +194,27 @@ impl Crew {
         self.size
     }
 
+    /// Makes limits that give the processor away after so many polls, where ranks share cores.
+    pub fn at_pace<R>(&self, polls: u32, make: impl FnOnce() -> R) -> R {
+        let before = self.pace.replace(Some(polls));
+        let made = make();
+        self.pace.set(before);
+        made
+    }
+
     /// How often to poll before giving the processor away, so that ranks which share a core do
     /// not wait for each other's polls.
     pub fn polls(&self) -> u32 {
-        if self.shares_cores() { 64 } else { POLLS }
+        match self.pace.get() {
+            Some(polls) => polls,
+            None if self.shares_cores => 64,
+            None => POLLS,
+        }
     }
 
     /// Whether there are more ranks than cores.
-    fn shares_cores(&self) -> bool {
-        self.size as usize > std::thread::available_parallelism().map_or(1, |n| n.get())
+    pub fn shares_cores(&self) -> bool {
+        self.shares_cores
     }
 
     /// Memory for limits.
@@ -199,7 +244,7 @@ impl Crew {
     fn await_all(&self, place: fn(u32) -> usize) -> Result<()> {
         let now = self.sequence.get();
         let all = || (1..self.size).all(|r| self.control.word(place(r)).load(Acquire) == now);
-        wait_until(self.shares_cores(), all)
+        wait_until(self.shares_cores, all)
     }
 
     /// Leader: gives an order and waits until everybody has seen it.
@@ -223,7 +268,7 @@ impl Crew {
     /// The others: the next order.
     pub fn next(&self) -> Result<Order> {
         let next = self.sequence.get() + 1;
-        wait_until(self.shares_cores(), || self.control.word(0).load(Acquire) == next)?;
+        wait_until(self.shares_cores, || self.control.word(0).load(Acquire) == next)?;
         self.sequence.set(next);
         let (side, count) =
             (self.control.word(8).load(Relaxed), self.control.word(16).load(Relaxed));

@@ -57,6 +57,11 @@ impl Meter {
         Ok(())
     }
 
+    /// What timed itself took so long.
+    pub fn took(&mut self, elapsed: Duration) {
+        self.elapsed = elapsed;
+    }
+
     /// Runs `prepare` and then `op` for 0..n and times `op` alone. For operations that are long
     /// beside two readings of the clock.
     pub fn parts(

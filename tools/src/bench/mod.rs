@@ -5,7 +5,8 @@
 //! jobs     this program started as ranks         subject/  the library's sides
 //! duel     two sides, interleaved A B A B ...    crew      ranks that measure, and their orders
 //! row, stats, meter, clock, table                block     shared memory for the limits
-//! plot     the sweeps as curves, for --plot        overhead  the post-work-wait method
+//! plot     the sweeps as curves, for --plot        pages     buffers that begin with a page
+//! overhead the post-work-wait method
 //! hosts/   between two machines, or virtual ones, beside perftest
 //! compare/ the same workloads on hither and on its peers
 //! ```
@@ -22,6 +23,7 @@ mod hosts;
 mod jobs;
 mod meter;
 mod overhead;
+mod pages;
 mod plot;
 mod row;
 mod stats;

@@ -17,7 +17,7 @@ mod random;
 mod report;
 mod slices;
 pub mod stencil;
-mod threads;
+pub mod threads;
 mod work;
 mod worker;
 

@@ -24,6 +24,20 @@ impl Places {
         Ok(Places(all))
     }
 
+    /// The processors that any rank may use; none if that is not known.
+    pub fn processors(&self) -> Vec<usize> {
+        let may = |cpu: &usize| self.0.iter().any(|place| place[cpu / 64] >> (cpu % 64) & 1 == 1);
+        (0..WORDS * 64).filter(may).collect()
+    }
+
+    /// Moves the calling thread to a processor.
+    pub fn bind(processor: usize) {
+        let mut set = CpuSet::new();
+        set.set(processor);
+        // It only costs speed if it fails.
+        let _ = sched_setaffinity(None, &set);
+    }
+
     /// Moves the calling thread to the place of a rank.
     pub fn take(&self, rank: usize) {
         let mut set = CpuSet::new();

@@ -17,13 +17,15 @@ pub struct Figure {
     pub value: f64,
     /// The same of the raw limit.
     pub limit: Option<f64>,
+    /// The same of the floor, if that is another.
+    pub floor: Option<f64>,
     /// A fingerprint of what was computed.
     pub proof: Option<u64>,
 }
 
 impl From<f64> for Figure {
     fn from(value: f64) -> Figure {
-        Figure { value, limit: None, proof: None }
+        Figure { value, limit: None, floor: None, proof: None }
     }
 }
 
@@ -47,7 +49,8 @@ fn parse(line: &str) -> Option<Said<'_>> {
             let positive = |word: &str| word.parse().ok().filter(|x: &f64| x.is_finite());
             let value = words.next().and_then(positive)?;
             let limit = words.next().and_then(positive);
-            Some(Said::Is(item, Figure { limit, ..value.into() }))
+            let floor = words.next().and_then(positive);
+            Some(Said::Is(item, Figure { limit, floor, ..value.into() }))
         }
         _ => None,
     }
@@ -119,7 +122,9 @@ mod tests {
         assert_eq!(parse("@ put:8"), Some(Said::Begins("put:8")));
         let figure = 1.5.into();
         assert_eq!(parse("= put:8 1.5"), Some(Said::Is("put:8", figure)));
-        let figure = Figure { limit: Some(2.0), ..1.5e3.into() };
+        let figure = Figure { limit: Some(2.0), floor: Some(4.0), ..1.5e3.into() };
+        assert_eq!(parse("= put:8 1.5e+03 2 4"), Some(Said::Is("put:8", figure)));
+        let figure = Figure { floor: None, ..figure };
         assert_eq!(parse("= put:8 1.5e+03 2"), Some(Said::Is("put:8", figure)));
         assert_eq!(parse("? nope:0"), Some(Said::Unknown("nope:0")));
         assert_eq!(parse("# halo-2d:64 0fA"), Some(Said::Proves("halo-2d:64", 0xfa)));

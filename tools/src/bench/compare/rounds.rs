@@ -30,12 +30,10 @@ pub struct Effort {
 pub struct Cell {
     /// Of each round that counts.
     pub values: Vec<f64>,
-    /// The limit beside them.
-    pub limits: Vec<f64>,
     /// In which state of the machine the rounds that count were, if it was the same.
     pub state: Option<State>,
-    /// Of each round: the machine's state, the value, and the limit.
-    seen: Vec<(State, f64, Option<f64>)>,
+    /// Of each round: the machine's state, and what was measured.
+    seen: Vec<(State, Figure)>,
     /// Fingerprint of what was computed.
     pub proof: Option<u64>,
     /// Why there is none (any more).
@@ -47,7 +45,7 @@ impl Cell {
     pub fn take(&mut self, outcome: Outcome, state: State) {
         match outcome {
             Ok(figure) => {
-                self.seen.push((state, figure.value, figure.limit));
+                self.seen.push((state, figure));
                 self.count(None);
                 self.proof = self.proof.or(figure.proof);
             }
@@ -58,9 +56,13 @@ impl Cell {
     /// Has only the rounds in this state count, or all.
     fn count(&mut self, state: Option<State>) {
         self.state = state;
-        let counts = |seen: &&(State, f64, Option<f64>)| state.is_none_or(|of| of == seen.0);
-        self.values = self.seen.iter().filter(counts).map(|seen| seen.1).collect();
-        self.limits = self.seen.iter().filter(counts).filter_map(|seen| seen.2).collect();
+        self.values = self.counted().map(|figure| figure.value).collect();
+    }
+
+    /// Those of the rounds that count.
+    fn counted(&self) -> impl Iterator<Item = &Figure> {
+        let counts = |seen: &&(State, Figure)| self.state.is_none_or(|of| of == seen.0);
+        self.seen.iter().filter(counts).map(|seen| &seen.1)
     }
 
     fn rounds(&self, state: State) -> usize {
@@ -74,7 +76,12 @@ impl Cell {
 
     /// The limit.
     pub fn limit(&self) -> Option<f64> {
-        (!self.limits.is_empty()).then(|| median(&self.limits))
+        middle(self.counted().filter_map(|figure| figure.limit))
+    }
+
+    /// The floor: the limit, if that is no other.
+    pub fn floor(&self) -> Option<f64> {
+        middle(self.counted().filter_map(|figure| figure.floor.or(figure.limit)))
     }
 
     /// Half the distance between the quartiles, as a share of the median.
@@ -292,6 +299,11 @@ fn rank(tried: Vec<(Setting, Vec<Option<f64>>)>) -> (Setting, Vec<(String, usize
     (best, ranked.into_iter().map(|(setting, works, mean)| (setting.name, works, mean)).collect())
 }
 
+fn middle(values: impl Iterator<Item = f64>) -> Option<f64> {
+    let values: Vec<f64> = values.collect();
+    (!values.is_empty()).then(|| median(&values))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -320,6 +332,11 @@ mod tests {
             cell.take(Ok(figure), State::BEST);
         }
         assert_eq!((cell.value(), cell.limit(), cell.spread()), (Some(2.0), Some(20.0), 0.25));
+        assert_eq!(cell.floor(), Some(20.0), "the limit, where there is no other");
+        let mut other = Cell::default();
+        let figure = Figure { limit: Some(3.0), floor: Some(5.0), ..1.0.into() };
+        other.take(Ok(figure), State::BEST);
+        assert_eq!((other.limit(), other.floor()), (Some(3.0), Some(5.0)));
         cell.take(Err("crashed".into()), State::BEST);
         assert_eq!(cell.value(), None);
     }

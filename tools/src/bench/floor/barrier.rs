@@ -18,7 +18,7 @@ pub struct FlagBarrier {
     polls: u32,
 }
 
-/// Polls before the processor is given away where others need it.
+/// Most polls before the processor is given away where others need it.
 const FEW: u32 = 4;
 
 impl FlagBarrier {
@@ -26,8 +26,7 @@ impl FlagBarrier {
     pub fn new(crew: &Crew, reduce: bool) -> Result<FlagBarrier> {
         // Two sets of lines in turn: a fast rank may be one epoch ahead of a slow one.
         let area = crew.block().take(2 * crew.size() as usize * APART)?;
-        let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
-        let polls = if crew.size() as usize > cores { FEW } else { crew.polls() };
+        let polls = if crew.shares_cores() { crew.polls().min(FEW) } else { crew.polls() };
         Ok(FlagBarrier { area, rank: crew.rank(), size: crew.size(), epoch: 0, reduce, polls })
     }
 

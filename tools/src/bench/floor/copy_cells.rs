@@ -7,7 +7,7 @@
 //! Number and bytes stand together, so that a message of up to 56 B is one cache line.
 
 use crate::bench::block::{APART, Area};
-use crate::bench::crew::{Crew, spin_until};
+use crate::bench::crew::{Crew, spin_for};
 use crate::bench::duel::Side;
 use crate::bench::meter::Meter;
 use hither::{Error, Result};
@@ -18,6 +18,7 @@ pub struct CopyCells {
     area: Area,
     size: usize,
     rank: u32,
+    polls: u32,
     turn: u64,
     private: Vec<u8>,
 }
@@ -26,7 +27,8 @@ impl CopyCells {
     /// For messages of `size` bytes.
     pub fn new(crew: &Crew, size: usize) -> Result<CopyCells> {
         let area = crew.block().take(2 * Self::stride(size))?;
-        Ok(CopyCells { area, size, rank: crew.rank(), turn: 0, private: vec![0; size.max(8)] })
+        let (rank, polls, private) = (crew.rank(), crew.polls(), vec![0; size.max(8)]);
+        Ok(CopyCells { area, size, rank, polls, turn: 0, private })
     }
 
     fn stride(size: usize) -> usize {
@@ -50,9 +52,16 @@ fn put(area: &Area, cell: usize, turn: u64, private: &[u8], size: usize) {
 
 /// Waits for a number and copies its message out.
 #[inline(always)]
-fn get(area: &Area, cell: usize, turn: u64, private: &mut [u8], size: usize) -> Result<()> {
+fn get(
+    area: &Area,
+    cell: usize,
+    turn: u64,
+    private: &mut [u8],
+    size: usize,
+    polls: u32,
+) -> Result<()> {
     let flag = area.word(cell);
-    spin_until(|| flag.load(Acquire) == turn)?;
+    spin_for(polls, || flag.load(Acquire) == turn)?;
     let from = area.bytes(cell + 8, size);
     // SAFETY: as in `put`; after the number the writer leaves the bytes alone until this rank
     // has answered.
@@ -62,13 +71,13 @@ fn get(area: &Area, cell: usize, turn: u64, private: &mut [u8], size: usize) -> 
 
 impl Side for CopyCells {
     fn lead(&mut self, count: u64, meter: &mut Meter) -> Result<()> {
-        let (there, back, size) = (self.cell(0), self.cell(1), self.size);
+        let (there, back, size, polls) = (self.cell(0), self.cell(1), self.size, self.polls);
         let (area, private, mut turn) = (&self.area, &mut self.private, self.turn);
         meter.run(count, |_| {
             turn += 1;
             private[..8].copy_from_slice(&turn.to_ne_bytes());
             put(area, there, turn, private, size);
-            get(area, back, turn, private, size)
+            get(area, back, turn, private, size, polls)
         })?;
         self.turn = turn;
         if self.private[..8] != turn.to_ne_bytes() {
@@ -81,11 +90,11 @@ impl Side for CopyCells {
         if self.rank != 1 {
             return Ok(());
         }
-        let (there, back, size) = (self.cell(0), self.cell(1), self.size);
+        let (there, back, size, polls) = (self.cell(0), self.cell(1), self.size, self.polls);
         for _ in 0..count {
             self.turn += 1;
             self.private[..8].fill(0);
-            get(&self.area, there, self.turn, &mut self.private, size)?;
+            get(&self.area, there, self.turn, &mut self.private, size, polls)?;
             put(&self.area, back, self.turn, &self.private, size);
         }
         Ok(())

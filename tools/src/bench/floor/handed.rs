@@ -7,19 +7,20 @@
 //!                             |<------------------------- timed ----------------------->|
 //!
 //! flags   0: number (rank 0)   128: answer (rank 1)   256: all read (rank 1; back and forth rank 0)
-//!         384 + 128 r: process and address of rank r's private buffer, and what it can copy
+//!         384 and 512: where the private buffers are (`kernel`)
 //! ```
 //! The bytes are new every time and read every time, so that they have to come from the writer's
 //! cache to the reader's. Who copies, and how, is the [`Way`]. Where the kernel does not copy
 //! between processes (CMA), bytes of private memory go in and out of shared memory instead.
 
+use super::kernel::There;
 use crate::bench::block::{APART, Area};
-use crate::bench::crew::{Crew, spin_until};
+use crate::bench::crew::{Crew, spin_for};
 use crate::bench::duel::Side;
 use crate::bench::meter::Meter;
 use hither::{Error, Result};
 use std::hint::black_box;
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::Ordering::{Acquire, Release};
 
 /// Where the bytes lie, and who copies them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,50 +57,6 @@ pub fn read_all(bytes: &[u8]) -> u64 {
     black_box(words.fold(0, u64::wrapping_add))
 }
 
-/// A private buffer of another process.
-#[derive(Clone, Copy)]
-struct There {
-    process: libc::pid_t,
-    address: usize,
-}
-
-impl There {
-    /// Copies from (`out`) or to this buffer by the kernel, as much as `own` has.
-    fn copy(self, own: &mut [u8], out: bool) -> Result<()> {
-        let (size, mut at) = (own.len(), 0);
-        while at < size {
-            let here = own[at..].as_mut_ptr().cast();
-            let local = libc::iovec { iov_base: here, iov_len: size - at };
-            let there = std::ptr::without_provenance_mut(self.address + at);
-            let remote = libc::iovec { iov_base: there, iov_len: size - at };
-            let call = if out { READ } else { WRITE };
-            // SAFETY: the local range is inside of `own`, which is borrowed exclusively; the other
-            // one is resolved in the other process, where a bad one is an error.
-            let moved = unsafe { call(self.process, &local, 1, &remote, 1, 0) };
-            match usize::try_from(moved) {
-                Ok(0) => return Err(Error::invalid("bench", "the kernel copied nothing")),
-                Ok(moved) => at += moved,
-                Err(_) => {
-                    let error = std::io::Error::last_os_error();
-                    return Err(Error::os("copying by the kernel for a limit", error));
-                }
-            }
-        }
-        Ok(())
-    }
-}
-
-type Call = unsafe extern "C" fn(
-    libc::pid_t,
-    *const libc::iovec,
-    libc::c_ulong,
-    *const libc::iovec,
-    libc::c_ulong,
-    libc::c_ulong,
-) -> isize;
-const READ: Call = libc::process_vm_readv;
-const WRITE: Call = libc::process_vm_writev;
-
 /// One copy from rank 0 to rank 1. An operation is one of them, answered.
 pub struct Handed {
     way: Way,
@@ -109,17 +66,13 @@ pub struct Handed {
     /// The partner's private buffer, if the kernel copies from and to it.
     there: Option<There>,
     rank: u32,
+    polls: u32,
     turn: u64,
 }
 
 const ANSWER: usize = APART;
 const READ_ALL: usize = 2 * APART;
-
-/// Where rank `rank` says where its buffer is: process, address, and (1 or 2) whether it can copy
-/// from the other's.
-fn place_of(rank: u32) -> usize {
-    (3 + rank as usize) * APART
-}
+const PLACES: usize = 3 * APART;
 
 impl Handed {
     /// Of `size` bytes, a multiple of 8. Collective.
@@ -129,9 +82,9 @@ impl Handed {
         let (mut private, rank) = (vec![0u8; size], crew.rank());
         let mut there = None;
         if rank < 2 && matches!(way, Way::OutOfPrivate | Way::IntoPrivate) {
-            there = meet(&flags, rank, &mut private)?;
+            there = There::meet(&flags, PLACES, rank, &mut private)?;
         }
-        Ok(Handed { way, flags, shared, private, there, rank, turn: 0 })
+        Ok(Handed { way, flags, shared, private, there, rank, polls: crew.polls(), turn: 0 })
     }
 
     /// The sender's part of a copy.
@@ -168,7 +121,7 @@ impl Handed {
     /// Rank 0 writes new bytes, once rank 1 has read the last ones.
     fn prepare(&mut self) -> Result<()> {
         let (read, turn) = (self.flags.word(READ_ALL), self.turn);
-        spin_until(|| read.load(Acquire) == turn)?;
+        spin_for(self.polls, || read.load(Acquire) == turn)?;
         self.turn += 1;
         let (byte, size) = (self.turn as u8, self.private.len());
         if self.way == Way::OutOfShared {
@@ -186,14 +139,14 @@ impl Handed {
         self.give()?;
         self.flags.word(0).store(self.turn, Release);
         let (answer, turn) = (self.flags.word(ANSWER), self.turn);
-        spin_until(|| answer.load(Acquire) == turn)
+        spin_for(self.polls, || answer.load(Acquire) == turn)
     }
 
     /// Rank 1 takes the bytes, answers, and reads them.
     fn take(&mut self) -> Result<()> {
         self.turn += 1;
         let (number, turn, size) = (self.flags.word(0), self.turn, self.private.len());
-        spin_until(|| number.load(Acquire) == turn)?;
+        spin_for(self.polls, || number.load(Acquire) == turn)?;
         self.get()?;
         self.flags.word(ANSWER).store(turn, Release);
         let sum = if self.way == Way::IntoShared {
@@ -224,24 +177,6 @@ impl Side for Handed {
         }
         (0..count).try_for_each(|_| self.take())
     }
-}
-
-/// Publishes this rank's buffer, tries to read the other's by the kernel, and hears whether the
-/// other could: both take the same way.
-fn meet(flags: &Area, rank: u32, own: &mut [u8]) -> Result<Option<There>> {
-    let (here, there) = (place_of(rank), place_of(1 - rank));
-    let address = own.as_mut_ptr().expose_provenance();
-    flags.word(here + 8).store(address as u64, Relaxed);
-    flags.word(here).store(u64::from(std::process::id()), Release);
-    let process = flags.word(there);
-    spin_until(|| process.load(Acquire) != 0)?;
-    let process = process.load(Relaxed) as libc::pid_t;
-    let other = There { process, address: flags.word(there + 8).load(Relaxed) as usize };
-    let can = other.copy(&mut [0; 8], true).is_ok();
-    flags.word(here + 16).store(1 + u64::from(can), Release);
-    let said = flags.word(there + 16);
-    spin_until(|| said.load(Acquire) != 0)?;
-    Ok((can && said.load(Relaxed) == 2).then_some(other))
 }
 
 /// Back and forth, each out of the other's memory. An operation is a round trip.
@@ -311,7 +246,7 @@ impl Side for HandedBack {
             self.handed.turn += 1;
             let turn = self.handed.turn;
             let number = self.handed.flags.word(0);
-            spin_until(|| number.load(Acquire) == turn)?;
+            spin_for(self.handed.polls, || number.load(Acquire) == turn)?;
             self.get()?;
             self.handed.give()?;
             // It stays as it is until the next number, by which rank 0 has read it.
@@ -319,7 +254,7 @@ impl Side for HandedBack {
         }
         // The last one too: this side may be dropped now.
         let (read, turn) = (self.handed.flags.word(READ_ALL), self.handed.turn);
-        spin_until(|| read.load(Acquire) == turn)
+        spin_for(self.handed.polls, || read.load(Acquire) == turn)
     }
 }
 

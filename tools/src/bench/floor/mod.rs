@@ -3,10 +3,13 @@
 
 pub mod atomics;
 pub mod barrier;
+pub mod broadcast;
 pub mod call;
+pub mod copied;
 pub mod copy_cells;
 pub mod exchange;
 pub mod handed;
+pub mod kernel;
 pub mod memcpy;
 pub mod mutex;
 pub mod perfect;

@@ -4,7 +4,7 @@
 //! which is what two rings do.
 
 use crate::bench::block::{APART, Area};
-use crate::bench::crew::{Crew, spin_until};
+use crate::bench::crew::{Crew, spin_for};
 use crate::bench::duel::Side;
 use crate::bench::meter::Meter;
 use hither::Result;
@@ -16,6 +16,7 @@ pub struct PingPong {
     /// Where rank 0 writes, and where rank 1 writes.
     words: [usize; 2],
     rank: u32,
+    polls: u32,
     turn: u64,
 }
 
@@ -24,7 +25,8 @@ impl PingPong {
     pub fn new(crew: &Crew, lines: usize) -> Result<PingPong> {
         let area = crew.block().take(2 * APART)?;
         let words = [0, if lines == 1 { 0 } else { APART }];
-        Ok(PingPong { area, words, rank: crew.rank(), turn: 0 })
+        let (rank, polls) = (crew.rank(), crew.polls());
+        Ok(PingPong { area, words, rank, polls, turn: 0 })
     }
 }
 
@@ -35,7 +37,7 @@ impl Side for PingPong {
         meter.run(count, |_| {
             turn += 2;
             out.store(turn - 1, Release);
-            spin_until(|| back.load(Acquire) == turn)
+            spin_for(self.polls, || back.load(Acquire) == turn)
         })?;
         self.turn = turn;
         Ok(())
@@ -49,7 +51,7 @@ impl Side for PingPong {
         for _ in 0..count {
             self.turn += 2;
             let turn = self.turn;
-            spin_until(|| out.load(Acquire) == turn - 1)?;
+            spin_for(self.polls, || out.load(Acquire) == turn - 1)?;
             back.store(turn, Release);
         }
         Ok(())

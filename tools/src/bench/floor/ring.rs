@@ -3,6 +3,7 @@
 //!
 //! ```text
 //! 0: consumed (written by rank 1, now and then)      128 + slot * stride: number, then bytes
+//!                                                    with envelopes: number and tag, length and sender, bytes
 //! ```
 
 use crate::bench::block::{APART, Area};
@@ -10,76 +11,154 @@ use crate::bench::crew::{Crew, spin_for};
 use crate::bench::duel::Side;
 use crate::bench::meter::Meter;
 use hither::{Error, Result};
-use std::sync::atomic::Ordering::{Acquire, Release};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-/// Slots in the ring.
+/// Most slots in a ring.
 const SLOTS: u64 = 256;
-/// Messages after which the consumer says how far it is.
-const REPORT: u64 = SLOTS / 8;
+/// Fewest.
+const FEW: u64 = 4;
+/// Bytes of a ring of large messages: they stay in the cores' own caches.
+const BYTES: usize = 256 << 10;
+const LINE: usize = 64;
 
 /// Rank 0 produces, rank 1 consumes. An operation is a message.
 pub struct Ring {
     area: Area,
     size: usize,
+    stride: usize,
+    /// A power of two.
+    slots: u64,
+    /// Messages after which the consumer says how far it is.
+    report: u64,
     rank: u32,
     polls: u32,
     position: u64,
     consumed: u64,
     private: Vec<u8>,
+    /// Whether messages have envelopes.
+    tagged: bool,
+}
+
+/// What the number of a tagged message is joined to: its tag.
+const TAG: u64 = 1 << 32;
+/// What its length is joined to: its sender.
+const SENDER: u64 = 7 << 32;
+const LOW: u64 = 0xffff_ffff;
+
+#[inline(always)]
+fn first_word(number: u64, tagged: bool) -> u64 {
+    if tagged { number & LOW | TAG } else { number }
+}
+
+/// Copies bytes; those of a word as one.
+///
+/// # Safety
+/// As `copy_nonoverlapping`.
+#[inline(always)]
+unsafe fn copy(from: *const u8, to: *mut u8, size: usize) {
+    if size == 8 {
+        // SAFETY: 8 bytes, by the caller.
+        unsafe { to.cast::<u64>().write_unaligned(from.cast::<u64>().read_unaligned()) }
+    } else {
+        // SAFETY: the caller's.
+        unsafe { std::ptr::copy_nonoverlapping(from, to, size) }
+    }
 }
 
 impl Ring {
-    /// For messages of `size` bytes.
+    /// For messages of `size` bytes, each on lines of its own.
     pub fn new(crew: &Crew, size: usize) -> Result<Ring> {
-        let area = crew.block().take(APART + SLOTS as usize * Self::stride(size))?;
-        let (private, polls) = (vec![0; size.max(8)], crew.polls());
-        Ok(Ring { area, size, rank: crew.rank(), polls, position: 0, consumed: 0, private })
+        Self::with(crew, size, (8 + size).next_multiple_of(LINE), false)
+    }
+
+    /// For messages of `size` bytes, one right behind the other.
+    pub fn packed(crew: &Crew, size: usize) -> Result<Ring> {
+        Self::with(crew, size, (8 + size).next_multiple_of(8), false)
+    }
+
+    /// The same of messages that have a tag, a sender and a length, which the receiver looks at.
+    pub fn tagged(crew: &Crew, size: usize) -> Result<Ring> {
+        Self::with(crew, size, (16 + size).next_multiple_of(8), true)
+    }
+
+    fn with(crew: &Crew, size: usize, stride: usize, tagged: bool) -> Result<Ring> {
+        // Not rounded up: what is asked for stays within the bytes.
+        let fit = 1u64 << (BYTES / stride).max(1).ilog2();
+        let slots = fit.clamp(FEW, SLOTS);
+        let area = crew.block().take(Self::bytes(size))?;
+        Ok(Ring {
+            area,
+            size,
+            stride,
+            slots,
+            report: (slots / 8).max(1),
+            rank: crew.rank(),
+            polls: crew.polls(),
+            position: 0,
+            consumed: 0,
+            private: vec![0; size.max(8)],
+            tagged,
+        })
+    }
+
+    /// Memory for one.
+    pub fn bytes(size: usize) -> usize {
+        let stride = (16 + size).next_multiple_of(LINE);
+        APART + (SLOTS as usize * stride).min(BYTES.max(FEW as usize * stride))
     }
 
     /// A ring for each pair of ranks 2 i and 2 i + 1: that of this rank.
-    pub fn of_pair(crew: &Crew, size: usize) -> Result<Ring> {
-        let mut own = None;
-        for pair in 0..crew.size().div_ceil(2) {
-            // Every rank takes the areas of all, or they would not be the same ones.
-            let ring = Ring::new(crew, size)?;
-            if pair == crew.rank() / 2 {
-                own = Some(ring);
-            }
-        }
-        own.ok_or_else(|| Error::invalid("bench", "this rank has no partner"))
-    }
-
-    fn stride(size: usize) -> usize {
-        (8 + size).next_multiple_of(64)
-    }
-
-    fn slot(size: usize, position: u64) -> usize {
-        APART + (position % SLOTS) as usize * Self::stride(size)
+    pub fn of_pair(
+        crew: &Crew,
+        size: usize,
+        make: fn(&Crew, usize) -> Result<Ring>,
+    ) -> Result<Ring> {
+        let part = crew.part(2, Self::bytes(size))?;
+        let part = part.ok_or_else(|| Error::invalid("bench", "this rank has no partner"))?;
+        make(&part, size)
     }
 
     /// Sends `count` messages, and waits until all have been consumed.
     pub fn produce(&mut self, count: u64) -> Result<()> {
+        self.send(count)?;
+        self.settle()
+    }
+
+    /// Waits until all have been consumed.
+    fn settle(&mut self) -> Result<()> {
+        let (head, position) = (self.area.word(0), self.position);
+        spin_for(self.polls, || head.load(Acquire) == position)?;
+        self.consumed = position;
+        Ok(())
+    }
+
+    /// Sends `count` messages.
+    fn send(&mut self, count: u64) -> Result<()> {
         let (area, size, head) = (&self.area, self.size, self.area.word(0));
+        let (slots, stride, tagged) = (self.slots, self.stride, self.tagged);
         let (position, consumed, private) =
             (&mut self.position, &mut self.consumed, &mut self.private);
         for _ in 0..count {
-            if *position - *consumed == SLOTS {
+            if *position - *consumed == slots {
                 spin_for(self.polls, || {
                     *consumed = head.load(Acquire);
-                    *position - *consumed < SLOTS
+                    *position - *consumed < slots
                 })?;
             }
             private[..8].copy_from_slice(&position.to_ne_bytes());
-            let slot = Self::slot(size, *position);
-            let to = area.bytes(slot + 8, size);
+            let slot = APART + (*position & (slots - 1)) as usize * stride;
+            let to = if tagged {
+                area.word(slot + 8).store(size as u64 | SENDER, Relaxed);
+                area.bytes(slot + 16, size)
+            } else {
+                area.bytes(slot + 8, size)
+            };
             // SAFETY: `to` has room for `size` bytes; the consumer has passed this slot's
             // last message and waits for the number stored below.
-            unsafe { std::ptr::copy_nonoverlapping(private.as_ptr(), to, size) };
+            unsafe { copy(private.as_ptr(), to, size) };
             *position += 1;
-            area.word(slot).store(*position, Release);
+            area.word(slot).store(first_word(*position, tagged), Release);
         }
-        spin_for(self.polls, || head.load(Acquire) == *position)?;
-        self.consumed = self.position;
         Ok(())
     }
 
@@ -87,20 +166,27 @@ impl Ring {
     pub fn consume(&mut self, count: u64) -> Result<()> {
         let end = self.position + count;
         while self.position < end {
-            let slot = Self::slot(self.size, self.position);
+            let slot = APART + (self.position & (self.slots - 1)) as usize * self.stride;
             let (number, next) = (self.area.word(slot), self.position + 1);
-            spin_for(self.polls, || number.load(Acquire) == next)?;
-            let from = self.area.bytes(slot + 8, self.size);
+            let first = first_word(next, self.tagged);
+            spin_for(self.polls, || number.load(Acquire) == first)?;
+            let (mut size, mut at) = (self.size, slot + 8);
+            if self.tagged {
+                let second = self.area.word(at).load(Relaxed);
+                if second & !LOW != SENDER {
+                    return Err(Error::invalid("bench", "a message of somebody else"));
+                }
+                (size, at) = (self.private.len().min((second & LOW) as usize), slot + 16);
+            }
+            let from = self.area.bytes(at, size);
             // SAFETY: the number says that the bytes are complete, and the producer leaves them
             // alone until this rank reports to have passed them.
-            unsafe {
-                std::ptr::copy_nonoverlapping(from, self.private.as_mut_ptr(), self.size);
-            }
+            unsafe { copy(from, self.private.as_mut_ptr(), size) };
             if self.private[..8] != self.position.to_ne_bytes() {
                 return Err(Error::invalid("bench", "the bare ring lost a message"));
             }
             self.position = next;
-            if next.is_multiple_of(REPORT) || next == end {
+            if next & (self.report - 1) == 0 || next == end {
                 self.area.word(0).store(next, Release);
             }
         }
@@ -118,6 +204,41 @@ impl Side for Ring {
     }
 }
 
+/// Two rings, one each way: messages both ways, some at a time. An operation is one each way.
+pub struct TwoRings {
+    rings: [Ring; 2],
+    rank: usize,
+}
+
+impl TwoRings {
+    /// For messages of `size` bytes between ranks 0 and 1.
+    pub fn new(crew: &Crew, size: usize) -> Result<TwoRings> {
+        let rings = [Ring::new(crew, size)?, Ring::new(crew, size)?];
+        Ok(TwoRings { rings, rank: crew.rank() as usize })
+    }
+
+    fn run(&mut self, count: u64) -> Result<()> {
+        let (some, mut left) = (self.rings[0].slots / 2, count);
+        while left > 0 {
+            let next = left.min(some);
+            self.rings[self.rank].send(next)?;
+            self.rings[1 - self.rank].consume(next)?;
+            left -= next;
+        }
+        self.rings[self.rank].settle()
+    }
+}
+
+impl Side for TwoRings {
+    fn lead(&mut self, count: u64, meter: &mut Meter) -> Result<()> {
+        meter.batch(|| self.run(count))
+    }
+
+    fn follow(&mut self, count: u64) -> Result<()> {
+        self.run(count)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -125,8 +246,11 @@ mod tests {
 
     #[test]
     fn every_message_arrives_in_order() {
-        for size in [8, 128, 512] {
+        for size in [8, 128, 512, 5000, 300_000] {
             exercise(2, |crew| Ring::new(crew, size));
+            exercise(2, |crew| Ring::packed(crew, size));
+            exercise(2, |crew| Ring::tagged(crew, size));
+            exercise(2, |crew| TwoRings::new(crew, size));
         }
     }
 }

@@ -4,12 +4,14 @@
 
 use super::super::random::mark;
 use super::super::slices::slice;
+use super::baseline::Baseline;
 use super::bitmap::Bitmap;
 use super::kronecker::{Edge, Kronecker};
 use super::partition::NONE;
 use super::search::Search;
 use super::shared::Shared;
 use super::{atomics, validate};
+use crate::demo::threads::Places;
 use crate::demo::work::total;
 use hither::layout::Op;
 use hither::{Error, Result, Team};
@@ -18,13 +20,24 @@ use std::cell::Cell;
 const SEED: u64 = 1;
 const ROOTS: usize = 8;
 
-/// Collective: calls `measured` with the fingerprint of what was computed on the generated graph of
-/// 2^`scale` vertices, a cell, and a function that searches so many times more, from one root after
-/// the other, and puts into the cell how many edges the trees had.
+/// What is timed.
+pub struct Contest<'a> {
+    /// Fingerprint of what was computed.
+    pub proof: u64,
+    /// Searches so many times more, from one root after the other.
+    pub search: &'a mut dyn FnMut(u64) -> Result<()>,
+    /// How many edges the trees of the last call had.
+    pub counted: &'a Cell<f64>,
+    /// The same searches by threads of rank 0 alone, one for each rank that has a core, without the library:
+    /// seconds, and edges.
+    pub threads: &'a mut dyn FnMut(u64) -> (f64, f64),
+}
+
+/// Collective: calls `measured` on the generated graph of 2^`scale` vertices.
 pub fn contest<R>(
     team: &Team,
     scale: u32,
-    measured: impl FnOnce(u64, &Cell<f64>, &mut dyn FnMut(u64) -> Result<()>) -> Result<R>,
+    measured: impl FnOnce(Contest<'_>) -> Result<R>,
 ) -> Result<R> {
     let generated = Kronecker::new(scale, SEED);
     let mine = slice(generated.edges(), team.rank().0, team.size());
@@ -50,7 +63,7 @@ pub fn contest<R>(
     }
     let counted = Cell::new(0.0);
     let mut next = 0;
-    let result = measured(proof[0], &counted, &mut |times| {
+    let mut searches = |times| {
         counted.set(0.0);
         for _ in 0..times {
             search.run(roots[next])?;
@@ -58,6 +71,30 @@ pub fn contest<R>(
             next = (next + 1) % roots.len();
         }
         Ok(())
+    };
+    let processors = Places::of(team)?.processors();
+    let ranks = team.size() as usize;
+    let count = if processors.is_empty() { ranks } else { processors.len().min(ranks) };
+    let mut yardstick =
+        if team.rank().0 == 0 { Some(Baseline::new(graph.gather()?, count)) } else { None };
+    let mut from = 0;
+    let mut threads = |times| {
+        let mut sum = (0.0, 0.0);
+        for _ in 0..times {
+            let Some(yardstick) = &mut yardstick else { break };
+            sum.0 += yardstick.run(roots[from], |thread| {
+                processors.get(thread).copied().into_iter().for_each(Places::bind);
+            });
+            sum.1 += inside[from];
+            from = (from + 1) % roots.len();
+        }
+        sum
+    };
+    let result = measured(Contest {
+        proof: proof[0],
+        search: &mut searches,
+        counted: &counted,
+        threads: &mut threads,
     });
     // Everybody is done with the rows before anyone gives them back.
     team.barrier()?;
@@ -73,14 +110,19 @@ mod tests {
     fn the_fingerprint_is_that_of_the_levels_however_they_are_divided() {
         for ranks in [1, 2, 3] {
             let proofs = Job::threads(ranks, |job| {
-                contest(job.team(), 12, |proof, counted, more| {
-                    more(2).map(|()| (proof, counted.get()))
+                contest(job.team(), 12, |contest| {
+                    let threads = (contest.threads)(2);
+                    (contest.search)(2)?;
+                    Ok((contest.proof, contest.counted.get(), threads))
                 })
             });
-            for proof in proofs.unwrap() {
-                let (proof, counted) = proof.unwrap();
+            for (rank, proof) in proofs.unwrap().into_iter().enumerate() {
+                let (proof, counted, threads) = proof.unwrap();
                 // What benches/peers/bfs.c says of the same.
                 assert_eq!(proof, 0x2144_c29c_9d53_98aa, "{ranks} ranks");
+                if rank == 0 {
+                    assert!(threads.0 > 0.0 && threads.1 == counted, "{threads:?}");
+                }
                 assert!(counted > 2.0 * 60_000.0 && counted <= 2.0 * 65_536.0, "{counted}");
             }
         }

@@ -1,8 +1,8 @@
 //! The loops of `benches/peers/messages.c`.
 
-use super::pages::{Pages, buffers};
 use super::{Run, unknown};
 use crate::bench::crew::Crew;
+use crate::bench::pages::{Pages, buffers};
 use hither::am::Call;
 use hither::{Rank, Result, Window};
 

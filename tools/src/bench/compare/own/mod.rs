@@ -8,7 +8,6 @@ pub mod floors;
 mod messages;
 mod onesided;
 mod overhead;
-mod pages;
 mod sums;
 
 use super::workload::{self, Group, Measure, Workload};
@@ -116,7 +115,8 @@ fn make(crew: &Crew, workload: &Workload, size: usize) -> Result<Run<'static>> {
 }
 
 impl Item<'_> {
-    /// The medians of the workload and, with two ranks, of its limit; on the leader.
+    /// The medians of the workload, of its limit, if it has one, and of its floor, if that is another; on the
+    /// leader.
     fn measure(&self) -> Result<Option<Vec<f64>>> {
         match self.workload.group {
             Group::Overhead => return overhead::measure(self),
@@ -137,20 +137,20 @@ impl Item<'_> {
 
     /// The same of a loop.
     fn time(&self, run: Run<'_>) -> Result<Option<Vec<f64>>> {
-        self.time_counting(run, None)
+        let mut sides: Vec<Box<dyn Side + '_>> = vec![Box::new(Loop(run))];
+        for floor in floors::make(self.crew, self.workload.name, self.size)? {
+            sides.push(floor);
+        }
+        self.time_sides(sides, &[])
     }
 
-    /// The same of one that counts its operations itself.
-    fn time_counting(
+    /// The same of sides that there are, of which the first ones count their operations themselves.
+    fn time_sides(
         &self,
-        run: Run<'_>,
-        counted: Option<Counted<'_>>,
+        mut sides: Vec<Box<dyn Side + '_>>,
+        counted: &[Counted<'_>],
     ) -> Result<Option<Vec<f64>>> {
         let crew = self.crew;
-        let mut sides: Vec<Box<dyn Side + '_>> = vec![Box::new(Loop(run))];
-        if crew.size() == 2 || self.workload.group == Group::Pairs {
-            sides.extend(floors::make(crew, self.workload.name, self.size)?);
-        }
         if !crew.leads() {
             while let Order::Batch { side, count } = crew.next()? {
                 let at = side % sides.len();
@@ -166,11 +166,7 @@ impl Item<'_> {
         end.map(|()| Some(medians))
     }
 
-    fn lead(
-        &self,
-        sides: &mut [Box<dyn Side + '_>],
-        counted: Option<Counted<'_>>,
-    ) -> Result<Vec<f64>> {
+    fn lead(&self, sides: &mut [Box<dyn Side + '_>], counted: &[Counted<'_>]) -> Result<Vec<f64>> {
         let (crew, workload, effort) = (self.crew, self.workload, self.effort);
         let counts_from = workload.least.map_or((16, 4), |least| (least, least));
         let mut counts = Vec::new();
@@ -178,19 +174,34 @@ impl Item<'_> {
             counts.push(duel::calibrate_from(crew, sides, side, effort, counts_from)?);
         }
         let mut figures = vec![Vec::new(); sides.len()];
-        for _ in 0..effort.rounds {
-            for side in 0..sides.len() {
-                let took =
-                    duel::batch(crew, sides, side, counts[side], &mut Meter::whole())?.max(1.0);
-                let turns = || workload.operations(counts[side], self.size, crew.size());
-                let operations = counted.map_or_else(turns, Cell::get);
-                figures[side].push(match workload.measure {
-                    Measure::Of(unit) => unit.figure(took, operations, self.size),
-                    Measure::Percent | Measure::Milliseconds | Measure::Kibibytes => took,
-                });
-            }
+        for side in self.order(sides.len()) {
+            let took = duel::batch(crew, sides, side, counts[side], &mut Meter::whole())?.max(1.0);
+            let turns = || workload.operations(counts[side], self.size, crew.size());
+            let operations = counted.get(side).map_or_else(turns, |counted| counted.get());
+            figures[side].push(match workload.measure {
+                Measure::Of(unit) => unit.figure(took, operations, self.size),
+                Measure::Percent | Measure::Milliseconds | Measure::Kibibytes => took,
+            });
         }
-        Ok(figures.iter().map(|each| median(each)).collect())
+        let medians: Vec<f64> = figures.iter().map(|each| median(each)).collect();
+        let (mut limits, mut floor) = (&medians[1..], None);
+        if let (Some(_), Some((last, others))) =
+            (floors::floor_name(workload.name), limits.split_last())
+        {
+            (limits, floor) = (others, Some(*last));
+        }
+        let less = workload.measure.less_is_better();
+        let limit = limits.iter().copied().reduce(|a, b| if less { a.min(b) } else { a.max(b) });
+        Ok(medians[..1].iter().copied().chain(limit).chain(floor).collect())
+    }
+
+    /// Which side has each batch. They take turns where what one leaves behind is nothing to the others: not
+    /// where it fills the caches, or decides where the system has put ranks that share cores.
+    fn order(&self, sides: usize) -> Vec<usize> {
+        let rounds = self.effort.rounds;
+        let apart = self.crew.shares_cores() || self.workload.group == Group::Bandwidth;
+        let place = |i: usize| if apart { i / rounds } else { i % sides };
+        (0..rounds * sides).map(place).collect()
     }
 }
 

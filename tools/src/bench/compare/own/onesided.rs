@@ -1,8 +1,8 @@
 //! The loops of `benches/peers/onesided.c`.
 
-use super::pages::{Pages, buffers};
 use super::{Run, unknown};
 use crate::bench::crew::Crew;
+use crate::bench::pages::{Pages, buffers};
 use hither::rma::{Epoch, LockKind};
 use hither::{Compare, Op, Rank, Result, SignalOp, Window};
 use std::hint::black_box;

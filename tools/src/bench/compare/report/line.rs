@@ -21,10 +21,14 @@ pub struct Line {
     /// Whether less is better.
     pub less_is_better: bool,
     /// Name of the limit.
+    pub limit_name: Option<&'static str>,
+    /// The limit: what the smallest program makes that does the same.
+    pub limit: Option<f64>,
+    /// Name of the floor: the limit, or our own figure with a core each.
     pub floor_name: Option<&'static str>,
-    /// The limit.
+    /// The floor.
     pub floor: Option<f64>,
-    /// Ours through the limit.
+    /// Ours through the floor.
     pub floor_ratio: Option<f64>,
     /// What is asked of that.
     pub floor_goal: String,
@@ -51,6 +55,10 @@ pub struct Beside {
     pub goal: String,
     /// Whether it holds.
     pub holds: Option<bool>,
+    /// The limit through that peer's.
+    pub limit_ratio: Option<f64>,
+    /// Whether the goal holds for the limit: if not, it is out of reach.
+    pub limit_holds: Option<bool>,
 }
 
 /// One contestant's figure.
@@ -66,6 +74,13 @@ pub struct Entry {
     pub rounds: Vec<f64>,
     /// Why there is no figure.
     pub failed: Option<String>,
+}
+
+impl Beside {
+    /// What is wrong with a goal that does not hold.
+    pub fn missed(&self) -> &'static str {
+        if self.limit_holds == Some(false) { "out of reach" } else { "missed" }
+    }
 }
 
 impl Line {

@@ -57,9 +57,14 @@ impl Report<'_> {
         let cast = Cast { ranks: task.ranks, cores: self.cores };
         let limit = cells.get(OURS).and_then(Cell::limit).filter(|floor| *floor > 0.0);
         let limit = limit.zip(floors::name(workload.name, task.size));
+        let name =
+            floors::floor_name(workload.name).or_else(|| floors::name(workload.name, task.size));
+        let floor = cells.get(OURS).and_then(Cell::floor).filter(|floor| *floor > 0.0).zip(name);
         // What ranks that share cores are held against is what they do with a core each.
-        let floor = if limit.is_none() && cast.crowded() { self.apart(task) } else { limit };
+        let shared = cast.crowded() && workload.group != Group::Start;
+        let floor = if shared { self.apart(task) } else { floor };
         let (floor, floor_name) = (floor.map(|of| of.0), floor.map(|of| of.1));
+        let (limit, limit_name) = (limit.map(|of| of.0), limit.map(|of| of.1));
         let goals = workload.goals(task.size, cast);
         let unit = workload.measure.unit();
         let held = |goal: Goal, of: Option<f64>| goal.holds(ours?, of?);
@@ -72,8 +77,14 @@ impl Report<'_> {
                 .filter(|entry| meant(entry.contestant))
                 .filter_map(|entry| Some((entry.contestant, entry.value.filter(|x| *x > 0.0)?)))
                 .min_by(|a, b| if less { a.1.total_cmp(&b.1) } else { b.1.total_cmp(&a.1) })?;
-            let (goal, holds) = (text(goal, Some(value)), held(goal, Some(value)));
-            Some(Beside { peer, ratio: ours.map(|ours| ours / value), goal, holds })
+            Some(Beside {
+                peer,
+                ratio: ours.map(|ours| ours / value),
+                goal: text(goal, Some(value)),
+                holds: held(goal, Some(value)),
+                limit_ratio: limit.map(|limit| limit / value),
+                limit_holds: limit.and_then(|limit| goal.holds(limit, value)),
+            })
         };
         let apart = |peer: &str| goals.direct.is_some() && DIRECT.contains(&peer);
         let best = beside(goals.peer, &|peer| !apart(peer));
@@ -85,6 +96,8 @@ impl Report<'_> {
             ranks: task.ranks,
             unit,
             less_is_better: less,
+            limit_name,
+            limit,
             floor_name,
             floor,
             floor_ratio: ours.zip(floor).map(|(ours, floor)| ours / floor),
@@ -109,7 +122,7 @@ impl Report<'_> {
         };
         let other = self.results.cells.keys().filter(same).min_by_key(|other| other.ranks)?;
         let value = self.results.cells[other].get(OURS)?.value().filter(|value| *value > 0.0)?;
-        (task.workload().group != Group::Start).then_some((value, "hither with a core each"))
+        Some((value, "hither with a core each"))
     }
 
     /// The table for the terminal.
@@ -189,10 +202,10 @@ fn figure(line: &Line, name: &str) -> String {
     }
 }
 
-fn verdict(goal: &str, holds: Option<bool>) -> String {
+fn verdict(goal: &str, holds: Option<bool>, missed: &str) -> String {
     match holds {
         Some(true) => format!(" (goal {goal}: holds)"),
-        Some(false) => format!(" (goal {goal}: MISSED)"),
+        Some(false) => format!(" (goal {goal}: {})", missed.to_uppercase()),
         None => String::new(),
     }
 }
@@ -201,12 +214,12 @@ fn against_floor(line: &Line) -> String {
     let (Some(ratio), Some(name)) = (line.floor_ratio, line.floor_name) else {
         return String::new();
     };
-    format!("{}x {name}{}", short(ratio), verdict(&line.floor_goal, line.floor_holds))
+    format!("{}x {name}{}", short(ratio), verdict(&line.floor_goal, line.floor_holds, "missed"))
 }
 
 fn against_peers(line: &Line) -> String {
     let against = |beside: &Beside| {
-        let verdict = verdict(&beside.goal, beside.holds);
+        let verdict = verdict(&beside.goal, beside.holds, beside.missed());
         beside.ratio.map(|ratio| format!("{}x {}{verdict}", short(ratio), beside.peer))
     };
     line.besides().filter_map(against).collect::<Vec<_>>().join("; ")
@@ -315,6 +328,43 @@ mod tests {
     }
 
     #[test]
+    fn what_the_limit_misses_is_out_of_reach() {
+        check(|report| {
+            let with = |limit, floor| {
+                let mut results = results();
+                let task = Task { at: find("rate").unwrap().0, size: 8, ranks: 2 };
+                let figure = Figure { limit: Some(limit), floor: Some(floor), ..10.0.into() };
+                let mut cell = Cell::default();
+                cell.take(Ok(figure), State::BEST);
+                results.cells.entry(task).or_default().insert("hither", cell);
+                let lines = Report { results: &results, ..*report }.lines();
+                let line = lines.into_iter().find(|line| line.workload == "rate").unwrap();
+                let best = line.best.as_ref().unwrap();
+                assert_eq!((best.ratio, best.holds), (Some(2.0), Some(false)));
+                // Its own floor has its own name.
+                assert_eq!(
+                    (line.floor_name, line.floor_ratio),
+                    (Some("bare ring"), Some(10.0 / floor))
+                );
+                let row = readme::section(report, std::slice::from_ref(&line), false);
+                (best.limit_holds, row, against_peers(&line))
+            };
+            // MPICH has 5, and three times that is asked.
+            let (holds, row, said) = with(20.0, 40.0);
+            assert_eq!(holds, Some(true));
+            assert!(
+                row.contains("| 2.00 | ≥ 3, missed | 4.00 (ring of messages with tags) |"),
+                "{row}"
+            );
+            assert!(said.contains("MISSED"), "{said}");
+            let (holds, row, said) = with(12.0, 40.0);
+            assert_eq!(holds, Some(false));
+            assert!(row.contains("| ≥ 3, out of reach | 2.40 ("), "{row}");
+            assert!(said.contains("OUT OF REACH"), "{said}");
+        });
+    }
+
+    #[test]
     fn ranks_that_share_cores_are_asked_other_things() {
         check(|report| {
             let of = |report: &Report<'_>| {
@@ -348,8 +398,8 @@ mod tests {
                 let text = std::fs::read_to_string(&readme).unwrap();
                 assert!(text.starts_with("# a\n") && text.ends_with("\nend\n"), "{text}");
                 assert!(!text.contains("old"));
-                let row =
-                    "| latency, one way, 8 B | 100 ns | 200 ns (Open MPI) | **0.50** | ≤ 0.8 |";
+                let row = "| latency, one way, 8 B | 100 ns | 200 ns (Open MPI) | **0.50** | ≤ 0.8 \
+                     | 0.25 (ping-pong, two lines) |";
                 assert_eq!(text.matches(row).count(), 1, "{text}");
                 assert!(
                     text.contains("| message rate, one pair, 8 B | 10.0 M/s | 5.00 M/s (MPICH)")

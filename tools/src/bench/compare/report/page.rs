@@ -115,7 +115,9 @@ fn contestants(report: &Report<'_>) -> String {
          medians over the rounds; ± is half the distance between the quartiles. Ratios are hither's \
          figure through the other: of times (ns, ms) and memory less is better, of rates and \
          bandwidths more. Jobs of up to {} ranks have a core for each; ranks of larger ones share \
-         cores, and their floor is hither's own figure with a core each.</p>\n<p>On a virtual machine \
+         cores, and their floor is hither's own figure with a core each. Limits are the smallest programs that \
+         do the same without a library, as many processes at once, of several ways the best; a goal that the \
+         limit misses is out of reach.</p>\n<p>On a virtual machine \
          the way from one core to the other may change within minutes, by several times, and so may whether \
          a core has a processor's core for itself, or shares it with another machine's, which takes half of \
          its speed away. A ping-pong between two cores and a loop on each were taken before and after each \
@@ -137,37 +139,53 @@ fn contestants(report: &Report<'_>) -> String {
 /// How many goals hold.
 fn summary(lines: &[Line]) -> String {
     let count = |held: Vec<bool>| (held.iter().filter(|held| **held).count(), held.len());
-    let besides = lines.iter().flat_map(Line::besides);
-    let (peers, of_peers) = count(besides.filter_map(|beside| beside.holds).collect());
+    let besides = || lines.iter().flat_map(Line::besides);
+    let (peers, of_peers) = count(besides().filter_map(|beside| beside.holds).collect());
+    let out = |beside: &&Beside| (beside.holds, beside.limit_holds) == (Some(false), Some(false));
+    let out = besides().filter(out).count();
     let (floors, of_floors) = count(lines.iter().filter_map(|line| line.floor_holds).collect());
     format!(
-        "<p><b>{peers} of {of_peers}</b> goals against the best peer hold, and <b>{floors} of \
-         {of_floors}</b> against the floor. Figures by what the cores were like: {}.</p>\n",
+        "<p><b>{peers} of {of_peers}</b> goals against the best peer hold ({out} more are out of \
+         reach, as the limit misses them, too), and <b>{floors} of {of_floors}</b> against the floor. Figures by what the cores were like: {}.</p>\n",
         states(lines)
     )
 }
 
-fn judged(ratio: f64, of: &str, goal: &str, holds: Option<bool>) -> String {
+fn judged(ratio: f64, of: &str, goal: &str, holds: Option<bool>, missed: &str) -> String {
     let class = match holds {
         Some(true) => " class=\"holds\"",
         Some(false) => " class=\"missed\"",
         None => "",
     };
     let goal = if goal.is_empty() { String::new() } else { format!(", goal {}", escape(goal)) };
-    format!("<div{class}>{}x <small>{}{goal}</small></div>", short(ratio), escape(of))
+    let missed = if holds == Some(false) { format!(", {missed}") } else { String::new() };
+    format!("<div{class}>{}x <small>{}{goal}{missed}</small></div>", short(ratio), escape(of))
 }
 
 /// Our figure beside the peers'.
 fn beside_peers(line: &Line) -> String {
-    let judged =
-        |beside: &Beside| Some(judged(beside.ratio?, beside.peer, &beside.goal, beside.holds));
+    let judged = |beside: &Beside| {
+        let ratio = beside.ratio?;
+        Some(judged(ratio, beside.peer, &beside.goal, beside.holds, beside.missed()))
+    };
     line.besides().filter_map(judged).collect()
 }
 
 /// Our figure beside the floor.
 fn beside_floor(line: &Line) -> String {
-    let judged = |(ratio, of)| judged(ratio, of, &line.floor_goal, line.floor_holds);
+    let judged = |(ratio, of)| judged(ratio, of, &line.floor_goal, line.floor_holds, "missed");
     line.floor_ratio.zip(line.floor_name).map_or_else(String::new, judged)
+}
+
+/// The limit, and what it is beside the peers.
+fn limit(line: &Line) -> String {
+    let Some((limit, name)) = line.limit.zip(line.limit_name) else { return String::new() };
+    let beside = |beside: &Beside| {
+        let ratio = beside.limit_ratio?;
+        Some(format!("<div><small>{}x {}</small></div>", short(ratio), escape(beside.peer)))
+    };
+    let besides: String = line.besides().filter_map(beside).collect();
+    format!("<div>{} <small>{}</small></div>{besides}", short(limit), escape(name))
 }
 
 fn table(report: &Report<'_>, lines: &[&Line]) -> String {
@@ -176,7 +194,7 @@ fn table(report: &Report<'_>, lines: &[&Line]) -> String {
     for (name, ..) in report.contestants {
         let _ = write!(text, "<th>{}</th>", escape(name));
     }
-    text += "<th>unit</th><th>against the best peer</th><th>against the floor</th></tr>\n";
+    text += "<th>unit</th><th>against the best peer</th><th>against the floor</th><th>limit</th></tr>\n";
     for line in lines {
         let _ = write!(
             text,
@@ -198,10 +216,11 @@ fn table(report: &Report<'_>, lines: &[&Line]) -> String {
         }
         let _ = writeln!(
             text,
-            "<td>{}</td><td>{}</td><td>{}</td></tr>",
+            "<td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>",
             line.unit,
             beside_peers(line),
             beside_floor(line),
+            limit(line),
         );
     }
     text += "</table></div>\n";

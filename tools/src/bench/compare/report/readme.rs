@@ -36,7 +36,9 @@ pub fn section(report: &Report<'_>, lines: &[Line], diagram: bool) -> String {
     let mut text = format!(
         "\n{}; {}; {} build; `{}`; {}; medians of {} rounds, 2 ranks unless said. Figures by what the cores \
          were like (see docs/performance.md): {}.\n\n\
-         | what | hither | best peer | ratio | goal |\n|---|---|---|---|---|\n",
+         Limits are the smallest programs that do the same, without a library, as many processes at once; a goal \
+         that the limit misses is out of reach.\n\n\
+         | what | hither | best peer | ratio | goal | limit beside the best peer |\n|---|---|---|---|---|---|\n",
         fact("date"),
         fact("machine"),
         fact("build"),
@@ -56,6 +58,12 @@ pub fn section(report: &Report<'_>, lines: &[Line], diagram: bool) -> String {
     text
 }
 
+/// What the limit makes beside that peer.
+fn limit(line: &Line, beside: &Beside) -> String {
+    let named = beside.limit_ratio.zip(line.limit_name);
+    named.map_or_else(String::new, |(ratio, name)| format!("{} ({name})", short(ratio)))
+}
+
 /// A line of which something is asked.
 fn row(line: &Line, beside: &Beside) -> Option<String> {
     let (ratio, best, holds) = (beside.ratio?, beside.peer, beside.holds?);
@@ -67,12 +75,13 @@ fn row(line: &Line, beside: &Beside) -> Option<String> {
     let ranks = if line.ranks == 2 { String::new() } else { format!(", {} ranks", line.ranks) };
     let ratio = if holds { format!("**{}**", short(ratio)) } else { short(ratio) };
     Some(format!(
-        "| {}{gap}{size}{ranks} | {} {unit} | {} {unit} ({best}) | {ratio} | {}{} |\n",
+        "| {}{gap}{size}{ranks} | {} {unit} | {} {unit} ({best}) | {ratio} | {}{} | {} |\n",
         line.what,
         short(value(OURS)?),
         short(value(best)?),
         beside.goal.trim_end_matches('x'),
-        if holds { "" } else { ", missed" },
+        if holds { String::new() } else { format!(", {}", beside.missed()) },
+        limit(line, beside),
         unit = line.unit,
     ))
 }

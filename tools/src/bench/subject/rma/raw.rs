@@ -4,7 +4,7 @@
 use super::epochs::Sync;
 use super::operation::{Operation, words};
 use crate::bench::block::{APART, Area};
-use crate::bench::crew::{Crew, spin_until};
+use crate::bench::crew::{Crew, spin_for};
 use crate::bench::duel::Side;
 use crate::bench::floor::barrier::FlagBarrier;
 use crate::bench::floor::mutex::RobustMutex;
@@ -20,6 +20,7 @@ pub struct RawEpochs {
     sync: Sync,
     per_epoch: u64,
     rank: u32,
+    polls: u32,
     barrier: FlagBarrier,
     mutex: RobustMutex,
     /// Exposure and completion of an epoch.
@@ -61,6 +62,7 @@ impl RawEpochs {
             sync,
             per_epoch,
             rank: crew.rank(),
+            polls: crew.polls(),
             barrier: FlagBarrier::new(crew, false)?,
             mutex: RobustMutex::new(crew)?,
             flags: crew.block().take(2 * APART)?,
@@ -216,7 +218,7 @@ impl Side for RawEpochs {
                 let mut turn = self.turn;
                 meter.run(epochs, |epoch| {
                     turn += 1;
-                    spin_until(|| exposed.load(Acquire) == turn)?;
+                    spin_for(self.polls, || exposed.load(Acquire) == turn)?;
                     operations(epoch);
                     completed.store(turn, Release);
                     Ok(())
@@ -241,7 +243,7 @@ impl Side for RawEpochs {
                 for _ in 0..epochs {
                     self.turn += 1;
                     exposed.store(self.turn, Release);
-                    spin_until(|| completed.load(Acquire) == self.turn)?;
+                    spin_for(self.polls, || completed.load(Acquire) == self.turn)?;
                 }
                 Ok(())
             }
