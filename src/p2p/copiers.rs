@@ -26,6 +26,8 @@ use std::sync::{Mutex, PoisonError};
 /// Messages of a trial: more of those of which many are under way at a time.
 const BLOCK: u32 = 8;
 const BLOCK_OF_MANY: u32 = 32;
+/// The first messages of a size, which are not counted.
+const COLD: u32 = 24;
 /// Several times as many as are under way, over which a mean is one.
 const SPAN_OF_MANY: u32 = 256;
 /// The largest of these.
@@ -118,6 +120,9 @@ struct Class {
     since: u32,
     /// Messages that have begun and not ended.
     under_way: u32,
+    /// Of the first ones, how many are still to end: they find pages that were never touched, and cold caches,
+    /// and say nothing of the way that they went.
+    cold: u32,
     /// When the last one ended.
     last: u64,
 }
@@ -130,7 +135,7 @@ impl Default for Copiers {
             span,
             now: Who::Halves,
             chosen: Who::Halves,
-            left: block,
+            left: COLD + block,
             rest: SHORTEST * block,
             tried: Who::Receiver,
             open: false,
@@ -138,6 +143,7 @@ impl Default for Copiers {
             expected: 0.0,
             since: 0,
             under_way: 0,
+            cold: COLD,
             last: 0,
         };
         let classes = std::array::from_fn(|i| {
@@ -234,8 +240,12 @@ impl Class {
         self.open = false;
         // One that is hardly better is not worth the change.
         if there < 0.95 * here {
-            (self.chosen, self.rest) = (self.tried, SHORTEST * self.block);
+            // What was chosen until now has just been measured: the third one is tried next, and soon.
+            (self.chosen, self.tried) = (self.tried, self.chosen);
+            self.rest = SHORTEST * self.block;
             (self.expected, self.since) = (there, 0);
+            (self.now, self.left) = (self.chosen, self.block);
+            return;
         } else if there > HOPELESS * here {
             self.rest = LONGEST * self.block;
         } else {
@@ -249,6 +259,10 @@ impl Class {
         self.last = self.last.max(now);
         let together = self.under_way.max(1);
         self.under_way = together - 1;
+        if self.cold > 0 {
+            self.cold -= 1;
+            return time;
+        }
         let times = &mut self.times[who as usize];
         let mut cost = time as f64 * 1024.0 / bytes.max(1) as f64;
         // One that was interrupted tells little.
