@@ -24,7 +24,8 @@
 //! time of both copies. So it is where the receiver has filled buffers of its own meanwhile: each side has
 //! two copies to make for each message that it gets, though it may fill many before it empties one. And where
 //! ranks share cores: each copy takes time from all of them. Whoever
-//! is late for its messages loses nothing by lent ones, whose sender has gone on: its verdict is that. So
+//! is late for its messages, since it does something else, loses nothing by lent ones, whose sender has gone on: its
+//! verdict is that. (Who copies one after the other finds the next one there, too, and is not late.) So
 //! nothing is announced, not even for a trial, to a receiver that comes later than what is sent to it. (Where
 //! ranks share cores it is the system that is late; what is sent by a call that blocks is lent there.)
 
@@ -221,13 +222,15 @@ impl Judge {
         let both = emptying.saturating_add(asked.filling).saturating_add(HANDSHAKE);
         // In a stream of them each side has its copy to make.
         let least = if it.both_ways { both } else { emptying.max(asked.filling) };
-        let time = it.ended.saturating_sub(case.last.max(1)).clamp(least, both);
+        let since = it.ended.saturating_sub(case.last.max(1));
+        let time = since.clamp(least, both);
         case.last = case.last.max(it.ended);
         let cost = smooth(&mut case.cost, time, it.bytes);
         if !asked.counts {
             return None;
         }
-        if !it.awaited {
+        // Who copies one after the other is not late for them: it is what the sender waits for.
+        if !it.awaited && since > both {
             return Some(Verdict::Late);
         }
         let Some(announced) = case.announced.middle() else {
@@ -368,6 +371,8 @@ mod tests {
         /// has sent as many, before.
         how: How,
         awaited: bool,
+        /// What the receiver does between messages.
+        computing: u64,
         delay: usize,
         now: u64,
         /// Announced ones end so many at a time.
@@ -400,6 +405,7 @@ mod tests {
                 announced,
                 how,
                 awaited: true,
+                computing: 0,
                 delay: 0,
                 now: 1000,
                 together: 1,
@@ -420,6 +426,7 @@ mod tests {
         fn run(&mut self, count: u32) -> u32 {
             let mut announced = 0;
             for _ in 0..count {
+                self.now += self.computing;
                 match self.turns.next() {
                     Way::Announced => {
                         announced += 1;
@@ -490,16 +497,32 @@ mod tests {
         /// Nothing is announced to a receiver that comes late, and what is announced to one that becomes so
         /// comes to an end.
         #[test]
-        fn who_is_late_is_lent_to(before in 0u32..4000, delay in 0usize..128) {
+        fn who_is_late_is_lent_to(
+            before in 0u32..4000, delay in 0usize..128, computing in 1u64..1_000_000,
+        ) {
             let mut pair = Pair::new(5000, 5000, 3000, How::Alone);
-            pair.awaited = false;
+            let late = |pair: &mut Pair, is: bool| {
+                (pair.awaited, pair.computing) = (!is, if is { computing } else { 0 });
+            };
+            late(&mut pair, true);
             prop_assert_eq!(pair.run(8000), 0);
-            pair.awaited = true;
+            late(&mut pair, false);
             pair.delay = delay;
             pair.run(before);
-            pair.awaited = false;
+            late(&mut pair, true);
             pair.run(2 * LONGEST + 4 * TRIAL + 2 * 128);
             prop_assert_eq!(pair.run(4000), 0);
+        }
+
+        /// Who finds every message there because it copies one after the other is not late.
+        #[test]
+        fn who_does_nothing_else_is_not_late(delay in 0usize..128, dear: bool) {
+            let announced = if dear { 7000 } else { 4000 };
+            let mut pair = Pair::new(5000, 6000, announced, How::Stream);
+            (pair.awaited, pair.delay) = (false, delay);
+            pair.run(2 * LONGEST + 4 * TRIAL + 2 * 128);
+            let went = pair.run(10_000);
+            prop_assert!(if dear { went < 1500 } else { went > 8500 }, "{went} of 10000 announced");
         }
 
         /// A program that pauses now and then stays with what is cheaper.
