@@ -92,7 +92,15 @@ impl RawWork {
                 };
                 rounds(count, per_epoch, meter, once, || fence(SeqCst))
             }
-            Accumulate | GetAccumulate | FetchAndOp if self.bytes == 8 => {
+            // What was there goes to memory, which a locked instruction waits for.
+            GetAccumulate if self.bytes == 8 => {
+                let result = self.private.as_mut_slice();
+                let once = || {
+                    black_box(&mut *result)[0] = word.fetch_add(one, AcqRel);
+                };
+                rounds(count, per_epoch, meter, once, nothing)
+            }
+            Accumulate | FetchAndOp if self.bytes == 8 => {
                 let once = || {
                     black_box(word.fetch_add(one, AcqRel));
                 };
