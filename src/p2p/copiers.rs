@@ -63,6 +63,15 @@ impl Who {
     const ALL: [Who; 3] = [Who::Both, Who::Halves, Who::Receiver];
 }
 
+/// What is not open to a message.
+#[derive(Clone, Copy)]
+struct Open {
+    /// Halves: they are not possible.
+    whole: bool,
+    /// Both sides through shared buffers: it might have been lent.
+    lent: bool,
+}
+
 /// What is known of messages of each size.
 #[derive(Debug)]
 pub(super) struct Copiers {
@@ -164,10 +173,11 @@ impl Copiers {
         f(&mut class.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Who copies a message of so many bytes that is to begin.
-    pub fn choose(&self, bytes: usize) -> Who {
-        let whole = self.whole.load(Ordering::Relaxed);
-        self.class(bytes, |class| class.choose(whole))
+    /// Who copies a message of so many bytes that is to begin. `lent`: it might have been lent, which is two
+    /// copies by both sides, too, and found out by others: not to be tried here.
+    pub fn choose(&self, bytes: usize, lent: bool) -> Who {
+        let open = Open { whole: self.whole.load(Ordering::Relaxed), lent };
+        self.class(bytes, |class| class.choose(open))
     }
 
     /// Halves are not possible: they are chosen no more.
@@ -188,7 +198,8 @@ impl Copiers {
 }
 
 impl Class {
-    fn choose(&mut self, whole: bool) -> Who {
+    fn choose(&mut self, open: Open) -> Who {
+        let whole = open.whole;
         if whole && self.chosen == Who::Halves {
             (self.chosen, self.now, self.left) = (Who::Receiver, Who::Receiver, self.block);
             (self.open, self.expected) = (false, 0.0);
@@ -196,21 +207,22 @@ impl Class {
             (self.now, self.left, self.open) = (self.chosen, self.rest, false);
         }
         if self.left == 0 {
-            self.turn(whole);
+            self.turn(open);
         }
         self.left -= 1;
         self.under_way = (self.under_way + 1).min(TOGETHER);
         self.now
     }
 
-    /// What is to be tried: what was not tried last time.
-    fn candidate(&self, whole: bool) -> Who {
-        let next = |after: Who| Who::ALL[(after as usize + 1) % Who::ALL.len()];
-        let mut who = next(self.tried);
-        while who == self.chosen || whole && who == Who::Halves {
-            who = next(who);
-        }
-        who
+    /// What is to be tried, if anything is: what was not tried last time.
+    fn candidate(&self, open: Open) -> Option<Who> {
+        let after = |i| Who::ALL[(self.tried as usize + i) % Who::ALL.len()];
+        let out = |who| match who {
+            Who::Halves => open.whole,
+            Who::Both => open.lent,
+            Who::Receiver => false,
+        };
+        (1..=Who::ALL.len()).map(after).find(|&who| who != self.chosen && !out(who))
     }
 
     fn mean(&self, who: Who) -> Option<f64> {
@@ -224,12 +236,13 @@ impl Class {
     }
 
     /// A trial begins, or all its messages have begun.
-    fn turn(&mut self, whole: bool) {
-        if self.now != self.chosen {
+    fn turn(&mut self, open: Open) {
+        let candidate = self.candidate(open).filter(|_| self.now == self.chosen);
+        let Some(candidate) = candidate else {
             (self.now, self.left) = (self.chosen, self.rest);
             return;
-        }
-        self.now = self.candidate(whole);
+        };
+        self.now = candidate;
         (self.tried, self.open, self.left) = (self.now, true, self.block);
         self.times[self.now as usize] = Times::default();
         (self.expected, self.since) = (self.mean(self.chosen).unwrap_or(0.0), 0);
@@ -305,7 +318,7 @@ mod tests {
     ) -> [u32; 3] {
         let mut went = [0; 3];
         for _ in 0..count {
-            let (who, began) = (copiers.choose(bytes), *now);
+            let (who, began) = (copiers.choose(bytes, false), *now);
             *now += cost(who);
             copiers.took(who, bytes, began, *now);
             went[who as usize] += 1;
@@ -345,6 +358,25 @@ mod tests {
             prop_assert!(went[Who::Halves as usize] == 0, "{went:?}");
         }
 
+        /// What might have been lent does not go both sides' way, and where halves are not possible either, the
+        /// receiver's.
+        #[test]
+        fn what_might_have_been_lent_is_not_tried_here(
+            bytes in (16usize << 10)..(128 << 10), after in 0u32..1000,
+        ) {
+            let copiers = Copiers::default();
+            let mut now = 5;
+            for i in 0..8000 {
+                if i == after {
+                    copiers.keep_whole();
+                }
+                let (who, began) = (copiers.choose(bytes, true), now);
+                prop_assert!(who != Who::Both && (who == Who::Receiver || i < after), "{who:?}, {i}");
+                now += if who == Who::Receiver { 2000 } else { 1000 };
+                copiers.took(who, bytes, began, now);
+            }
+        }
+
         /// Sizes do not disturb each other.
         #[test]
         fn each_size_has_its_own(base in 1000u64..1_000_000) {
@@ -368,7 +400,7 @@ mod tests {
         let (mut now, mut ends) = (1000u64, std::collections::VecDeque::new());
         let mut both = 0;
         for _ in 0..4000 {
-            let who = copiers.choose(bytes);
+            let who = copiers.choose(bytes, false);
             match who {
                 Who::Both => {
                     both += 1;
@@ -400,7 +432,7 @@ mod tests {
             let bytes = 64 << 10;
             let (mut now, mut went, mut begun) = (1000u64, [0; 3], Vec::new());
             for _ in 0..8000 {
-                let who = copiers.choose(bytes);
+                let who = copiers.choose(bytes, false);
                 went[who as usize] += 1;
                 if who == Who::Halves {
                     begun.push(now);
@@ -442,7 +474,7 @@ mod tests {
         let copiers = Copiers::default();
         for bytes in [0, 1, usize::MAX] {
             for _ in 0..500 {
-                let who = copiers.choose(bytes);
+                let who = copiers.choose(bytes, false);
                 copiers.took(who, bytes, u64::MAX, 0);
                 let other = Who::ALL[(who as usize + 1) % Who::ALL.len()];
                 copiers.took(other, bytes, 0, u64::MAX);

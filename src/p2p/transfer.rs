@@ -143,7 +143,7 @@ impl Messenger {
         let who = match (waiting, copiers) {
             (None, _) => Who::Receiver,
             (Some(_), Err(granted)) => granted,
-            (Some(Waiting::Both), Ok(copiers)) => copiers.choose(bytes),
+            (Some(Waiting::Both), Ok(copiers)) => copiers.choose(bytes, middle.is_some()),
             (Some(Waiting::Sender), Ok(copiers)) => copiers.chosen(bytes),
         };
         let stream = |record| Stream {
