@@ -41,11 +41,12 @@ fn without_peers_hither_is_held_against_the_floors() {
         assert!(positive(&entry(line, "hither").expect("ours")["value"]), "{line}");
         assert!(line["best"].is_null() && line["direct"].is_null(), "{line}");
         let has_floor = match line["workload"].as_str().expect("a name") {
-            "lock-contended" | "pscw" | "latency-still" | "signal-bandwidth" => false,
+            "signal-bandwidth" => false,
             "signal" => line["size"] == 8,
             _ => true,
         };
         assert_eq!(positive(&line["floor_ratio"]), has_floor, "{line}");
+        assert_eq!(positive(&line["limit"]), has_floor, "{line}");
     }
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(text.contains("put, flush") && text.contains("instruction + fence"), "{text}");
