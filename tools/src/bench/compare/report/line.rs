@@ -57,8 +57,9 @@ pub struct Beside {
     pub holds: Option<bool>,
     /// The limit through that peer's.
     pub limit_ratio: Option<f64>,
-    /// Whether the goal holds for the limit: if not, it is out of reach.
-    pub limit_holds: Option<bool>,
+    /// Whether the goal is missed, and the limit misses it, too, though it is no worse than ours: a limit that
+    /// ours is better than shows nothing.
+    pub out_of_reach: bool,
 }
 
 /// One contestant's figure.
@@ -79,7 +80,7 @@ pub struct Entry {
 impl Beside {
     /// What is wrong with a goal that does not hold.
     pub fn missed(&self) -> &'static str {
-        if self.limit_holds == Some(false) { "out of reach" } else { "missed" }
+        if self.out_of_reach { "out of reach" } else { "missed" }
     }
 }
 

@@ -77,13 +77,18 @@ impl Report<'_> {
                 .filter(|entry| meant(entry.contestant))
                 .filter_map(|entry| Some((entry.contestant, entry.value.filter(|x| *x > 0.0)?)))
                 .min_by(|a, b| if less { a.1.total_cmp(&b.1) } else { b.1.total_cmp(&a.1) })?;
+            let holds = held(goal, Some(value));
+            let limit_misses = limit.zip(ours).is_some_and(|(limit, ours)| {
+                let no_worse = if less { limit <= ours } else { limit >= ours };
+                no_worse && goal.holds(limit, value) == Some(false)
+            });
             Some(Beside {
                 peer,
                 ratio: ours.map(|ours| ours / value),
                 goal: text(goal, Some(value)),
-                holds: held(goal, Some(value)),
+                holds,
                 limit_ratio: limit.map(|limit| limit / value),
-                limit_holds: limit.and_then(|limit| goal.holds(limit, value)),
+                out_of_reach: holds == Some(false) && limit_misses,
             })
         };
         let apart = |peer: &str| goals.direct.is_some() && DIRECT.contains(&peer);
@@ -347,20 +352,23 @@ mod tests {
                     (Some("bare ring"), Some(10.0 / floor))
                 );
                 let row = readme::section(report, std::slice::from_ref(&line), false);
-                (best.limit_holds, row, against_peers(&line))
+                (best.out_of_reach, row, against_peers(&line))
             };
             // MPICH has 5, and three times that is asked.
-            let (holds, row, said) = with(20.0, 40.0);
-            assert_eq!(holds, Some(true));
+            let (out, row, said) = with(20.0, 40.0);
+            assert!(!out);
             assert!(
                 row.contains("| 2.00 | ≥ 3, missed | 4.00 (ring of messages with tags) |"),
                 "{row}"
             );
             assert!(said.contains("MISSED"), "{said}");
-            let (holds, row, said) = with(12.0, 40.0);
-            assert_eq!(holds, Some(false));
+            let (out, row, said) = with(12.0, 40.0);
+            assert!(out);
             assert!(row.contains("| ≥ 3, out of reach | 2.40 ("), "{row}");
             assert!(said.contains("OUT OF REACH"), "{said}");
+            // Ours makes 10: what makes less shows nothing.
+            let (out, row, _) = with(9.0, 40.0);
+            assert!(!out && row.contains("| ≥ 3, missed | 1.80 ("), "{row}");
         });
     }
 
