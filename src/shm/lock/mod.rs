@@ -11,10 +11,10 @@
 //! **Taking a free lock** is one CAS of the word from 0. The holder then has no node in the queue,
 //! only the id of node 0 of its slot; giving the lock back to nobody is one CAS to 0.
 //!
-//! **Finding it taken.** Who finds the lock taken tries again for a moment before it stands in line: a dozen
+//! **Finding it taken.** Who finds the lock taken tries again for a ms or so before it stands in line, with
 //! looks further and further apart, as each takes the lock's line away from the holder, or, by a rank that shares its
-//! core, a yield between two, so that whoever holds the lock may run. Each hand-over to somebody in line moves
-//! several cache lines from core to core, and may have to wait until the system lets its new
+//! core, some times with a yield between two, so that whoever holds the lock may run. Each hand-over to somebody
+//! in line moves several cache lines from core to core, and may have to wait until the system lets its new
 //! holder run, which takes ten and a hundred times as long as short work under a lock: among
 //! members that want the lock all the time, it then changes hands once for many such pieces of
 //! work. A lock that is waited for is never free, so nobody overtakes who stands in line.
@@ -100,23 +100,26 @@ pub const NODES: usize = 64;
 #[cfg(not(loom))]
 const _: () = assert!(NODES == super::segment::LOCK_NODES);
 
-/// Pauses from one look at a lock that is taken to the next, before standing in line, at first; twice as many
-/// after each, up to so many, or more if the holder is another one than at the look before: so few looks,
-/// by however many, that the holder's line stays with it most of the time.
+/// Pauses before the first look at a lock that was taken. Before each next one it waits as long as it has waited by
+/// then, so that a lock which comes free is found so within twice the time, and that so few looks, by however
+/// many members, take the line away from the holder.
 const FIRST: u32 = 8;
-const APART: u32 = 32;
-const APART_OF_MANY: u32 = 128;
 
-/// Most such pauses in all: some 10 to 20 µs. And most yields where ranks share cores.
-const PAUSES: u32 = 512;
+/// Longest wait between two looks, as a part of a wait awake ([`Pace::spins`]): some 30 µs. And how many such waits
+/// to try for, before standing in line: some ms. The longer, the fewer of many members stand in line at a time,
+/// each of whom has the others wait for its hand-over.
+const APART: u32 = 4;
+const TRIES: u32 = 8;
+
+/// Most yields where ranks share cores.
 const YIELDS: u32 = 16;
 
-/// How many. None under loom, whose interleavings have all of them: who looks later might as well have come
-/// later.
+/// Pauses to try for, or yields. None under loom, whose interleavings have all of them: who looks later might as
+/// well have come later.
 fn patience(pace: Pace) -> u32 {
     match pace.is_awake() {
         _ if cfg!(loom) => 0,
-        true => (pace.spins / 8).min(PAUSES),
+        true => pace.spins.saturating_mul(TRIES),
         false => (pace.yields / 2).min(YIELDS),
     }
 }
@@ -136,8 +139,8 @@ pub trait LockEnv {
     /// Finds out whether the process at a slot is gone, also if nobody knew (a system call). Once
     /// it has returned true, [`LockEnv::is_dead`] does too.
     fn probe(&self, slot: Slot) -> bool;
-    /// Called in waits, with the number of the poll, or with 0 before a sleep: time to look after
-    /// other work.
+    /// Called in waits, with the number of the poll, or with 0 before a sleep or where polls are seldom: time to
+    /// look after other work.
     fn waiting(&self, _turn: u32) {}
     /// What messages call the process at a slot.
     fn rank(&self, slot: Slot) -> Rank {
@@ -341,28 +344,25 @@ impl QueueLock {
     /// last of them has it; and if those who come back wait for that, the line comes to an end.
     fn take_soon<E: LockEnv>(&self, env: &E, deadline: Deadline) -> Option<Held> {
         let pace = env.pace();
-        let (awake, mut left, mut apart) = (pace.is_awake(), patience(pace), FIRST);
-        let mut seen = self.load().owner();
-        loop {
-            left = left.checked_sub(if awake { apart } else { 1 })?;
+        let (awake, most, apart) = (pace.is_awake(), patience(pace), pace.spins / APART);
+        let mut waited = 0;
+        while waited < most && !deadline.passed() {
             if awake {
-                (0..apart).for_each(|_| spin_hint());
-            } else if deadline.passed() {
-                return None;
+                let pauses = waited.min(apart).max(FIRST);
+                (0..pauses).for_each(|_| spin_hint());
+                waited += pauses;
             } else {
-                env.waiting(left);
                 yield_now();
+                waited += 1;
             }
-            let w = self.load();
-            if w == Word::FREE {
-                if let Some(held) = self.take_free(env) {
-                    return Some(held);
-                }
-            } else {
-                let most = if w.owner() == seen { APART } else { APART_OF_MANY };
-                (apart, seen) = ((apart * 2).min(most), w.owner());
+            env.waiting(0);
+            if self.is_free()
+                && let Some(held) = self.take_free(env)
+            {
+                return Some(held);
             }
         }
+        None
     }
 
     #[inline]
