@@ -28,7 +28,7 @@ use crate::shm::map::PAGE;
 use crate::shm::node::Node;
 use crate::shm::park::WaitCell;
 use crate::shm::region::SharedRef;
-use crate::shm::ring::{Label, Payload};
+use crate::shm::ring::{Headed, Label, Payload};
 use crate::shm::segment::{INBOX_BYTES, PORTS, Port, Ports};
 use std::sync::{Arc, OnceLock};
 
@@ -309,7 +309,22 @@ impl<'a> Wire<'a> {
     #[inline(always)]
     pub fn express(self, peer: Slot, label: Label, payload: impl Payload) -> bool {
         let sending = self.core.table.get(peer).and_then(Vc::lock_as_owner);
-        match sending.map_or(Express::Not, |mut sending| sending.express(label, payload)) {
+        let sent = sending.map_or(Express::Not, |mut sending| sending.express(label, payload));
+        self.expressed(peer, sent)
+    }
+
+    /// The same for a message of several cells, see
+    /// [`Sending::express_several`](super::vc::Sending::express_several).
+    #[inline(always)]
+    pub fn express_several(self, peer: Slot, label: Label, payload: Headed<'_>) -> bool {
+        let sending = self.core.table.get(peer).and_then(Vc::lock_as_owner);
+        let sent = sending.map_or(Express::Not, |mut it| it.express_several(label, payload));
+        self.expressed(peer, sent)
+    }
+
+    #[inline(always)]
+    fn expressed(self, peer: Slot, sent: Express) -> bool {
+        match sent {
             Express::Not => false,
             Express::Sent => true,
             Express::Awaited => self.ring(peer),

@@ -186,19 +186,26 @@ impl Feed {
         Ok(First::Looked(count, flow))
     }
 
-    /// The short way of [`Feed::take_one`] for a message of one cell: has `taker` look at it where it lies, if
-    /// the calling thread is the one that usually looks here, and `enter` agrees. The lock may have been
+    /// The short way of [`Feed::take_one`] for a message of one cell, or of `SEVERAL`: has `taker` look at it where
+    /// it lies, if the calling thread is the one that usually looks here, and `enter` agrees. The lock may have been
     /// taken and left, whatever came of it.
     ///
     /// Cost: as for [`Feed::take_one`], without the copy.
     #[inline(always)]
-    pub fn express(&self, enter: impl FnOnce() -> bool, taker: &mut impl Taker) -> One {
+    pub fn express<const SEVERAL: bool>(
+        &self,
+        enter: impl FnOnce() -> bool,
+        taker: &mut impl Taker,
+    ) -> One {
         let Some(mut way) = self.way.lock_as_owner() else { return One::Left };
         if way.is_others_turn() || !enter() {
             return One::Left;
         }
         let Some(lane) = &mut way.lane else { return One::Left };
-        let one = lane.from_lane.take_one(&lane.memory, taker);
+        let one = match SEVERAL {
+            true => lane.from_lane.take_several(&lane.memory, taker),
+            false => lane.from_lane.take_one(&lane.memory, taker),
+        };
         match one {
             // Also a look, see `looks`.
             One::Taken => {

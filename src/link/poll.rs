@@ -210,14 +210,14 @@ impl Wire<'_> {
     /// The short way of [`Wire::poll_one`], see [`Feed::express`]: `taker` looks at the next message that the
     /// lane of `source` has, and says whether it has taken it.
     #[inline(always)]
-    pub fn express_from(
+    pub fn express_from<const SEVERAL: bool>(
         self,
         source: Slot,
         enter: impl FnOnce() -> bool,
         taker: &mut impl Taker,
     ) -> One {
         let Some(feed) = self.core.feed(Some(source)) else { return One::Left };
-        let one = feed.express(enter, taker);
+        let one = feed.express::<SEVERAL>(enter, taker);
         self.left(false);
         one
     }

@@ -19,14 +19,14 @@ use super::biased::{Biased, Guard};
 use super::control::{self, LEFT, SWITCH};
 use super::core::Wire;
 use super::table::OfPeer;
-use crate::base::sync::{AtomicU16, Ordering};
-use crate::base::{Error, Result, Slot};
+use crate::base::sync::{AtomicU16, AtomicU32, Ordering};
+use crate::base::{Error, Offset, Result, Slot};
 use crate::shm::park::WaitCell;
 use crate::shm::region::SharedRef;
 use crate::shm::ring::inbox::{InboxMemory, InboxSender};
 use crate::shm::ring::lane::{LaneMemory, LanePush, LaneSender};
-use crate::shm::ring::{Label, Payload, tag};
-use crate::shm::segment::{LANE_BYTES, LANES, Port, RankSlot};
+use crate::shm::ring::{Headed, Label, Payload, tag};
+use crate::shm::segment::{LANE_BYTES, LANES, Port, RankSlot, SHORT_LANE_BYTES};
 use crate::shm::standing::is_gone;
 use std::collections::VecDeque;
 
@@ -128,6 +128,14 @@ impl Hot {
     fn control(&self) -> u64 {
         control::pack(self.index, self.word, self.to_lane.generation().low_bits())
     }
+
+    /// Has the rest of the lane's memory for it, if there is some.
+    #[cold]
+    fn grow(&mut self, wire: Wire<'_>, peer: Slot) {
+        let at = Offset(wire.ports().lane(peer, self.index).0 + SHORT_LANE_BYTES);
+        let rest = LANE_BYTES - SHORT_LANE_BYTES;
+        self.to_lane.grow(wire.node.reserve(at, rest, "a longer lane").is_ok());
+    }
 }
 
 const _: () = assert!(size_of::<Vc>() <= 256);
@@ -195,6 +203,9 @@ impl Sending {
         if let State::Hot(hot) = &mut self.state {
             let word = &wire.port(node.slot()).sending[hot.word];
             let push = hot.to_lane.try_send_guarded(&hot.lane, word, label, bytes)?;
+            if hot.to_lane.wants_more() {
+                hot.grow(wire, self.peer);
+            }
             match push {
                 LanePush::Sent => {
                     wire.port(self.peer).doorbell.notify();
@@ -215,6 +226,26 @@ impl Sending {
     /// line of the next message is asked for only when the one before has come.
     #[inline(always)]
     pub fn express(&mut self, label: Label, payload: impl Payload) -> Express {
+        self.expressly(
+            #[inline(always)]
+            |sender, lane, sending| sender.try_one_guarded(lane, sending, label, payload),
+        )
+    }
+
+    /// The same for a message of several cells.
+    #[inline(always)]
+    pub fn express_several(&mut self, label: Label, payload: Headed<'_>) -> Express {
+        self.expressly(
+            #[inline(always)]
+            |sender, lane, sending| sender.try_several_guarded(lane, sending, label, payload),
+        )
+    }
+
+    #[inline(always)]
+    fn expressly(
+        &mut self,
+        send: impl FnOnce(&mut LaneSender, &LaneMemory, &AtomicU32) -> bool,
+    ) -> Express {
         let State::Hot(hot) = &mut self.state else { return Express::Not };
         if self.closed
             || self.log.is_some()
@@ -224,7 +255,7 @@ impl Sending {
             return Express::Not;
         }
         let Some(sending) = hot.own.sending.get(hot.word) else { return Express::Not };
-        if !hot.to_lane.try_one_guarded(&hot.lane, sending, label, payload) {
+        if !send(&mut hot.to_lane, &hot.lane, sending) {
             return Express::Not;
         }
         self.numbered += 1;
@@ -407,7 +438,7 @@ impl Sending {
     fn open(&self, wire: Wire<'_>, index: usize, word: usize) -> Option<Hot> {
         let node = wire.node;
         let at = wire.ports().lane(self.peer, index);
-        node.reserve(at, LANE_BYTES, "a lane").ok()?;
+        node.reserve(at, SHORT_LANE_BYTES, "a lane").ok()?;
         let lane: SharedRef<LaneMemory> = SharedRef::new(node.mapping(), at).ok()?;
         let port = |slot| SharedRef::new(node.mapping(), wire.ports().control(slot)).ok();
         let (own, there) = (port(node.slot())?, port(self.peer)?);

@@ -1,11 +1,11 @@
-//! The short way of short messages: those whose data fit the one cell that carries them, between two
+//! The short way of short messages, those of up to ten cells, between two
 //! processes of a node whose connection is hot, while nothing else is to be thought of.
 //!
 //! ```text
-//!   send    --> vc found, its lock mine --> hot, peer there, not pressed, room --> one cell written
-//!   receive --> feed found, its lock mine --> nothing posted or kept --> looked at in its cell: mine? copied out
+//!   send    --> vc found, its lock mine --> hot, peer there, not pressed, room --> cells written
+//!   receive --> feed found, its lock mine --> nothing posted or kept --> looked at in its cells: mine? copied out
 //! ```
-//! Each is one function that keeps what it works with in registers, copies once, and returns in
+//! Each is a function of its own for one cell and for several, that keeps what it works with in registers, copies once, and returns in
 //! registers. Whatever is not so simple changes nothing here and goes the general way: `send`, and
 //! [`direct`](super::direct). Both ways keep the order of messages, since they use the same lane under the
 //! same locks.
@@ -17,10 +17,11 @@ use super::wire;
 use crate::base::Slot;
 use crate::base::sync::Ordering;
 use crate::shm::ring::lane_receiver::{One, Taker};
-use crate::shm::ring::{FIRST_BYTES, Headed, HeadedWords, Label, Single};
+use crate::shm::ring::{FIRST_BYTES, Headed, HeadedWords, InPlace, Label, SEVERAL_BYTES};
 
-/// Most data of such a message.
-pub(crate) const MOST: usize = FIRST_BYTES - 8;
+/// Most data of such a message, and most of one of a single cell.
+pub(crate) const MOST: usize = SEVERAL_BYTES - 8;
+const MOST_OF_ONE: usize = FIRST_BYTES - 8;
 
 /// What came of a look: two words, for two are returned in registers.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -99,18 +100,18 @@ struct Granted {
 
 impl Taker for Granted {
     #[inline(always)]
-    fn takes(&mut self, message: Single<'_>) -> bool {
+    fn takes(&mut self, message: impl InPlace) -> bool {
         let Wish { who, label, tag, to, len } = self.wish;
         let Some((head, bytes)) = message.headed() else { return false };
         let mine = wire::labels_agree(message.label(), label)
             && (tag == ANY || tag == u64::from(wire::unhead(head).1))
             && (bytes == len || fits_less(bytes, len, (who >> 16) as usize));
-        if mine {
-            // SAFETY: whoever made the wish; the message fits.
-            unsafe { message.copy_behind_head(to) };
+        // SAFETY: whoever made the wish; the message fits.
+        let taken = mine && unsafe { message.copy_behind_head(to) };
+        if taken {
             self.taken = Quick { head, bytes };
         }
-        mine
+        taken
     }
 }
 
@@ -123,28 +124,43 @@ impl Endpoint {
     /// 64 entries) holds what is stored meanwhile; with 50 stores for each message the next line was not
     /// asked for before this one had come.
     ///
-    /// Cost: one cache line to the peer; loads of two of its lines that seldom change (how it stands, and
+    /// Cost: one cache line to the peer (of data over 40 bytes, two, and one more for each further 56); loads of two of its lines that seldom change (how it stands, and
     /// its port), and of the lane's grant; no atomic read-modify-write, some 15 stores to lines of this
     /// process's own. Where it begins as the one before, the line is shared with up to four others.
-    #[inline(never)]
+    #[inline(always)]
     pub(super) fn send_express(&self, to: Slot, label: Label, head: u64, data: &[u8]) -> bool {
+        match data.len() {
+            0..=MOST_OF_ONE => self.send_express_one(to, label, head, data),
+            len => len <= MOST && self.send_express_several(to, label, head, data),
+        }
+    }
+
+    #[inline(never)]
+    fn send_express_one(&self, to: Slot, label: Label, head: u64, data: &[u8]) -> bool {
         if !data.len().is_multiple_of(8) {
             return self.send_express_bytes(to, label, head, data);
         }
-        self.may_express(data) && self.wire().express(to, label, HeadedWords(Headed(head, data)))
+        self.may_express(data, MOST_OF_ONE)
+            && self.wire().express(to, label, HeadedWords(Headed(head, data)))
+    }
+
+    /// For data that take several cells.
+    #[inline(never)]
+    fn send_express_several(&self, to: Slot, label: Label, head: u64, data: &[u8]) -> bool {
+        self.may_express(data, MOST) && self.wire().express_several(to, label, Headed(head, data))
     }
 
     /// The same for data that end with part of a word. Apart, since that part takes registers.
     #[inline(never)]
     fn send_express_bytes(&self, to: Slot, label: Label, head: u64, data: &[u8]) -> bool {
-        self.may_express(data) && self.wire().express(to, label, Headed(head, data))
+        self.may_express(data, MOST_OF_ONE) && self.wire().express(to, label, Headed(head, data))
     }
 
     /// Whether data may travel with their message as far as this process is concerned.
     #[inline(always)]
-    fn may_express(&self, data: &[u8]) -> bool {
+    fn may_express(&self, data: &[u8], most: usize) -> bool {
         let messenger = &*self.messenger;
-        data.len() <= MOST.min(messenger.limits.eager) && messenger.outgoing.is_empty()
+        data.len() <= most.min(messenger.limits.eager) && messenger.outgoing.is_empty()
     }
 
     /// What a receive gets if it is there: the short way only.
@@ -166,8 +182,13 @@ impl Endpoint {
     #[inline(always)]
     fn receive_express(&self, wish: &Wish) -> Quick {
         let Wish { who, label, tag, to, len } = *wish;
-        // SAFETY: whoever made the wish.
-        unsafe { self.take_express(who, label, tag, to, len) }
+        // SAFETY, of both: whoever made the wish.
+        match len {
+            // SAFETY: as above.
+            ..=MOST_OF_ONE => unsafe { self.take_express_one(who, label, tag, to, len) },
+            // SAFETY: as above.
+            _ => unsafe { self.take_express_several(who, label, tag, to, len) },
+        }
     }
 
     /// Receives a message of a known source the short way, if it is the next one in its lane. The
@@ -178,7 +199,7 @@ impl Endpoint {
     /// # Safety
     /// That of [`Wish::new`].
     #[inline(never)]
-    unsafe fn take_express(
+    unsafe fn take_express_one(
         &self,
         who: u64,
         label: Label,
@@ -186,11 +207,33 @@ impl Endpoint {
         to: *mut u8,
         len: usize,
     ) -> Quick {
-        let source = Slot(who as u16);
+        self.take_express::<false>(Wish { who, label, tag, to, len })
+    }
+
+    /// The same for a message that takes several cells. One into a larger buffer may take fewer than it would
+    /// if it filled it, but two.
+    ///
+    /// # Safety
+    /// That of [`Wish::new`].
+    #[inline(never)]
+    unsafe fn take_express_several(
+        &self,
+        who: u64,
+        label: Label,
+        tag: u64,
+        to: *mut u8,
+        len: usize,
+    ) -> Quick {
+        self.take_express::<true>(Wish { who, label, tag, to, len })
+    }
+
+    #[inline(always)]
+    fn take_express<const SEVERAL: bool>(&self, wish: Wish) -> Quick {
+        let source = Slot(wish.who as u16);
         let messenger = &*self.messenger;
-        let mut wish = Granted { wish: Wish { who, label, tag, to, len }, taken: Quick::UNKNOWN };
+        let mut wish = Granted { wish, taken: Quick::UNKNOWN };
         let clear = || messenger.shown.is_clear(Some(source));
-        match self.wire().express_from(source, clear, &mut wish) {
+        match self.wire().express_from::<SEVERAL>(source, clear, &mut wish) {
             One::Taken => wish.taken,
             One::Nothing
                 if messenger.work.load(Ordering::Relaxed) == 0 && messenger.outgoing.is_empty() =>

@@ -25,7 +25,7 @@ use crate::base::sync::{AtomicU16, AtomicU32, AtomicU64, Ordering};
 use crate::base::{Error, Offset, Result, Slot};
 
 /// Identifies a segment of this layout. Changes whenever a shared structure changes.
-pub const VERSION: u64 = 0x4869_7468_6572_0007;
+pub const VERSION: u64 = 0x4869_7468_6572_0008;
 
 /// Most processes a node's segment can hold.
 pub const MAX_CAPACITY: u32 = 4096;
@@ -37,8 +37,9 @@ pub const CLAIMS: usize = 512;
 pub const INBOX_BYTES: u64 = 128 << 10;
 /// Service inboxes per process.
 pub const SERVICES: usize = 2;
-/// Bytes of one lane.
-pub const LANE_BYTES: u64 = 16 << 10;
+/// Bytes of one lane, and of those that it has until traffic asks for more.
+pub const LANE_BYTES: u64 = 512 << 10;
+pub const SHORT_LANE_BYTES: u64 = 16 << 10;
 /// Lanes per receiving process, and per port.
 pub const LANES: usize = 64;
 /// Further ports per process: endpoints that threads have for themselves.

@@ -26,6 +26,8 @@
 //!
 //! Every cell has its tag, also in the middle of a message: no payload is ever taken for a tag.
 
+#[cfg(not(loom))]
+use super::payload::put_pairs;
 use super::payload::{Payload, copy_short, put_all, put_words};
 use super::tag::{FREE, Label};
 use crate::base::Slot;
@@ -43,8 +45,8 @@ pub(super) const SHARED_BYTES: usize = 24;
 pub(super) const SECOND_BYTES: usize = 24;
 /// Payload bytes in every further cell.
 pub const MORE_BYTES: usize = 56;
-/// Most cells of one message: half a lane.
-pub const MAX_CELLS: usize = super::lane::LANE_CELLS / 2;
+/// Most cells of one message: half a lane that has not grown.
+pub const MAX_CELLS: usize = super::lane::SHORT_CELLS / 2;
 /// Most bytes of one message.
 pub const MAX_MESSAGE: usize = capacity(MAX_CELLS);
 
@@ -88,19 +90,27 @@ pub struct Single<'a> {
     rest: usize,
 }
 
-impl Single<'_> {
+/// A received message that is looked at where its producer put it.
+pub trait InPlace {
     /// Its label.
-    #[inline(always)]
-    pub fn label(&self) -> Label {
-        self.label
-    }
+    fn label(&self) -> Label;
 
     /// Bytes of its payload.
-    #[inline(always)]
-    pub(super) fn len(&self) -> usize {
-        self.len
-    }
+    fn size(&self) -> usize;
 
+    /// The first word of its payload, and the number of bytes behind it, if it has a whole word.
+    fn headed(&self) -> Option<(u64, usize)>;
+
+    /// Copies out the bytes behind the first word. False if the message is damaged; who asked for it leaves it
+    /// then, and whoever takes it otherwise is told.
+    ///
+    /// # Safety
+    /// There is a first word, and `to` is private memory, writable for as many bytes as
+    /// [`InPlace::headed`] says.
+    unsafe fn copy_behind_head(&self, to: *mut u8) -> bool;
+}
+
+impl Single<'_> {
     /// Its label and its bytes, copied into `scratch`.
     #[inline(always)]
     pub(super) fn copy(self, scratch: &mut Scratch) -> (Label, &[u8]) {
@@ -118,22 +128,28 @@ impl Single<'_> {
         // SAFETY: as many were copied.
         (self.label, unsafe { scratch.bytes(self.len) })
     }
+}
 
-    /// The first word of its payload, and the number of bytes behind it, if it has a whole word.
+impl InPlace for Single<'_> {
     #[inline(always)]
-    pub fn headed(&self) -> Option<(u64, usize)> {
+    fn label(&self) -> Label {
+        self.label
+    }
+
+    #[inline(always)]
+    fn size(&self) -> usize {
+        self.len
+    }
+
+    #[inline(always)]
+    fn headed(&self) -> Option<(u64, usize)> {
         // SAFETY: the word is the consumer's, see `Cell::single`.
         let word = || self.cell.read(self.at, 1, |word| unsafe { word.read() });
         (self.len >= 8).then(|| (word(), self.len - 8))
     }
 
-    /// Copies out the bytes behind the first word.
-    ///
-    /// # Safety
-    /// There is a first word, and `to` is private memory, writable for as many bytes as
-    /// [`Single::headed`] says.
     #[inline(always)]
-    pub unsafe fn copy_behind_head(&self, to: *mut u8) {
+    unsafe fn copy_behind_head(&self, to: *mut u8) -> bool {
         let len = self.len - 8;
         // SAFETY: the caller's; who made it checked that so many are in the cell.
         self.cell.read(self.rest, stride(len), |from| unsafe {
@@ -143,6 +159,7 @@ impl Single<'_> {
                 _ => copy_others(to, from.cast(), len),
             }
         });
+        true
     }
 }
 
@@ -221,8 +238,8 @@ impl Part {
 }
 
 /// The word of a first message's first word, and that behind it.
-const HEAD: usize = 2;
-const REST: usize = 3;
+pub(super) const HEAD: usize = 2;
+pub(super) const REST: usize = 3;
 /// Words of a cell.
 pub(super) const WORDS: usize = 8;
 
@@ -268,7 +285,7 @@ impl Cell {
     /// Runs `f` on `count` words from number `first` on (the tag is number 0), for reading.
     #[cfg(not(loom))]
     #[inline(always)]
-    fn read<R>(&self, first: usize, count: usize, f: impl FnOnce(*const u64) -> R) -> R {
+    pub(super) fn read<R>(&self, first: usize, count: usize, f: impl FnOnce(*const u64) -> R) -> R {
         let _ = count;
         f(self.words(first))
     }
@@ -290,7 +307,7 @@ impl Cell {
 
     /// In the models each word is apart, and each access is looked at.
     #[cfg(loom)]
-    fn read<R>(&self, first: usize, count: usize, f: impl FnOnce(*const u64) -> R) -> R {
+    pub(super) fn read<R>(&self, first: usize, count: usize, f: impl FnOnce(*const u64) -> R) -> R {
         let mut words = [0; WORDS - 1];
         for at in first - 1..first - 1 + count {
             // SAFETY: the caller has the words.
@@ -339,6 +356,42 @@ impl Cell {
         });
     }
 
+    /// Writes the label of a message of several cells that begins here.
+    ///
+    /// # Safety
+    /// The caller owns the word.
+    #[inline(always)]
+    pub(super) unsafe fn put_label(&self, label: Label, len: usize) {
+        // SAFETY: the caller's.
+        self.write(Part::First.begin(), 1, |word| unsafe { word.write(label.with_len(len)) });
+    }
+
+    /// Writes a word, of an even number, and bytes behind it. Word 0 is the tag of a further cell.
+    ///
+    /// # Safety
+    /// The caller owns the words; `from` is readable for `len` bytes, which fit the cell.
+    #[inline(always)]
+    pub(super) unsafe fn put_pairs(&self, at: usize, word: u64, from: *const u8, len: usize) {
+        // SAFETY: the caller's. A cell begins at a multiple of 64, so such words are those of 16.
+        #[cfg(not(loom))]
+        unsafe {
+            put_pairs(self.words(at), word, from, len);
+        }
+        #[cfg(loom)]
+        match at {
+            0 => {
+                self.tag.store(word, crate::base::sync::Ordering::Relaxed);
+                // SAFETY: the caller's.
+                self.write(1, WORDS - 1, |words| unsafe { put_words(words, from, len) });
+            }
+            // SAFETY: the caller's.
+            _ => self.write(at, WORDS - at, |words| unsafe {
+                words.write(word);
+                put_words(words.add(1), from, len);
+            }),
+        }
+    }
+
     /// Writes what a message has behind its first word, which repeats another one's, from word `at` on.
     ///
     /// # Safety
@@ -373,7 +426,7 @@ impl Cell {
     /// # Safety
     /// The caller owns the word.
     #[inline(always)]
-    unsafe fn label(&self, part: Part) -> (Label, usize) {
+    pub(super) unsafe fn label(&self, part: Part) -> (Label, usize) {
         // SAFETY: the caller's. Read once: what is checked is what is used.
         Label::split(self.read(part.begin(), 1, |word| unsafe { word.read() }))
     }

@@ -3,7 +3,8 @@
 //!
 //! ```text
 //! line 0      head   published by the consumer, now and then; `space` to wait on it
-//! line 2      grant  generation << 1 | revoked;  `start`: where the next producer begins
+//! line 2      grant  generation << 1 | revoked;  `start`: where the next producer begins;
+//!             `longer`: from which lap on laps are of all cells
 //! line 4..    cells
 //! ```
 //! The producer keeps its place to itself; the consumer finds the next message by the lap in its
@@ -29,6 +30,22 @@
 //! ```
 //! Who finds the next cell's tag written sees all that was written before, so also what has come to this one.
 //! The consumer counts the cell as free only once it has gone on.
+//!
+//! # Growing
+//!
+//! A stream moves several times as many messages where it does not come back to a line soon: with 252 cells a
+//! lap 9 M of 512 B a second, with 8188 16 M. But so many for every connection would be much memory. So a
+//! lap has [`SHORT_CELLS`] until a message has found no room, or twice as much has gone through as the lane can
+//! hold, and there is memory; then laps are of all cells, from the beginning of the next one on, which the producer
+//! says in `longer` before its first message in that lap.
+//!
+//! ```text
+//!   lap L-1   [ 0 .................. 251 ]
+//!   lap L     [ 0 .................. 251 | 252 ....................... 8187 ]    longer = L
+//! ```
+//! The consumer looks at `longer` when it comes to the end of a short lap: if that is lap L or a later one, it has
+//! seen a message that was sent after the word was written. Into lap L the producer may write up to the cell at
+//! which the consumer is in lap L-1, as always, and beyond 251 once that has come to lap L.
 //!
 //! # Changing hands
 //!
@@ -57,16 +74,17 @@ use super::cell::{
     place_of_repeat, stride,
 };
 use super::message::write;
-use super::payload::Payload;
+use super::payload::{Headed, Payload};
 use super::position::Position;
 use super::tag::{COMMITTED, Label, Tag};
-use super::{NONE, Push, damaged, largest, too_long};
+use super::{NONE, Push, damaged, largest, several, too_long};
 use crate::base::sync::{AtomicU32, AtomicU64, Ordering, light_fence};
 use crate::base::{Result, Slot};
 use crate::shm::park::WaitCell;
 
-/// Cells of a lane.
-pub const LANE_CELLS: usize = 252;
+/// Cells of a lane, and of a lap of one that has not grown.
+pub const LANE_CELLS: usize = 8188;
+pub const SHORT_CELLS: usize = 252;
 
 pub(super) const WHAT: &str = "a lane";
 
@@ -80,11 +98,13 @@ pub(super) struct HeadLine {
 pub(super) struct GrantLine {
     pub(super) grant: AtomicU64,
     pub(super) start: AtomicU64,
+    /// `1 << 32 | lap`: the first of the long laps; 0 while there is none.
+    pub(super) longer: AtomicU64,
 }
 
 /// A lane as it lies in shared memory. All zeros is a lane never granted.
 #[repr(C)]
-pub struct LaneMemory<const N: usize = LANE_CELLS> {
+pub struct LaneMemory<const N: usize = LANE_CELLS, const S: usize = SHORT_CELLS> {
     pub(super) head: HeadLine,
     pub(super) grant: GrantLine,
     pub(super) cells: [Cell; N],
@@ -96,19 +116,26 @@ const _: () = {
     type Lane = LaneMemory;
     assert!(offset_of!(Lane, grant) == 128 && offset_of!(Lane, cells) == 256);
     assert!(offset_of!(HeadLine, space) == 8 && offset_of!(GrantLine, start) == 8);
+    assert!(offset_of!(GrantLine, longer) == 16);
     assert!(size_of::<LaneMemory>() as u64 == crate::shm::segment::LANE_BYTES);
+    let short = offset_of!(Lane, cells) + SHORT_CELLS * size_of::<Cell>();
+    assert!(short as u64 == crate::shm::segment::SHORT_LANE_BYTES);
 };
 
 #[cfg(not(loom))]
 // SAFETY: repr(C); atomics, and cell bodies owned by tag and head; all bit patterns valid.
-unsafe impl<const N: usize> crate::shm::region::SharedLayout for LaneMemory<N> {}
+unsafe impl<const N: usize, const S: usize> crate::shm::region::SharedLayout for LaneMemory<N, S> {}
 
-impl<const N: usize> LaneMemory<N> {
+impl<const N: usize, const S: usize> LaneMemory<N, S> {
     /// A lane in private memory, for tests and measurements.
     pub fn new() -> Self {
         LaneMemory {
             head: HeadLine { head: AtomicU64::new(0), space: WaitCell::new() },
-            grant: GrantLine { grant: AtomicU64::new(0), start: AtomicU64::new(0) },
+            grant: GrantLine {
+                grant: AtomicU64::new(0),
+                start: AtomicU64::new(0),
+                longer: AtomicU64::new(0),
+            },
             cells: std::array::from_fn(|_| Cell::new()),
         }
     }
@@ -119,7 +146,7 @@ impl<const N: usize> LaneMemory<N> {
     }
 }
 
-impl<const N: usize> Default for LaneMemory<N> {
+impl<const N: usize, const S: usize> Default for LaneMemory<N, S> {
     fn default() -> Self {
         LaneMemory::new()
     }
@@ -147,12 +174,27 @@ pub struct LaneSender {
     /// Tag of a message of one cell at `at`. Changes once a lap, so that it need not be made for each
     /// message.
     whole: u64,
-    /// The last head seen: never ahead of the true one.
-    head: Position,
-    /// Where a message finds no room as far as is known: a lap behind `head`.
+    /// Where a message finds no room as far as is known: a lap behind the last head seen, which was never ahead of
+    /// the true one.
     full: Position,
     grant: u64,
     last: Last,
+    /// Cells of the lap that `at` is in.
+    cells: usize,
+    growth: Growth,
+}
+
+/// Whether laps become longer, as long as they are short.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Growth {
+    /// There has been room, in so many laps.
+    Unasked(usize),
+    /// There was none, or there is much traffic.
+    Asked,
+    /// From the next lap on.
+    Granted,
+    /// There is no memory for it.
+    Refused,
 }
 
 /// The cell of the last message, and what may still come to it.
@@ -196,7 +238,10 @@ pub enum LanePush {
 impl LaneSender {
     /// Takes the grant of a lane, as its new producer, `me`. The caller owns the lane, and the former
     /// owner's release of it happened before: ownership is kept where the lane is allotted.
-    pub fn open<const N: usize>(lane: &LaneMemory<N>, me: Slot) -> Result<LaneSender> {
+    pub fn open<const N: usize, const S: usize>(
+        lane: &LaneMemory<N, S>,
+        me: Slot,
+    ) -> Result<LaneSender> {
         let start = Position(lane.grant.start.load(Ordering::Acquire));
         if start.index() != 0 {
             return Err(damaged(WHAT, format!("it starts at {start:?}")));
@@ -206,12 +251,25 @@ impl LaneSender {
         let whole = Tag::new(start, COMMITTED, me, 1).0;
         let full = start.next_lap();
         let last = Last { index: NONE, rest: 0, label: 0, head: 0, tag: 0, half: false };
-        Ok(LaneSender { me, at: start, whole, head: start, full, grant, last })
+        let growth = if S < N { Growth::Unasked(0) } else { Growth::Refused };
+        Ok(LaneSender { me, at: start, whole, full, grant, last, cells: S, growth })
     }
 
     /// The grant's generation.
     pub fn generation(&self) -> Generation {
         Generation((self.grant >> 1) as u32)
+    }
+
+    /// Whether longer laps would do good. To be asked after a message has gone the general way, and answered
+    /// by [`LaneSender::grow`].
+    #[inline(always)]
+    pub fn wants_more(&self) -> bool {
+        self.growth == Growth::Asked
+    }
+
+    /// Has laps become longer, if there is memory for all of the lane.
+    pub fn grow(&mut self, reserved: bool) {
+        self.growth = if reserved { Growth::Granted } else { Growth::Refused };
     }
 
     /// Puts a message into a lane that is never taken back.
@@ -221,9 +279,9 @@ impl LaneSender {
     /// Cost of a message of up to 48 bytes with room known: one line written. Larger ones take
     /// one more line per 56 bytes. Once per `N/8` cells or less a read of the consumer's line.
     #[inline(always)]
-    pub fn try_send<const N: usize>(
+    pub fn try_send<const N: usize, const S: usize>(
         &mut self,
-        lane: &LaneMemory<N>,
+        lane: &LaneMemory<N, S>,
         label: Label,
         bytes: &[u8],
     ) -> Result<Push> {
@@ -232,9 +290,9 @@ impl LaneSender {
 
     /// As [`LaneSender::try_send`], of any payload.
     #[inline(always)]
-    pub fn try_push<const N: usize>(
+    pub fn try_push<const N: usize, const S: usize>(
         &mut self,
-        lane: &LaneMemory<N>,
+        lane: &LaneMemory<N, S>,
         label: Label,
         payload: impl Payload,
     ) -> Result<Push> {
@@ -243,26 +301,24 @@ impl LaneSender {
             return Ok(Push::Sent);
         }
         let n = cells_for(payload.size());
-        // At most half of the lane can never lack room while this holds, so that the common case
-        // is one comparison.
-        if self.at.since(self.head, N) + n as i64 > N as i64 && !self.find_room(lane, n)? {
+        if !self.has_room(n) && !self.find_room(lane, n)? {
             return Ok(Push::Full);
         }
-        if n > largest(N) {
-            return Err(too_long(payload.size(), N));
+        if n > largest(S) {
+            return Err(too_long(payload.size(), S));
         }
         // SAFETY: this is the only producer, and the n cells at `at` lie less than a lap ahead of
         // a head that was acquired: the consumer is done with them.
-        unsafe { write(&lane.cells, self.at, self.me, n, label, payload) };
-        self.pass::<N>(n, label, payload);
+        unsafe { write(self.lap(lane), self.at, self.me, n, label, payload) };
+        self.pass(lane, n, label, payload);
         Ok(Push::Sent)
     }
 
     /// Where a message goes that is sent now.
     #[inline(always)]
-    fn goes<'l, const N: usize>(
+    fn goes<'l, const N: usize, const S: usize>(
         &self,
-        lane: &'l LaneMemory<N>,
+        lane: &'l LaneMemory<N, S>,
         label: Label,
         payload: impl Payload,
     ) -> Goes<'l> {
@@ -311,9 +367,31 @@ impl LaneSender {
         }
     }
 
+    /// The cells of this lap.
+    #[inline(always)]
+    fn lap<'l, const N: usize, const S: usize>(&self, lane: &'l LaneMemory<N, S>) -> &'l [Cell] {
+        lane.cells.get(..self.cells).unwrap_or(&lane.cells)
+    }
+
+    /// Whether there is room for so many cells, as far as is known.
+    #[inline(always)]
+    fn has_room(&self, n: usize) -> bool {
+        let end = self.at.plus(n, self.cells);
+        match self.full.lap().wrapping_sub(end.lap()) {
+            0 => end.index() <= self.full.index(),
+            laps => laps == 1,
+        }
+    }
+
     /// A message of so many cells was put in.
     #[inline(always)]
-    fn pass<const N: usize>(&mut self, cells: usize, label: Label, payload: impl Payload) {
+    fn pass<const N: usize, const S: usize>(
+        &mut self,
+        lane: &LaneMemory<N, S>,
+        cells: usize,
+        label: Label,
+        payload: impl Payload,
+    ) {
         let (at, len) = (self.at, payload.size());
         self.last.index = NONE;
         if len <= SHARED_BYTES {
@@ -330,9 +408,28 @@ impl LaneSender {
                 half: len <= HALF_BYTES,
             };
         }
-        self.at = at.plus(cells, N);
+        self.at = at.plus(cells, self.cells);
         if self.at.lap() != at.lap() {
-            self.whole = Tag::new(self.at, COMMITTED, self.me, 1).0;
+            self.begin_lap(lane);
+        }
+    }
+
+    #[cold]
+    fn begin_lap<const N: usize, const S: usize>(&mut self, lane: &LaneMemory<N, S>) {
+        self.whole = Tag::new(self.at, COMMITTED, self.me, 1).0;
+        match self.growth {
+            Growth::Granted if self.cells < N => {
+                // Ahead of the next tag, which is stored with Release.
+                lane.grant.longer.store(1 << 32 | u64::from(self.at.lap()), Ordering::Relaxed);
+                self.cells = N;
+            }
+            Growth::Unasked(laps) if laps * S >= 2 * N => {
+                self.growth = Growth::Asked;
+                // The next message goes the general way, whoever sends it asks.
+                self.full = self.at;
+            }
+            Growth::Unasked(laps) => self.growth = Growth::Unasked(laps + 1),
+            _ => {}
         }
     }
 
@@ -342,9 +439,9 @@ impl LaneSender {
     /// Cost: that of `try_send`, one store to a line that is this process's, and one load of a
     /// line that nobody writes while the lane is granted.
     #[inline(always)]
-    pub fn try_send_guarded<const N: usize>(
+    pub fn try_send_guarded<const N: usize, const S: usize>(
         &mut self,
-        lane: &LaneMemory<N>,
+        lane: &LaneMemory<N, S>,
         sending: &AtomicU32,
         label: Label,
         payload: impl Payload,
@@ -366,9 +463,9 @@ impl LaneSender {
     /// As [`LaneSender::try_send_guarded`], of a message of one cell or half of one for which there is room
     /// as far as is known: whether it was sent. If not, nothing was written, and that one says why.
     #[inline(always)]
-    pub fn try_one_guarded<const N: usize>(
+    pub fn try_one_guarded<const N: usize, const S: usize>(
         &mut self,
-        lane: &LaneMemory<N>,
+        lane: &LaneMemory<N, S>,
         sending: &AtomicU32,
         label: Label,
         payload: impl Payload,
@@ -389,26 +486,67 @@ impl LaneSender {
             // SAFETY: as for `try_push`: the cell is the producer's; the payload fits it.
             unsafe { first.put_first(Part::First, label, payload) };
             first.tag.store(self.whole, Ordering::Release);
-            self.pass::<N>(1, label, payload);
+            self.pass(lane, 1, label, payload);
+        }
+        sending.store(0, Ordering::Release);
+        granted
+    }
+
+    /// The same of a message of several cells, of [`SEVERAL_BYTES`](super::SEVERAL_BYTES) at most, that does not
+    /// reach beyond the end of the lap.
+    ///
+    /// Cost: its lines; as [`LaneSender::try_send`] says, now and then a read of the consumer's.
+    #[inline(always)]
+    pub fn try_several_guarded<const N: usize, const S: usize>(
+        &mut self,
+        lane: &LaneMemory<N, S>,
+        sending: &AtomicU32,
+        label: Label,
+        payload: Headed<'_>,
+    ) -> bool {
+        let n = cells_for(payload.size());
+        let Some(cells) = several::stretch(self.lap(lane), self.at, n) else { return false };
+        if !self.has_room(n) && !self.find_room(lane, n).unwrap_or(false) {
+            return false;
+        }
+        sending.store(1, Ordering::Relaxed);
+        light_fence();
+        let granted = lane.grant.grant.load(Ordering::Acquire) == self.grant;
+        if granted {
+            // SAFETY: as for `try_push`.
+            unsafe { several::write(cells, (self.at, self.me), label, payload) };
+            self.pass(lane, n, label, payload);
         }
         sending.store(0, Ordering::Release);
         granted
     }
 
     #[cold]
-    fn find_room<const N: usize>(&mut self, lane: &LaneMemory<N>, n: usize) -> Result<bool> {
+    fn find_room<const N: usize, const S: usize>(
+        &mut self,
+        lane: &LaneMemory<N, S>,
+        n: usize,
+    ) -> Result<bool> {
         let head = Position(lane.head.head.load(Ordering::Acquire));
-        let used = self.at.since(head, N);
-        if head.index() >= N || used < 0 || used > N as i64 {
+        let right = match self.at.lap().wrapping_sub(head.lap()) {
+            0 => head.index() <= self.at.index(),
+            1 => self.at.index() <= head.index(),
+            _ => false,
+        };
+        if head.index() >= N || !right {
             return Err(damaged(WHAT, format!("head is {head:?}, the producer at {:?}", self.at)));
         }
-        (self.head, self.full) = (head, head.next_lap());
-        Ok(used as usize + n <= N)
+        self.full = head.next_lap();
+        let room = self.has_room(n);
+        if !room && matches!(self.growth, Growth::Unasked(_)) {
+            self.growth = Growth::Asked;
+        }
+        Ok(room)
     }
 }
 
 #[cfg(all(test, not(loom)))]
-impl<const N: usize> LaneMemory<N> {
+impl<const N: usize, const S: usize> LaneMemory<N, S> {
     /// Overwrites a tag or, from place N on, a control word.
     pub(super) fn overwrite(&self, place: usize, value: u64) {
         match place.checked_sub(N) {
@@ -421,11 +559,15 @@ impl<const N: usize> LaneMemory<N> {
 #[cfg(all(test, not(loom)))]
 impl LaneSender {
     /// Writes the further cells of a message of `n` cells, but never its first.
-    pub(super) fn die_before_commit<const N: usize>(&mut self, lane: &LaneMemory<N>, n: usize) {
+    pub(super) fn die_before_commit<const N: usize, const S: usize>(
+        &mut self,
+        lane: &LaneMemory<N, S>,
+        n: usize,
+    ) {
         let tag = Tag::new(self.at, super::tag::MIDDLE, self.me, n);
         for k in 1..n {
-            let there = super::message::cell(&lane.cells, self.at, k);
-            let tag = if self.at.index() + k < N { tag } else { tag.next_lap() };
+            let there = super::message::cell(self.lap(lane), self.at, k);
+            let tag = if self.at.index() + k < self.cells { tag } else { tag.next_lap() };
             there.tag.store(tag.0, Ordering::Relaxed);
         }
     }

@@ -1,12 +1,13 @@
 //! The consumer's side of a lane; see [`lane`](super::lane).
 
-use super::cell::{Cell, Incoming, Part, SHARED_BYTES, Scratch, Single};
+use super::cell::{Cell, InPlace, Incoming, Part, SHARED_BYTES, Scratch, Single};
 use super::lane::{Generation, LaneMemory, WHAT};
 use super::message::{cell, read};
 use super::position::Position;
+use super::several::{self, Several};
 use super::tag::{COMMITTED, Tag};
 use super::{NONE, Polled, damaged, publish_after};
-use crate::base::sync::{AtomicU32, Ordering, heavy_fence};
+use crate::base::sync::{AtomicU32, Ordering, heavy_fence, spin_hint};
 use crate::base::{Error, Result};
 
 /// Most cells whose lines are asked for before their message is there: one of 512 bytes.
@@ -30,17 +31,17 @@ pub enum One {
     Left,
 }
 
-/// Who looks at a message of a single cell where it lies. A trait, since closures cannot be told to be
+/// Who looks at a message where it lies. A trait, since closures cannot be told to be
 /// inlined, and a call would put all that it looks at on the stack.
 pub trait Taker {
     /// Whether it takes the message, all of which it has copied then.
-    fn takes(&mut self, message: Single<'_>) -> bool;
+    fn takes(&mut self, message: impl InPlace) -> bool;
 }
 
 #[cfg(test)]
-impl<F: FnMut(Single<'_>) -> bool> Taker for F {
-    fn takes(&mut self, message: Single<'_>) -> bool {
-        self(message)
+impl<F: FnMut(&dyn InPlace) -> bool> Taker for F {
+    fn takes(&mut self, message: impl InPlace) -> bool {
+        self(&message)
     }
 }
 
@@ -61,6 +62,9 @@ pub struct LaneReceiver {
     expected: u32,
     /// The last poll found a message.
     follows: bool,
+    /// Cells of the lap that `at` is in, as far as is known: if it is a longer one, that is found at the end of
+    /// a short one.
+    cells: usize,
 }
 
 /// The shape of no tag.
@@ -69,7 +73,10 @@ const BROKEN: u64 = u64::MAX;
 impl LaneReceiver {
     /// A consumer for the lane's present grant, which must be `generation` (its low bits);
     /// `None` if it is another.
-    pub fn open<const N: usize>(lane: &LaneMemory<N>, generation: u64) -> Option<LaneReceiver> {
+    pub fn open<const N: usize, const S: usize>(
+        lane: &LaneMemory<N, S>,
+        generation: u64,
+    ) -> Option<LaneReceiver> {
         let grant = lane.grant.grant.load(Ordering::Acquire);
         let at = Position(lane.grant.start.load(Ordering::Acquire));
         let same = Generation((grant >> 1) as u32).low_bits() == generation;
@@ -81,6 +88,7 @@ impl LaneReceiver {
             unpublished: 0,
             expected: 0,
             follows: false,
+            cells: S,
         })
     }
 
@@ -91,9 +99,9 @@ impl LaneReceiver {
     /// Cost: one line, read; the line's transfer if there is a message. Per `N/8` cells one store
     /// to the consumer's line and a wake-up if the producer sleeps.
     #[inline(always)]
-    pub fn poll<'s, const N: usize>(
+    pub fn poll<'s, const N: usize, const S: usize>(
         &mut self,
-        lane: &LaneMemory<N>,
+        lane: &LaneMemory<N, S>,
         scratch: &'s mut Scratch,
     ) -> Result<Polled<'s>> {
         let tag = Tag(cell(&lane.cells, self.at, 0).tag.load(Ordering::Acquire));
@@ -116,7 +124,8 @@ impl LaneReceiver {
             return Err(self.break_off(format!("at {:?} there is {tag:?}", self.at)));
         }
         self.look_ahead(lane, tag.cells());
-        let read = read(WHAT, &lane.cells, self.at, tag, scratch);
+        self.reach(lane, tag.cells());
+        let read = read(WHAT, self.lap(lane), self.at, tag, scratch);
         let (label, bytes) = match read {
             Ok(read) => read,
             Err(error) => {
@@ -133,9 +142,9 @@ impl LaneReceiver {
     ///
     /// Cost: as for `poll`, without its copy.
     #[inline(always)]
-    pub fn take_one<const N: usize>(
+    pub fn take_one<const N: usize, const S: usize>(
         &mut self,
-        lane: &LaneMemory<N>,
+        lane: &LaneMemory<N, S>,
         taker: &mut impl Taker,
     ) -> One {
         let Some(next) = lane.cells.get(self.at.index()) else { return One::Left };
@@ -160,15 +169,14 @@ impl LaneReceiver {
         }
         if tag.shape() != self.whole {
             if tag.lap() != self.at.tag_lap() {
-                self.expect(lane);
-                return One::Nothing;
+                return self.expect_one(lane);
             }
             return One::Left;
         }
         // SAFETY: the tag is committed in this lap, and the consumer, which runs this, has not
         // published a head behind the cell: what the message has of the body is the consumer's.
         let Some(single) = (unsafe { next.single(Part::First) }) else { return One::Left };
-        let len = single.len();
+        let len = single.size();
         if !taker.takes(single) {
             return One::Left;
         }
@@ -177,10 +185,48 @@ impl LaneReceiver {
         One::Taken
     }
 
+    /// As [`LaneReceiver::take_one`], if the next message is one of several cells, up to
+    /// [`SEVERAL_BYTES`](super::SEVERAL_BYTES), that does not reach beyond the end of the lap.
+    ///
+    /// Cost: its lines, and the taker's copy.
+    #[inline(always)]
+    pub fn take_several<const N: usize, const S: usize>(
+        &mut self,
+        lane: &LaneMemory<N, S>,
+        taker: &mut impl Taker,
+    ) -> One {
+        let Some(next) = lane.cells.get(self.at.index()) else { return One::Left };
+        let tag = Tag(next.tag.load(Ordering::Acquire));
+        if self.further(lane).is_some() {
+            return One::Left;
+        }
+        let n = tag.cells();
+        if tag.of_one_cell().shape() != self.whole {
+            if tag.lap() != self.at.tag_lap() && self.whole != BROKEN {
+                return self.expect_one(lane);
+            }
+            return One::Left;
+        }
+        self.reach(lane, n);
+        let Some(cells) = several::stretch(self.lap(lane), self.at, n) else { return One::Left };
+        self.look_ahead(lane, n);
+        // SAFETY: as in `take_one`, of as many cells as the tag says.
+        let Some(message) = (unsafe { Several::of(cells, tag) }) else { return One::Left };
+        let len = message.size();
+        if !taker.takes(message) {
+            return One::Left;
+        }
+        self.pass(lane, n, len);
+        One::Taken
+    }
+
     /// The cell of the last message, if something else has come in it. Asked after a look at the next
     /// cell: if that has come, and nothing more is in this, nothing ever will be.
     #[inline(always)]
-    fn further<'l, const N: usize>(&self, lane: &'l LaneMemory<N>) -> Option<(&'l Cell, Tag)> {
+    fn further<'l, const N: usize, const S: usize>(
+        &self,
+        lane: &'l LaneMemory<N, S>,
+    ) -> Option<(&'l Cell, Tag)> {
         let there = lane.cells.get(self.behind as usize)?;
         let tag = Tag(there.tag.load(Ordering::Acquire));
         (tag.further() != self.had).then_some((there, tag))
@@ -230,23 +276,61 @@ impl LaneReceiver {
         self.follows = true;
     }
 
+    /// The cells of this lap, as far as is known.
+    #[inline(always)]
+    fn lap<'l, const N: usize, const S: usize>(&self, lane: &'l LaneMemory<N, S>) -> &'l [Cell] {
+        lane.cells.get(..self.cells).unwrap_or(&lane.cells)
+    }
+
+    /// A message of so many cells has been found.
+    #[inline(always)]
+    fn reach<const N: usize, const S: usize>(&mut self, lane: &LaneMemory<N, S>, cells: usize) {
+        if self.at.index() + cells >= self.cells {
+            self.find_end(lane);
+        }
+    }
+
+    /// Whether the lap is a longer one, at the end of a short one.
+    #[cold]
+    fn find_end<const N: usize, const S: usize>(&mut self, lane: &LaneMemory<N, S>) {
+        // That of this lap or an earlier one was written before the message that has been found.
+        let longer = lane.grant.longer.load(Ordering::Relaxed);
+        let begun = self.at.lap().wrapping_sub(longer as u32) as i32 >= 0;
+        if longer >> 32 != 0 && begun {
+            self.cells = N;
+        }
+    }
+
     /// Nothing has come yet.
     #[inline]
-    fn expect<const N: usize>(&mut self, lane: &LaneMemory<N>) {
+    fn expect<const N: usize, const S: usize>(&mut self, lane: &LaneMemory<N, S>) {
         // Further cells are written before the first, so their lines can be on their way
         // while the tag is still to come. How many there will be is a guess: as last time.
         for k in 1..self.expected.min(PREFETCHED) {
-            cell(&lane.cells, self.at, k as usize).prefetch();
+            cell(self.lap(lane), self.at, k as usize).prefetch();
         }
         self.follows = false;
     }
 
+    /// The same for who looks at this lane alone.
+    #[inline(always)]
+    fn expect_one<const N: usize, const S: usize>(&mut self, lane: &LaneMemory<N, S>) -> One {
+        self.expect(lane);
+        // The next look takes the line away from its producer, which may be writing it.
+        spin_hint();
+        One::Nothing
+    }
+
     /// A message of so many cells has come.
     #[inline(always)]
-    fn look_ahead<const N: usize>(&mut self, lane: &LaneMemory<N>, cells: usize) {
-        if self.follows && N > 2 * AHEAD {
+    fn look_ahead<const N: usize, const S: usize>(
+        &mut self,
+        lane: &LaneMemory<N, S>,
+        cells: usize,
+    ) {
+        if self.follows && S > 2 * AHEAD {
             for k in 0..cells.min(AHEAD) {
-                cell(&lane.cells, self.at, AHEAD + k).prefetch();
+                cell(self.lap(lane), self.at, AHEAD + k).prefetch();
             }
         }
         self.follows = true;
@@ -254,17 +338,23 @@ impl LaneReceiver {
 
     /// A message of so many cells and bytes was taken.
     #[inline(always)]
-    fn pass<const N: usize>(&mut self, lane: &LaneMemory<N>, cells: usize, len: usize) {
+    fn pass<const N: usize, const S: usize>(
+        &mut self,
+        lane: &LaneMemory<N, S>,
+        cells: usize,
+        len: usize,
+    ) {
+        self.reach(lane, cells);
         let at = self.at;
         self.behind = if len <= SHARED_BYTES { at.index() as u32 } else { NONE };
         self.had = 0;
         self.expected = cells as u32;
-        self.at = at.plus(cells, N);
+        self.at = at.plus(cells, self.cells);
         if self.at.lap() != at.lap() {
             self.whole = Tag::whole(self.at);
         }
         self.unpublished += cells as u32;
-        if self.unpublished >= publish_after(N) as u32 {
+        if self.unpublished >= publish_after(self.cells) as u32 {
             self.publish(lane);
         }
     }
@@ -277,16 +367,16 @@ impl LaneReceiver {
     }
 
     /// Whether no message is there now.
-    pub fn is_empty<const N: usize>(&self, lane: &LaneMemory<N>) -> bool {
+    pub fn is_empty<const N: usize, const S: usize>(&self, lane: &LaneMemory<N, S>) -> bool {
         let tag = Tag(cell(&lane.cells, self.at, 0).tag.load(Ordering::Acquire));
         tag.lap() != self.at.tag_lap() && self.further(lane).is_none()
     }
 
     #[cold]
-    fn publish<const N: usize>(&mut self, lane: &LaneMemory<N>) {
+    fn publish<const N: usize, const S: usize>(&mut self, lane: &LaneMemory<N, S>) {
         // The cell in which another message may come is not free yet.
         let short = self.behind != NONE;
-        let head = if short { self.at.before(N) } else { self.at };
+        let head = if short { self.at.before(self.cells) } else { self.at };
         self.unpublished = short.into();
         lane.head.head.store(head.0, Ordering::Release);
         lane.head.space.notify();
@@ -294,7 +384,7 @@ impl LaneReceiver {
 
     /// Takes the grant back. From now on the producer begins no message; one that it has begun it
     /// may still complete. Costs one system call. Wakes a producer that waits for room.
-    pub fn revoke<const N: usize>(&self, lane: &LaneMemory<N>) {
+    pub fn revoke<const N: usize, const S: usize>(&self, lane: &LaneMemory<N, S>) {
         lane.grant.grant.fetch_or(1, Ordering::SeqCst);
         heavy_fence();
         lane.head.space.notify();
@@ -307,7 +397,7 @@ impl LaneReceiver {
     }
 
     /// Prepares a revoked, quiet (or its producer dead), drained lane for its next producer.
-    pub fn close<const N: usize>(self, lane: &LaneMemory<N>) {
+    pub fn close<const N: usize, const S: usize>(self, lane: &LaneMemory<N, S>) {
         // Two laps on: a message that a dying producer did not complete may reach into the next.
         let mut lap = self.at.lap().wrapping_add(2);
         if lap == u32::MAX {
@@ -316,6 +406,7 @@ impl LaneReceiver {
         }
         let start = Position::of_lap(lap);
         lane.head.head.store(start.0, Ordering::Relaxed);
+        lane.grant.longer.store(0, Ordering::Relaxed);
         lane.grant.start.store(start.0, Ordering::Release);
     }
 }

@@ -8,12 +8,12 @@ use super::{damaged, largest};
 use crate::base::sync::Ordering;
 use crate::base::{Result, Slot};
 
-/// The cell `k` places after `at`.
+/// The cell `k` places after `at`, in a lap of these cells.
 #[inline(always)]
-pub(super) fn cell<const N: usize>(cells: &[Cell; N], at: Position, k: usize) -> &Cell {
+pub(super) fn cell(cells: &[Cell], at: Position, k: usize) -> &Cell {
     let index = at.index() + k;
     // Also the bounds check: positions are validated where they are read from shared memory.
-    &cells[if index < N { index } else { index - N }]
+    &cells[if index < cells.len() { index } else { index - cells.len() }]
 }
 
 /// Writes a message of `n` cells at `at` and commits it.
@@ -24,8 +24,8 @@ pub(super) fn cell<const N: usize>(cells: &[Cell; N], at: Position, k: usize) ->
 /// # Safety
 /// The caller owns the `n` cells at `at` as their producer, and `n == cells_for(payload.size())`.
 #[inline(always)]
-pub(super) unsafe fn write<const N: usize>(
-    cells: &[Cell; N],
+pub(super) unsafe fn write(
+    cells: &[Cell],
     at: Position,
     owner: Slot,
     n: usize,
@@ -39,7 +39,7 @@ pub(super) unsafe fn write<const N: usize>(
         for (k, part) in payload.rest().chunks(MORE_BYTES).enumerate() {
             let cell = cell(cells, at, k + 1);
             // A cell behind the end of the lap carries the lap the message began in plus one.
-            let tag = if at.index() + k + 1 < N { tag } else { tag.next_lap() };
+            let tag = if at.index() + k + 1 < cells.len() { tag } else { tag.next_lap() };
             cell.tag.store(tag.0, Ordering::Relaxed);
             // SAFETY: the caller owns the cells.
             unsafe { cell.put_more(part) };
@@ -54,9 +54,9 @@ pub(super) unsafe fn write<const N: usize>(
 /// Validates the committed message at `at`, whose tag was read with Acquire, and copies it into
 /// `scratch`. Returns its label and its bytes there.
 #[inline(always)]
-pub(super) fn read<'s, const N: usize>(
+pub(super) fn read<'s>(
     what: &'static str,
-    cells: &[Cell; N],
+    cells: &[Cell],
     at: Position,
     tag: Tag,
     scratch: &'s mut Scratch,
@@ -65,14 +65,14 @@ pub(super) fn read<'s, const N: usize>(
     // SAFETY: the tag is committed in this lap: the producer is done with the cells, and the
     // consumer, which runs this, has not published a head behind them.
     let (label, len) = unsafe { cell(cells, at, 0).take_first(scratch) };
-    if n == 0 || n > largest(N) || cells_for(len) != n {
+    if n == 0 || n > largest(cells.len()) || cells_for(len) != n {
         return Err(damaged(what, format!("{tag:?} at {at:?} has {len} bytes")));
     }
     for k in 1..n {
         let cell = cell(cells, at, k);
         let found = Tag(cell.tag.load(Ordering::Relaxed));
         let want = tag.with(MIDDLE);
-        let want = if at.index() + k < N { want } else { want.next_lap() };
+        let want = if at.index() + k < cells.len() { want } else { want.next_lap() };
         if found != want {
             return Err(damaged(what, format!("cell {k} of {tag:?} at {at:?} is {found:?}")));
         }

@@ -2,7 +2,8 @@
 //!
 //! * [`cell`]: the 64-byte cell; [`tag`], its first words; [`payload`], what is put into it.
 //! * [`inbox`]: many producers, one consumer. One per process; any peer may write to it.
-//! * [`lane`], [`lane_receiver`]: one producer, one consumer. On demand, for pairs that talk often.
+//! * [`lane`], [`lane_receiver`]: one producer, one consumer. On demand, for pairs that talk often;
+//!   [`several`]: its messages of several cells, the short way.
 //!
 //! Both rings hold the same cells. Positions never return: a [`Position`] counts laps, and every
 //! cell carries the lap it was last written in, so that "not yet written" is told from "written"
@@ -18,6 +19,7 @@ pub mod lane_receiver;
 mod message;
 pub mod payload;
 mod position;
+mod several;
 pub mod tag;
 
 #[cfg(all(test, loom))]
@@ -25,9 +27,10 @@ mod models;
 #[cfg(all(test, not(loom)))]
 mod oracle;
 
-pub use cell::{FIRST_BYTES, Incoming, MAX_CELLS, MAX_MESSAGE, Scratch, Single};
+pub use cell::{FIRST_BYTES, InPlace, Incoming, MAX_CELLS, MAX_MESSAGE, Scratch};
 pub use payload::{Headed, HeadedWords, Payload};
 pub use position::Position;
+pub use several::SEVERAL_BYTES;
 pub use tag::Label;
 
 use crate::base::Error;

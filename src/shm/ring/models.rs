@@ -7,7 +7,7 @@
 use super::inbox::{InboxMemory, InboxReceiver, InboxSender, dying};
 use super::lane::{LaneMemory, LanePush, LaneSender};
 use super::lane_receiver::{LaneReceiver, One};
-use super::{FIRST_BYTES, Headed, Label, Polled, Push, Scratch, Single};
+use super::{FIRST_BYTES, Headed, InPlace, Label, Polled, Push, Scratch};
 use crate::base::Slot;
 use crate::base::sync::{AtomicU32, AtomicU64, Ordering};
 use std::sync::Arc;
@@ -170,32 +170,40 @@ fn loom_inbox_producer_dies_before_its_commit() {
 
 #[test]
 fn loom_lane_wraps_around() {
-    lane(3, 4, &[8, 104, 100, 48, 49], false);
+    lane::<CELLS>(3, 4, &[8, 104, 100, 48, 49], false);
 }
 
 /// Second messages come to cells that the consumer looks at, has taken the first one of, or has gone
 /// on from; and to the last cell of a lap.
 #[test]
 fn loom_lane_two_in_a_cell() {
-    lane(3, 5, &[8, 24, 16, 8, 16, 16], false);
-    lane(3, 4, &[16, 104, 8, 24, 8], false);
+    lane::<CELLS>(3, 5, &[8, 24, 16, 8, 16, 16], false);
+    lane::<CELLS>(3, 4, &[16, 104, 8, 24, 8], false);
 }
 
 /// Messages that repeat the first one's label and first word come to its cell until that is full, or until
 /// another one comes.
 #[test]
 fn loom_lane_repeats_in_a_cell() {
-    lane(3, 5, &[16, 16, 16, 16, 16, 16], true);
-    lane(3, 5, &[24, 24, 24, 8, 8, 16], true);
+    lane::<CELLS>(3, 5, &[16, 16, 16, 16, 16, 16], true);
+    lane::<CELLS>(3, 5, &[24, 24, 24, 8, 8, 16], true);
+}
+
+/// A message finds no room, so laps become longer: while the consumer is in the lap before, or at the end of
+/// one.
+#[test]
+fn loom_lane_grows() {
+    lane::<7>(3, 5, &[40, 40, 40, 104, 40, 40, 104], false);
+    lane::<7>(3, 6, &[104, 48, 40, 40, 40, 40, 104, 40], false);
 }
 
 /// A producer tries to send messages of so many bytes, while the consumer looks so many times. All have
 /// the `same` label (but for its length) and first word, or each its own.
-fn lane(preemptions: usize, looks: usize, lens: &'static [usize], same: bool) {
+fn lane<const N: usize>(preemptions: usize, looks: usize, lens: &'static [usize], same: bool) {
     let number = move |sent: u64| if same { 9 } else { sent };
     let head = move |sent: u64| u64::from_ne_bytes([number(sent) as u8; 8]);
     explore(preemptions, move || {
-        let lane = Arc::new(LaneMemory::<CELLS>::new());
+        let lane = Arc::new(LaneMemory::<N, CELLS>::new());
         let mut sender = LaneSender::open(&lane, Slot(1)).unwrap();
         let sending = AtomicU32::new(0);
         let generation = sender.generation().low_bits();
@@ -209,14 +217,22 @@ fn lane(preemptions: usize, looks: usize, lens: &'static [usize], same: bool) {
                     bytes[..8].copy_from_slice(&head(sent).to_ne_bytes());
                     let mut short = || {
                         let payload = Headed(head(sent), &bytes[8..len]);
-                        sender.try_one_guarded(&lane, &sending, label, payload)
+                        match len {
+                            0..=FIRST_BYTES => {
+                                sender.try_one_guarded(&lane, &sending, label, payload)
+                            }
+                            _ => sender.try_several_guarded(&lane, &sending, label, payload),
+                        }
                     };
-                    if len <= FIRST_BYTES && short() {
+                    if short() {
                         sent += 1;
                         continue;
                     }
                     let push = sender.try_send(&lane, label, &bytes[..len]).unwrap();
                     sent += u64::from(push == Push::Sent);
+                    if sender.wants_more() {
+                        sender.grow(true);
+                    }
                 }
                 sent
             })
@@ -225,17 +241,21 @@ fn lane(preemptions: usize, looks: usize, lens: &'static [usize], same: bool) {
         let mut scratch = Scratch::new();
         let mut got = 0;
         let mut poll = || {
-            // Short ones where they lie, but for one of them.
-            let one = receiver.take_one(&lane, &mut |m: Single<'_>| {
+            // Where they lie, but for one of them.
+            let mut taker = |m: &dyn InPlace| {
                 let (first, behind) = m.headed().unwrap();
                 assert_eq!((m.label().imm(), first), (number(got), head(got)));
                 assert_eq!(8 + behind, usize::from(m.label().kind()));
-                let mut bytes = [0; 40];
+                let mut bytes = [0; 96];
                 // SAFETY: there is a first word, and room for what is behind it.
-                unsafe { m.copy_behind_head(bytes.as_mut_ptr()) };
+                assert!(unsafe { m.copy_behind_head(bytes.as_mut_ptr()) });
                 assert!(bytes[..behind].iter().all(|&b| u64::from(b) == got));
                 got != 3
-            });
+            };
+            let mut one = receiver.take_one(&lane, &mut taker);
+            if one == One::Left {
+                one = receiver.take_several(&lane, &mut taker);
+            }
             match one {
                 One::Taken => {
                     got += 1;
@@ -272,7 +292,7 @@ fn lane(preemptions: usize, looks: usize, lens: &'static [usize], same: bool) {
 #[test]
 fn loom_lane_changes_hands_without_the_producer() {
     explore(3, || {
-        let lane = Arc::new(LaneMemory::<CELLS>::new());
+        let lane = Arc::new(LaneMemory::<CELLS, CELLS>::new());
         let sending = Arc::new(AtomicU32::new(0));
         let sent = Arc::new(AtomicU64::new(0));
         let mut first = LaneSender::open(&lane, Slot(1)).unwrap();

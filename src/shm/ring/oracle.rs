@@ -5,7 +5,9 @@ use super::cell::{HALF_BYTES, SECOND_BYTES, SHARED_BYTES, WORDS, cells_for, stri
 use super::inbox::{InboxMemory, InboxReceiver, InboxSender, dying};
 use super::lane::{LaneMemory, LanePush, LaneSender};
 use super::lane_receiver::{LaneReceiver, One};
-use super::{FIRST_BYTES, Headed, Label, MAX_MESSAGE, Polled, Push, Scratch, Single};
+use super::{
+    FIRST_BYTES, Headed, InPlace, Label, MAX_MESSAGE, Polled, Push, SEVERAL_BYTES, Scratch,
+};
 use crate::base::sync::{AtomicU32, Ordering};
 use crate::base::{Error, Slot};
 use proptest::prelude::*;
@@ -102,28 +104,37 @@ impl LastCell {
 }
 
 /// A look at one message, which takes it or not, by the seed: whether it did.
-fn take_one<const N: usize>(
+fn take_one<const N: usize, const S: usize>(
     receiver: &mut LaneReceiver,
-    lane: &LaneMemory<N>,
+    lane: &LaneMemory<N, S>,
     seed: u64,
     oracle: &mut Queue,
 ) -> Result<bool, TestCaseError> {
     let mut seen = None;
-    let one = receiver.take_one(lane, &mut |m: Single<'_>| {
+    let several = (seed / 2).is_multiple_of(2);
+    let mut taker = |m: &dyn InPlace| {
         let bytes = m.headed().map(|(head, behind)| {
             let mut bytes = head.to_ne_bytes().to_vec();
             bytes.resize(8 + behind, 0);
             // SAFETY: there is a head, and room for as many bytes as are behind it.
-            unsafe { m.copy_behind_head(bytes[8..].as_mut_ptr()) };
+            assert!(unsafe { m.copy_behind_head(bytes[8..].as_mut_ptr()) });
             bytes
         });
+        assert_eq!(m.size(), bytes.as_ref().map_or(m.size(), Vec::len));
         seen = Some((m.label(), bytes));
         !seed.is_multiple_of(2)
-    });
+    };
+    let one = match several {
+        true => receiver.take_several(lane, &mut taker),
+        false => receiver.take_one(lane, &mut taker),
+    };
     let next = oracle.front();
     prop_assert_eq!(one == One::Nothing, next.is_none());
-    // Only what is in one cell is shown, and all of that.
-    let in_one = next.filter(|next| next.2.len() <= FIRST_BYTES);
+    // Only what is in one cell is shown, and all of that; or only what is in several, and some of that.
+    let in_one = next.filter(|next| match several {
+        true => next.2.len() > FIRST_BYTES && next.2.len() <= SEVERAL_BYTES && seen.is_some(),
+        false => next.2.len() <= FIRST_BYTES,
+    });
     prop_assert_eq!(seen.is_some(), in_one.is_some());
     if let (Some((label, bytes)), Some((_, number, want))) = (seen, in_one) {
         prop_assert_eq!(label, Label::new(1, *number).unwrap());
@@ -192,7 +203,7 @@ proptest! {
     #[test]
     fn a_lane_is_a_queue(steps in steps(48 + 5 * 56, false)) {
         const N: usize = 13;
-        let lane = LaneMemory::<N>::new();
+        let lane = LaneMemory::<N, N>::new();
         let mut sender = LaneSender::open(&lane, Slot(1)).unwrap();
         let mut receiver = LaneReceiver::open(&lane, sender.generation().low_bits()).unwrap();
         let sending = AtomicU32::new(0);
@@ -220,14 +231,19 @@ proptest! {
                     let short = headed && {
                         let (head, rest) = bytes.split_first_chunk::<8>().unwrap();
                         let payload = Headed(u64::from_ne_bytes(*head), rest);
-                        sender.try_one_guarded(&lane, &sending, label, payload)
+                        match len {
+                            0..=FIRST_BYTES => {
+                                sender.try_one_guarded(&lane, &sending, label, payload)
+                            }
+                            _ => sender.try_several_guarded(&lane, &sending, label, payload),
+                        }
                     };
                     prop_assert_eq!(sending.load(Ordering::Relaxed), 0);
                     let added = adds(&last, short);
                     prop_assert!(short || !headed || !adds(&last, true));
                     let cells = if added { 0 } else { cells_for(len) };
                     let fits = added || room(cells);
-                    prop_assert!(!short || fits && len <= FIRST_BYTES);
+                    prop_assert!(!short || fits);
                     if !short {
                         let push = sender.try_send(&lane, label, &bytes).unwrap();
                         prop_assert_eq!(push, if fits { Push::Sent } else { Push::Full });
@@ -254,6 +270,70 @@ proptest! {
         }
     }
 
+    /// As soon as a message finds no room, laps become longer, wherever the two sides are then.
+    #[test]
+    fn a_lane_that_grows_is_a_queue(steps in steps(48 + 5 * 56, false), refused in 0..4u32) {
+        const N: usize = 61;
+        const S: usize = 13;
+        let lane = LaneMemory::<N, S>::new();
+        let mut sender = LaneSender::open(&lane, Slot(1)).unwrap();
+        let mut receiver = LaneReceiver::open(&lane, sender.generation().low_bits()).unwrap();
+        let sending = AtomicU32::new(0);
+        let mut scratch = Scratch::new();
+        let mut oracle = Queue::new();
+        let (mut used, mut most) = (VecDeque::new(), 0);
+        for (seed, step) in steps.into_iter().enumerate() {
+            let seed = seed as u64;
+            match step {
+                Step::Send { len, .. } => {
+                    // Of a cell or more each, so that it is known how many are in use.
+                    let len = len.max(SHARED_BYTES + 1);
+                    let bytes = content(seed, len);
+                    let label = Label::new(1, seed).unwrap();
+                    let (head, rest) = bytes.split_first_chunk::<8>().unwrap();
+                    let payload = Headed(u64::from_ne_bytes(*head), rest);
+                    let sent = match seed % 3 {
+                        0 if len <= FIRST_BYTES => {
+                            sender.try_one_guarded(&lane, &sending, label, payload)
+                        }
+                        1 if len > FIRST_BYTES => {
+                            sender.try_several_guarded(&lane, &sending, label, payload)
+                        }
+                        _ => {
+                            let push = sender.try_push(&lane, label, payload).unwrap();
+                            let full = used.iter().sum::<usize>() + cells_for(len) > S;
+                            prop_assert!(push == Push::Sent || full);
+                            push == Push::Sent
+                        }
+                    };
+                    if sent {
+                        used.push_back(cells_for(len));
+                        oracle.push_back((1, seed, bytes));
+                        most = most.max(used.iter().sum::<usize>());
+                    }
+                    if sender.wants_more() {
+                        sender.grow(refused != 0);
+                        prop_assert!(!sender.wants_more());
+                    }
+                }
+                _ => {
+                    let short = !seed.is_multiple_of(3)
+                        && take_one(&mut receiver, &lane, seed, &mut oracle)?;
+                    if !short {
+                        expect(receiver.poll(&lane, &mut scratch).unwrap(), &mut oracle)?;
+                    }
+                    used.pop_front();
+                }
+            }
+            prop_assert_eq!(receiver.is_empty(&lane), oracle.is_empty());
+            let all = if refused == 0 { S } else { N };
+            prop_assert!(most <= all);
+        }
+        while !oracle.is_empty() {
+            expect(receiver.poll(&lane, &mut scratch).unwrap(), &mut oracle)?;
+        }
+    }
+
     /// A lane goes through many hands at arbitrary places; what a producer left half-written and
     /// what older producers wrote is never taken for the present one's.
     #[test]
@@ -261,7 +341,7 @@ proptest! {
         hands in prop::collection::vec((prop::collection::vec(0..300usize, 0..20), any::<bool>()), 1..30)
     ) {
         const N: usize = 13;
-        let lane = LaneMemory::<N>::new();
+        let lane = LaneMemory::<N, N>::new();
         let sending = AtomicU32::new(0);
         let mut scratch = Scratch::new();
         let mut former: Option<LaneSender> = None;
@@ -307,7 +387,7 @@ proptest! {
     ) {
         const N: usize = 13;
         let inbox = InboxMemory::<N>::new();
-        let lane = LaneMemory::<N>::new();
+        let lane = LaneMemory::<N, N>::new();
         let mut lane_sender = LaneSender::open(&lane, Slot(1)).unwrap();
         let mut lane_receiver = LaneReceiver::open(&lane, lane_sender.generation().low_bits()).unwrap();
         let (mut sender, mut receiver) = (InboxSender::default(), InboxReceiver::new());
@@ -323,15 +403,17 @@ proptest! {
                 let _ = lane_sender.try_send(&lane, label, &bytes);
                 let _ = lane_sender.try_push(&lane, label, Headed(5, &bytes[..len % 20]));
                 let _ = receiver.poll(&inbox, &mut scratch, |_| true).map(|_| ());
-                let _ = lane_receiver.take_one(&lane, &mut |m: Single<'_>| {
-                    let mut there = [0u8; FIRST_BYTES];
-                    if let Some((_, behind)) = m.headed() {
-                        assert!(behind <= FIRST_BYTES - 8);
+                let mut taker = |m: &dyn InPlace| {
+                    let mut there = [0u8; SEVERAL_BYTES];
+                    let whole = m.headed().is_none_or(|(_, behind)| {
+                        assert!(behind <= SEVERAL_BYTES - 8 && m.size() == behind + 8);
                         // SAFETY: there is a head, and room for as many bytes.
-                        unsafe { m.copy_behind_head(there.as_mut_ptr()) };
-                    }
-                    small
-                });
+                        unsafe { m.copy_behind_head(there.as_mut_ptr()) }
+                    });
+                    whole && small
+                };
+                let _ = lane_receiver.take_one(&lane, &mut taker);
+                let _ = lane_receiver.take_several(&lane, &mut taker);
                 let _ = lane_receiver.poll(&lane, &mut scratch).map(|_| ());
             }
         }
@@ -341,7 +423,7 @@ proptest! {
 #[test]
 fn the_longest_message_fits_an_empty_ring_wherever_it_begins() {
     let inbox = Box::new(InboxMemory::<{ super::inbox::INBOX_CELLS }>::new());
-    let lane = Box::new(LaneMemory::<{ super::lane::LANE_CELLS }>::new());
+    let lane: Box<LaneMemory> = Box::default();
     let mut lane_sender = LaneSender::open(&lane, Slot(1)).unwrap();
     let mut lane_receiver = LaneReceiver::open(&lane, lane_sender.generation().low_bits()).unwrap();
     let (mut sender, mut receiver) = (InboxSender::default(), InboxReceiver::new());
@@ -371,6 +453,50 @@ fn the_longest_message_fits_an_empty_ring_wherever_it_begins() {
     ] {
         assert!(matches!(error, Error::InvalidArgument { .. }));
         assert!(error.to_string().contains(&MAX_MESSAGE.to_string()), "{error}");
+    }
+}
+
+/// A lane that has grown holds all of its cells, and one that changes hands is short again.
+#[test]
+fn a_lane_grows_to_all_of_its_cells_until_it_changes_hands() {
+    const N: usize = 61;
+    const S: usize = 13;
+    let lane = LaneMemory::<N, S>::new();
+    let sending = AtomicU32::new(0);
+    let mut scratch = Scratch::new();
+    let label = Label::new(0, 0).unwrap();
+    for me in 1..4 {
+        let mut sender = LaneSender::open(&lane, Slot(me)).unwrap();
+        let mut receiver = LaneReceiver::open(&lane, sender.generation().low_bits()).unwrap();
+        let fill = |sender: &mut LaneSender| {
+            let mut count = 0;
+            while sender.try_send(&lane, label, &[1; FIRST_BYTES]).unwrap() == Push::Sent {
+                count += 1;
+            }
+            count
+        };
+        let mut drain = |receiver: &mut LaneReceiver| {
+            let mut count = 0;
+            while let Polled::Message(m) = receiver.poll(&lane, &mut scratch).unwrap() {
+                assert_eq!(m.from, Slot(me));
+                count += 1;
+            }
+            count
+        };
+        assert_eq!((fill(&mut sender), drain(&mut receiver)), (S, S));
+        assert!(sender.wants_more());
+        sender.grow(true);
+        // The next lap has begun, and is a short one for the consumer, who has not come to it.
+        let mut most = 0;
+        for _ in 0..4 {
+            let count = fill(&mut sender);
+            assert_eq!(drain(&mut receiver), count);
+            most = most.max(count);
+        }
+        assert!(most > N - N / 8 && most <= N, "{most}");
+        receiver.revoke(&lane);
+        assert!(LaneReceiver::is_quiet(&sending));
+        receiver.close(&lane);
     }
 }
 

@@ -213,6 +213,67 @@ pub(super) unsafe fn put_all(body: *mut u64, from: *const u8) {
     }
 }
 
+/// Writes a word and `len` bytes behind it, by stores that are as wide as they can be and still aligned, see
+/// [`put_words`]; the last word is filled up with zeros.
+///
+/// # Safety
+/// `to` is a multiple of 16 and writable for the word and for `len` bytes, rounded up to words; `from` is
+/// readable for as many; they do not overlap.
+#[cfg(not(loom))]
+#[inline(always)]
+pub(super) unsafe fn put_pairs(to: *mut u64, word: u64, from: *const u8, len: usize) {
+    #[cfg(target_arch = "x86_64")]
+    if len >= 8 {
+        use std::arch::x86_64::{_mm_set_epi64x, _mm_store_si128};
+        // SAFETY: the caller's. Every x86-64 has these instructions.
+        unsafe {
+            let next = from.cast::<u64>().read_unaligned();
+            _mm_store_si128(to.cast(), _mm_set_epi64x(next.cast_signed(), word.cast_signed()));
+            let mut at = 8;
+            while at + 16 <= len {
+                _mm_store_si128(to.byte_add(8 + at).cast(), pair(from.add(at)));
+                at += 16;
+            }
+            put_words(to.byte_add(8 + at), from.add(at), len - at);
+        }
+        return;
+    }
+    // SAFETY: the caller's.
+    unsafe {
+        to.write_volatile(word);
+        put_words(to.add(1), from, len);
+    }
+}
+
+/// Two words, each by a load of its own. One load of what a program has just written by two stores would
+/// have to wait until both have left the store buffer, behind those to the lines of earlier messages.
+///
+/// # Safety
+/// `from` is readable for 16 bytes.
+#[cfg(all(target_arch = "x86_64", not(loom)))]
+#[inline(always)]
+unsafe fn pair(from: *const u8) -> std::arch::x86_64::__m128i {
+    // In assembly, as the compiler would make one load of two.
+    #[cfg(not(miri))]
+    // SAFETY: the caller's; nothing else is read, and nothing written.
+    unsafe {
+        let pair;
+        std::arch::asm!(
+            "movq {pair}, qword ptr [{from}]",
+            "movhps {pair}, qword ptr [{from} + 8]",
+            pair = out(xmm_reg) pair,
+            from = in(reg) from,
+            options(pure, readonly, nostack, preserves_flags),
+        );
+        pair
+    }
+    #[cfg(miri)]
+    // SAFETY: the caller's.
+    unsafe {
+        std::arch::x86_64::_mm_loadu_si128(from.cast())
+    }
+}
+
 /// Copies 0..=56 bytes by at most four moves, without the call and the dispatch of a general
 /// `memcpy`: the last move overlaps the one before it.
 ///
@@ -281,6 +342,26 @@ mod tests {
                 unsafe { copy_short(there.as_mut_ptr().add(shift), source.as_ptr().add(1), len) };
                 assert_eq!(&there[shift..shift + len], &source[1..1 + len]);
                 assert!(there[..shift].iter().chain(&there[shift + len..]).all(|&b| b == 0));
+            }
+        }
+    }
+
+    #[test]
+    fn pairs_hold_a_word_and_exactly_their_bytes() {
+        #[repr(align(16))]
+        struct Line([u64; 8]);
+        let source: Vec<u8> = (1..=80).collect();
+        for len in 0..=MORE_BYTES {
+            for shift in 0..8 {
+                let mut there = Line([u64::MAX; 8]);
+                // SAFETY: eight words; the source has more than len + shift bytes.
+                unsafe { put_pairs(there.0.as_mut_ptr(), 7, source.as_ptr().add(shift), len) };
+                assert_eq!(there.0[0], 7);
+                let bytes: Vec<u8> = there.0[1..].iter().flat_map(|w| w.to_ne_bytes()).collect();
+                assert_eq!(&bytes[..len], &source[shift..shift + len]);
+                let words = len.next_multiple_of(8);
+                assert!(bytes[len..words].iter().all(|&b| b == 0), "{len}");
+                assert!(bytes[words..].iter().all(|&b| b == 255), "{len}");
             }
         }
     }

@@ -65,6 +65,12 @@ impl Tag {
         self.0 & !(owner | u64::from(FURTHER))
     }
 
+    /// The same tag, as if its message had one cell.
+    #[inline(always)]
+    pub fn of_one_cell(self) -> Tag {
+        Tag(self.0 & !(0xff << 8) | 1 << 8)
+    }
+
     /// The shape of a message of one cell that is committed at this position.
     #[inline(always)]
     pub fn whole(at: Position) -> u64 {
