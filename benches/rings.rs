@@ -5,8 +5,9 @@ use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_m
 use hither::Result;
 use hither::base::Slot;
 use hither::shm::ring::inbox::{InboxMemory, InboxReceiver, InboxSender};
-use hither::shm::ring::lane::{LaneMemory, LaneSender};
+use hither::shm::ring::lane::LaneMemory;
 use hither::shm::ring::lane_receiver::LaneReceiver;
+use hither::shm::ring::lane_sender::LaneSender;
 use hither::shm::ring::{Label, Polled, Push, Scratch};
 use std::hint::black_box;
 use std::time::{Duration, Instant};

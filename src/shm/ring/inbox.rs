@@ -32,10 +32,11 @@
 //! the next producer moves it on by (1). A *living* producer that stands still between claim and
 //! commit holds up what is behind it (which the others meet as a full ring, in the end).
 
-use super::cell::{Cell, Incoming, Scratch, cells_for};
+use super::cell::{Cell, cells_for};
 use super::message::{cell, read, write};
 use super::payload::Payload;
 use super::position::Position;
+use super::received::{Incoming, Scratch};
 use super::tag::{CLAIMED, COMMITTED, Label, MIDDLE, Tag};
 use super::{Polled, Push, damaged, largest, publish_after, too_long};
 use crate::base::sync::{AtomicU64, Ordering};

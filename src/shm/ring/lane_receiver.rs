@@ -1,9 +1,10 @@
 //! The consumer's side of a lane; see [`lane`](super::lane).
 
-use super::cell::{Cell, InPlace, Incoming, Part, SHARED_BYTES, Scratch, Single};
+use super::cell::{Cell, Part, SHARED_BYTES};
 use super::lane::{Generation, LaneMemory, WHAT};
 use super::message::{cell, read};
 use super::position::Position;
+use super::received::{InPlace, Incoming, Scratch, Single};
 use super::several::{self, Several};
 use super::tag::{COMMITTED, Tag};
 use super::{NONE, Polled, damaged, publish_after};

@@ -1,8 +1,9 @@
 //! Messages of several cells: what both rings do between claim and commit, and on acquire.
 
-use super::cell::{Cell, MORE_BYTES, Part, Scratch, cells_for};
+use super::cell::{Cell, MORE_BYTES, Part, cells_for};
 use super::payload::Payload;
 use super::position::Position;
+use super::received::Scratch;
 use super::tag::{COMMITTED, Label, MIDDLE, Tag};
 use super::{damaged, largest};
 use crate::base::sync::Ordering;

@@ -1,8 +1,9 @@
 //! Rings of cells: how short messages travel inside a node.
 //!
-//! * [`cell`]: the 64-byte cell; [`tag`], its first words; [`payload`], what is put into it.
+//! * [`cell`]: the 64-byte cell; [`tag`], its first words; [`payload`], what is put into it; [`received`], what
+//!   its consumer has of it.
 //! * [`inbox`]: many producers, one consumer. One per process; any peer may write to it.
-//! * [`lane`], [`lane_receiver`]: one producer, one consumer. On demand, for pairs that talk often;
+//! * [`lane`], [`lane_sender`], [`lane_receiver`]: one producer, one consumer. On demand, for pairs that talk often;
 //!   [`several`]: its messages of several cells, the short way.
 //!
 //! Both rings hold the same cells. Positions never return: a [`Position`] counts laps, and every
@@ -16,9 +17,11 @@ pub mod cell;
 pub mod inbox;
 pub mod lane;
 pub mod lane_receiver;
+pub mod lane_sender;
 mod message;
 pub mod payload;
 mod position;
+mod received;
 mod several;
 pub mod tag;
 
@@ -27,9 +30,10 @@ mod models;
 #[cfg(all(test, not(loom)))]
 mod oracle;
 
-pub use cell::{FIRST_BYTES, InPlace, Incoming, MAX_CELLS, MAX_MESSAGE, Scratch};
+pub use cell::{FIRST_BYTES, MAX_CELLS, MAX_MESSAGE};
 pub use payload::{Headed, HeadedWords, Payload};
 pub use position::Position;
+pub use received::{InPlace, Incoming, Scratch};
 pub use several::SEVERAL_BYTES;
 pub use tag::Label;
 

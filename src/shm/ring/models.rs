@@ -5,8 +5,9 @@
 //! bounded number of times side by side, and what is left is received after they have ended.
 
 use super::inbox::{InboxMemory, InboxReceiver, InboxSender, dying};
-use super::lane::{LaneMemory, LanePush, LaneSender};
+use super::lane::LaneMemory;
 use super::lane_receiver::{LaneReceiver, One};
+use super::lane_sender::{LanePush, LaneSender};
 use super::{FIRST_BYTES, Headed, InPlace, Label, Polled, Push, Scratch};
 use crate::base::Slot;
 use crate::base::sync::{AtomicU32, AtomicU64, Ordering};

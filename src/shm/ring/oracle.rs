@@ -3,8 +3,9 @@
 
 use super::cell::{HALF_BYTES, SECOND_BYTES, SHARED_BYTES, WORDS, cells_for, stride};
 use super::inbox::{InboxMemory, InboxReceiver, InboxSender, dying};
-use super::lane::{LaneMemory, LanePush, LaneSender};
+use super::lane::LaneMemory;
 use super::lane_receiver::{LaneReceiver, One};
+use super::lane_sender::{LanePush, LaneSender};
 use super::{
     FIRST_BYTES, Headed, InPlace, Label, MAX_MESSAGE, Polled, Push, SEVERAL_BYTES, Scratch,
 };

@@ -2,11 +2,10 @@
 //! if they do not reach beyond the end of a lap. They look as all messages of several cells do; others
 //! are [`message`](super::message)'s.
 
-use super::cell::{
-    Cell, FIRST_BYTES, HEAD, InPlace, MORE_BYTES, Part, REST, WORDS, capacity, cells_for,
-};
+use super::cell::{Cell, FIRST_BYTES, HEAD, MORE_BYTES, Part, REST, WORDS, capacity, cells_for};
 use super::payload::{Headed, Payload, copy_short};
 use super::position::Position;
+use super::received::InPlace;
 use super::tag::{COMMITTED, Label, MIDDLE, Tag};
 use crate::base::Slot;
 use crate::base::sync::Ordering;

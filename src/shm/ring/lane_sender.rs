@@ -1,0 +1,410 @@
+//! The producer's side of a lane; see [`lane`](super::lane).
+
+use super::cell::{
+    Cell, FIRST_BYTES, HALF_BYTES, Part, SECOND_BYTES, SHARED_BYTES, WORDS, cells_for,
+    place_of_repeat, stride,
+};
+use super::lane::{Generation, LaneMemory, WHAT};
+use super::message::write;
+use super::payload::{Headed, Payload};
+use super::position::Position;
+use super::tag::{COMMITTED, Label, Tag};
+use super::{NONE, Push, damaged, largest, several, too_long};
+use crate::base::sync::{AtomicU32, Ordering, light_fence};
+use crate::base::{Result, Slot};
+
+/// The producer's side of a lane.
+#[derive(Debug)]
+pub struct LaneSender {
+    me: Slot,
+    at: Position,
+    /// Tag of a message of one cell at `at`. Changes once a lap, so that it need not be made for each
+    /// message.
+    whole: u64,
+    /// Where a message finds no room as far as is known: a lap behind the last head seen, which was never ahead of
+    /// the true one.
+    full: Position,
+    grant: u64,
+    last: Last,
+    /// Cells of the lap that `at` is in.
+    cells: usize,
+    growth: Growth,
+}
+
+/// Whether laps become longer, as long as they are short.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Growth {
+    /// There has been room, in so many laps.
+    Unasked(usize),
+    /// There was none, or there is much traffic.
+    Asked,
+    /// From the next lap on.
+    Granted,
+    /// There is no memory for it.
+    Refused,
+}
+
+/// The cell of the last message, and what may still come to it.
+#[derive(Debug)]
+struct Last {
+    /// Its index, or [`NONE`] if nothing may come.
+    index: u32,
+    /// From which of its words on the rest of one lies that repeats the first message's label and word.
+    rest: u32,
+    /// That message's label with its length, or 0 if nothing may repeat it.
+    label: u64,
+    /// Its first word.
+    head: u64,
+    /// The cell's tag now.
+    tag: u64,
+    /// Whether half of it is free.
+    half: bool,
+}
+
+/// Where a message goes.
+enum Goes<'a> {
+    /// To the last message's cell, whose label and first word it repeats.
+    Repeats(&'a Cell),
+    /// To the free half of that cell.
+    Second(&'a Cell),
+    /// To a cell of its own, or several.
+    On,
+}
+
+/// What came of an attempt to send on a lane that may be taken back.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum LanePush {
+    /// The message is in the lane.
+    Sent,
+    /// There is no room now.
+    Full,
+    /// The lane is no longer this producer's. Nothing was written.
+    Revoked,
+}
+
+impl LaneSender {
+    /// Takes the grant of a lane, as its new producer, `me`. The caller owns the lane, and the former
+    /// owner's release of it happened before: ownership is kept where the lane is allotted.
+    pub fn open<const N: usize, const S: usize>(
+        lane: &LaneMemory<N, S>,
+        me: Slot,
+    ) -> Result<LaneSender> {
+        let start = Position(lane.grant.start.load(Ordering::Acquire));
+        if start.index() != 0 {
+            return Err(damaged(WHAT, format!("it starts at {start:?}")));
+        }
+        let grant = ((lane.grant.grant.load(Ordering::Relaxed) >> 1) + 1) << 1;
+        lane.grant.grant.store(grant, Ordering::Release);
+        let whole = Tag::new(start, COMMITTED, me, 1).0;
+        let full = start.next_lap();
+        let last = Last { index: NONE, rest: 0, label: 0, head: 0, tag: 0, half: false };
+        let growth = if S < N { Growth::Unasked(0) } else { Growth::Refused };
+        Ok(LaneSender { me, at: start, whole, full, grant, last, cells: S, growth })
+    }
+
+    /// The grant's generation.
+    pub fn generation(&self) -> Generation {
+        Generation((self.grant >> 1) as u32)
+    }
+
+    /// Whether longer laps would do good. To be asked after a message has gone the general way, and answered
+    /// by [`LaneSender::grow`].
+    #[inline(always)]
+    pub fn wants_more(&self) -> bool {
+        self.growth == Growth::Asked
+    }
+
+    /// Has laps become longer, if there is memory for all of the lane.
+    pub fn grow(&mut self, reserved: bool) {
+        self.growth = if reserved { Growth::Granted } else { Growth::Refused };
+    }
+
+    /// Puts a message into a lane that is never taken back.
+    ///
+    /// Never waits. Errors: a message that is too long, a damaged lane.
+    ///
+    /// Cost of a message of up to 48 bytes with room known: one line written. Larger ones take
+    /// one more line per 56 bytes. Once per `N/8` cells or less a read of the consumer's line.
+    #[inline(always)]
+    pub fn try_send<const N: usize, const S: usize>(
+        &mut self,
+        lane: &LaneMemory<N, S>,
+        label: Label,
+        bytes: &[u8],
+    ) -> Result<Push> {
+        self.try_push(lane, label, bytes)
+    }
+
+    /// As [`LaneSender::try_send`], of any payload.
+    #[inline(always)]
+    pub fn try_push<const N: usize, const S: usize>(
+        &mut self,
+        lane: &LaneMemory<N, S>,
+        label: Label,
+        payload: impl Payload,
+    ) -> Result<Push> {
+        // SAFETY: this is the only producer.
+        if unsafe { self.add(self.goes(lane, label, payload), label, payload) } {
+            return Ok(Push::Sent);
+        }
+        let n = cells_for(payload.size());
+        if !self.has_room(n) && !self.find_room(lane, n)? {
+            return Ok(Push::Full);
+        }
+        if n > largest(S) {
+            return Err(too_long(payload.size(), S));
+        }
+        // SAFETY: this is the only producer, and the n cells at `at` lie less than a lap ahead of
+        // a head that was acquired: the consumer is done with them.
+        unsafe { write(self.lap(lane), self.at, self.me, n, label, payload) };
+        self.pass(lane, n, label, payload);
+        Ok(Push::Sent)
+    }
+
+    /// Where a message goes that is sent now.
+    #[inline(always)]
+    fn goes<'l, const N: usize, const S: usize>(
+        &self,
+        lane: &'l LaneMemory<N, S>,
+        label: Label,
+        payload: impl Payload,
+    ) -> Goes<'l> {
+        let Some(cell) = lane.cells.get(self.last.index as usize) else { return Goes::On };
+        let len = payload.size();
+        if self.last.label == label.with_len(len) && payload.head() == Some(self.last.head) {
+            Goes::Repeats(cell)
+        } else if self.last.half && len <= SECOND_BYTES {
+            Goes::Second(cell)
+        } else {
+            Goes::On
+        }
+    }
+
+    /// Puts a message into the cell of the last one, if it goes there: whether it does.
+    ///
+    /// # Safety
+    /// The caller is the lane's only producer, and this is what [`LaneSender::goes`] has said.
+    #[inline(always)]
+    unsafe fn add(&mut self, goes: Goes<'_>, label: Label, payload: impl Payload) -> bool {
+        let last = &mut self.last;
+        // SAFETY, of both: until the tag says so these words are the producer's. (The consumer frees the
+        // cell only once it has gone on, and nothing was written behind it.)
+        match goes {
+            Goes::Repeats(cell) => {
+                let (at, words) = (last.rest, stride(payload.size() - 8) as u32);
+                // SAFETY: as above; `last.label` says that there is room.
+                unsafe { cell.put_repeat(at as usize, payload) };
+                last.tag = Tag(last.tag).with_repeat().0;
+                cell.tag.store(last.tag, Ordering::Release);
+                last.rest = at + words;
+                last.half = false;
+                if last.rest + words > WORDS as u32 {
+                    last.label = 0;
+                }
+                true
+            }
+            Goes::Second(cell) => {
+                // SAFETY: as above; the payload fits.
+                unsafe { cell.put_first(Part::Second, label, payload) };
+                cell.tag.store(Tag(last.tag).with_second().0, Ordering::Release);
+                last.index = NONE;
+                true
+            }
+            Goes::On => false,
+        }
+    }
+
+    /// The cells of this lap.
+    #[inline(always)]
+    fn lap<'l, const N: usize, const S: usize>(&self, lane: &'l LaneMemory<N, S>) -> &'l [Cell] {
+        lane.cells.get(..self.cells).unwrap_or(&lane.cells)
+    }
+
+    /// Whether there is room for so many cells, as far as is known.
+    #[inline(always)]
+    fn has_room(&self, n: usize) -> bool {
+        let end = self.at.plus(n, self.cells);
+        match self.full.lap().wrapping_sub(end.lap()) {
+            0 => end.index() <= self.full.index(),
+            laps => laps == 1,
+        }
+    }
+
+    /// A message of so many cells was put in.
+    #[inline(always)]
+    fn pass<const N: usize, const S: usize>(
+        &mut self,
+        lane: &LaneMemory<N, S>,
+        cells: usize,
+        label: Label,
+        payload: impl Payload,
+    ) {
+        let (at, len) = (self.at, payload.size());
+        self.last.index = NONE;
+        if len <= SHARED_BYTES {
+            // A message without a first word is not repeated.
+            let head = payload.head();
+            let words = stride(len.wrapping_sub(8));
+            let rest = head.and_then(|_| place_of_repeat(1, words));
+            self.last = Last {
+                index: at.index() as u32,
+                rest: rest.unwrap_or(0) as u32,
+                label: if rest.is_some() { label.with_len(len) } else { 0 },
+                head: head.unwrap_or(0),
+                tag: self.whole,
+                half: len <= HALF_BYTES,
+            };
+        }
+        self.at = at.plus(cells, self.cells);
+        if self.at.lap() != at.lap() {
+            self.begin_lap(lane);
+        }
+    }
+
+    #[cold]
+    fn begin_lap<const N: usize, const S: usize>(&mut self, lane: &LaneMemory<N, S>) {
+        self.whole = Tag::new(self.at, COMMITTED, self.me, 1).0;
+        match self.growth {
+            Growth::Granted if self.cells < N => {
+                // Ahead of the next tag, which is stored with Release.
+                lane.grant.longer.store(1 << 32 | u64::from(self.at.lap()), Ordering::Relaxed);
+                self.cells = N;
+            }
+            Growth::Unasked(laps) if laps * S >= 2 * N => {
+                self.growth = Growth::Asked;
+                // The next message goes the general way, whoever sends it asks.
+                self.full = self.at;
+            }
+            Growth::Unasked(laps) => self.growth = Growth::Unasked(laps + 1),
+            _ => {}
+        }
+    }
+
+    /// As [`LaneSender::try_push`], for a lane that its consumer may take back. `sending` is a
+    /// word in the producer's memory that stands for this grant, and that the consumer knows.
+    ///
+    /// Cost: that of `try_send`, one store to a line that is this process's, and one load of a
+    /// line that nobody writes while the lane is granted.
+    #[inline(always)]
+    pub fn try_send_guarded<const N: usize, const S: usize>(
+        &mut self,
+        lane: &LaneMemory<N, S>,
+        sending: &AtomicU32,
+        label: Label,
+        payload: impl Payload,
+    ) -> Result<LanePush> {
+        sending.store(1, Ordering::Relaxed);
+        light_fence();
+        let push = if lane.grant.grant.load(Ordering::Acquire) == self.grant {
+            self.try_push(lane, label, payload).map(|push| match push {
+                Push::Sent => LanePush::Sent,
+                Push::Full => LanePush::Full,
+            })
+        } else {
+            Ok(LanePush::Revoked)
+        };
+        sending.store(0, Ordering::Release);
+        push
+    }
+
+    /// As [`LaneSender::try_send_guarded`], of a message of one cell or half of one for which there is room
+    /// as far as is known: whether it was sent. If not, nothing was written, and that one says why.
+    #[inline(always)]
+    pub fn try_one_guarded<const N: usize, const S: usize>(
+        &mut self,
+        lane: &LaneMemory<N, S>,
+        sending: &AtomicU32,
+        label: Label,
+        payload: impl Payload,
+    ) -> bool {
+        let goes = self.goes(lane, label, payload);
+        if matches!(goes, Goes::On) && (self.at == self.full || payload.size() > FIRST_BYTES) {
+            return false;
+        }
+        sending.store(1, Ordering::Relaxed);
+        light_fence();
+        let granted = lane.grant.grant.load(Ordering::Acquire) == self.grant;
+        // SAFETY: this is the only producer.
+        let added = granted && unsafe { self.add(goes, label, payload) };
+        if granted
+            && !added
+            && let Some(first) = lane.cells.get(self.at.index())
+        {
+            // SAFETY: as for `try_push`: the cell is the producer's; the payload fits it.
+            unsafe { first.put_first(Part::First, label, payload) };
+            first.tag.store(self.whole, Ordering::Release);
+            self.pass(lane, 1, label, payload);
+        }
+        sending.store(0, Ordering::Release);
+        granted
+    }
+
+    /// The same of a message of several cells, of [`SEVERAL_BYTES`](super::SEVERAL_BYTES) at most, that does not
+    /// reach beyond the end of the lap.
+    ///
+    /// Cost: its lines; as [`LaneSender::try_send`] says, now and then a read of the consumer's.
+    #[inline(always)]
+    pub fn try_several_guarded<const N: usize, const S: usize>(
+        &mut self,
+        lane: &LaneMemory<N, S>,
+        sending: &AtomicU32,
+        label: Label,
+        payload: Headed<'_>,
+    ) -> bool {
+        let n = cells_for(payload.size());
+        let Some(cells) = several::stretch(self.lap(lane), self.at, n) else { return false };
+        if !self.has_room(n) && !self.find_room(lane, n).unwrap_or(false) {
+            return false;
+        }
+        sending.store(1, Ordering::Relaxed);
+        light_fence();
+        let granted = lane.grant.grant.load(Ordering::Acquire) == self.grant;
+        if granted {
+            // SAFETY: as for `try_push`.
+            unsafe { several::write(cells, (self.at, self.me), label, payload) };
+            self.pass(lane, n, label, payload);
+        }
+        sending.store(0, Ordering::Release);
+        granted
+    }
+
+    #[cold]
+    fn find_room<const N: usize, const S: usize>(
+        &mut self,
+        lane: &LaneMemory<N, S>,
+        n: usize,
+    ) -> Result<bool> {
+        let head = Position(lane.head.head.load(Ordering::Acquire));
+        let right = match self.at.lap().wrapping_sub(head.lap()) {
+            0 => head.index() <= self.at.index(),
+            1 => self.at.index() <= head.index(),
+            _ => false,
+        };
+        if head.index() >= N || !right {
+            return Err(damaged(WHAT, format!("head is {head:?}, the producer at {:?}", self.at)));
+        }
+        self.full = head.next_lap();
+        let room = self.has_room(n);
+        if !room && matches!(self.growth, Growth::Unasked(_)) {
+            self.growth = Growth::Asked;
+        }
+        Ok(room)
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+impl LaneSender {
+    /// Writes the further cells of a message of `n` cells, but never its first.
+    pub(super) fn die_before_commit<const N: usize, const S: usize>(
+        &mut self,
+        lane: &LaneMemory<N, S>,
+        n: usize,
+    ) {
+        let tag = Tag::new(self.at, super::tag::MIDDLE, self.me, n);
+        for k in 1..n {
+            let there = super::message::cell(self.lap(lane), self.at, k);
+            let tag = if self.at.index() + k < self.cells { tag } else { tag.next_lap() };
+            there.tag.store(tag.0, Ordering::Relaxed);
+        }
+    }
+}
