@@ -135,7 +135,7 @@ impl Hot {
     fn grow(&mut self, wire: Wire<'_>, peer: Slot) {
         let at = Offset(wire.ports().lane(peer, self.index).0 + SHORT_LANE_BYTES);
         let rest = LANE_BYTES - SHORT_LANE_BYTES;
-        self.to_lane.grow(wire.node.reserve(at, rest, "a longer lane").is_ok());
+        self.to_lane.grow(wire.node.reserve_spare(at, rest, "a longer lane").is_ok());
     }
 }
 

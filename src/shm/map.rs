@@ -95,6 +95,21 @@ pub fn reserve(fd: BorrowedFd<'_>, offset: u64, length: u64, what: &str) -> Resu
     }
 }
 
+/// The same for memory that only makes something faster: fails also if there is not [`SPARE`] times as much, so
+/// that it is never such memory that leaves none for what a program cannot do without.
+pub fn reserve_spare(fd: BorrowedFd<'_>, offset: u64, length: u64, what: &str) -> Result<()> {
+    let (available, limit) = available_memory();
+    if length.saturating_mul(SPARE) > available {
+        let advice = "this is done without where it is not to be had";
+        let what = what.to_owned();
+        return Err(Error::OutOfMemory { what, wanted: length, available, limit, advice });
+    }
+    reserve(fd, offset, length, what)
+}
+
+/// See [`reserve_spare`].
+const SPARE: u64 = 256;
+
 /// What a process may reserve without asking how much there is, since it has asked just now and found
 /// much more: the answer takes some twenty files, which is much of the time in which a process starts.
 #[derive(Debug)]
@@ -394,6 +409,18 @@ mod tests {
             }
             release(fd.as_fd(), 0, 1 << 16);
         }
+    }
+
+    #[test]
+    fn spare_memory_is_a_small_part_of_what_there_is() {
+        let length = 1 << 40;
+        let fd = create_memfd("test", length).unwrap();
+        let much = (available_memory().0 / (SPARE / 2)).min(length);
+        let error = reserve_spare(fd.as_fd(), 0, much, "a test").unwrap_err();
+        assert!(matches!(error, Error::OutOfMemory { wanted, .. } if wanted == much), "{error}");
+        assert_eq!(rustix::fs::fstat(&fd).unwrap().st_blocks, 0);
+        reserve_spare(fd.as_fd(), 0, 1 << 16, "a test").unwrap();
+        assert_eq!(rustix::fs::fstat(&fd).unwrap().st_blocks, 128);
     }
 
     #[test]

@@ -252,6 +252,11 @@ impl Node {
         map::reserve(self.fd.as_fd(), offset.0, length, what)
     }
 
+    /// The same for memory that can be done without, see [`map::reserve_spare`].
+    pub fn reserve_spare(&self, offset: Offset, length: u64, what: &str) -> Result<()> {
+        map::reserve_spare(self.fd.as_fd(), offset.0, length, what)
+    }
+
     /// Makes a reserved range of symmetric memory fast to reach from this process: huge pages
     /// where they are wanted and the range holds some, and a filled page table.
     pub fn warm(&self, offset: Offset, length: u64) {
