@@ -95,7 +95,7 @@ pub fn reserve(fd: BorrowedFd<'_>, offset: u64, length: u64, what: &str) -> Resu
     }
 }
 
-/// The same for memory that only makes something faster: fails also if there is not [`SPARE`] times as much, so
+/// The same for memory that only makes something faster: fails also if there is not 256 times as much, so
 /// that it is never such memory that leaves none for what a program cannot do without.
 pub fn reserve_spare(fd: BorrowedFd<'_>, offset: u64, length: u64, what: &str) -> Result<()> {
     let (available, limit) = available_memory();
@@ -107,7 +107,7 @@ pub fn reserve_spare(fd: BorrowedFd<'_>, offset: u64, length: u64, what: &str) -
     reserve(fd, offset, length, what)
 }
 
-/// See [`reserve_spare`].
+/// How many times as much must be there for [`reserve_spare`].
 const SPARE: u64 = 256;
 
 /// What a process may reserve without asking how much there is, since it has asked just now and found

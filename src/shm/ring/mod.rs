@@ -1,10 +1,10 @@
 //! Rings of cells: how short messages travel inside a node.
 //!
-//! * [`cell`]: the 64-byte cell; [`tag`], its first words; [`payload`], what is put into it; [`received`], what
+//! * [`cell`]: the 64-byte cell; [`tag`], its first words; [`payload`], what is put into it; `received`, what
 //!   its consumer has of it.
 //! * [`inbox`]: many producers, one consumer. One per process; any peer may write to it.
 //! * [`lane`], [`lane_sender`], [`lane_receiver`]: one producer, one consumer. On demand, for pairs that talk often;
-//!   [`several`]: its messages of several cells, the short way.
+//!   `several`: its messages of several cells, the short way.
 //!
 //! Both rings hold the same cells. Positions never return: a [`Position`] counts laps, and every
 //! cell carries the lap it was last written in, so that "not yet written" is told from "written"
