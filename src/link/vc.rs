@@ -132,10 +132,11 @@ impl Hot {
 
     /// Has the rest of the lane's memory for it, if there is some.
     #[cold]
-    fn grow(&mut self, wire: Wire<'_>, peer: Slot) {
+    fn grow(&mut self, wire: Wire<'_>, peer: Slot, sending: &AtomicU32) {
         let at = Offset(wire.ports().lane(peer, self.index).0 + SHORT_LANE_BYTES);
         let rest = LANE_BYTES - SHORT_LANE_BYTES;
-        self.to_lane.grow(wire.node.reserve_spare(at, rest, "a longer lane").is_ok());
+        let reserve = || wire.node.reserve_spare(at, rest, "a longer lane").is_ok();
+        self.to_lane.grow(&self.lane, sending, reserve);
     }
 }
 
@@ -205,7 +206,7 @@ impl Sending {
             let word = &wire.port(node.slot()).sending[hot.word];
             let push = hot.to_lane.try_send_guarded(&hot.lane, word, label, bytes)?;
             if hot.to_lane.wants_more() {
-                hot.grow(wire, self.peer);
+                hot.grow(wire, self.peer, word);
             }
             match push {
                 LanePush::Sent => {

@@ -1,14 +1,13 @@
-//! The short way of short messages, those of up to ten cells, between two
-//! processes of a node whose connection is hot, while nothing else is to be thought of.
+//! The short way of short messages, those of up to ten cells, between two processes of a node whose connection is hot, while nothing else is to be thought of.
 //!
 //! ```text
 //!   send    --> vc found, its lock mine --> hot, peer there, not pressed, room --> cells written
 //!   receive --> feed found, its lock mine --> nothing posted or kept --> looked at in its cells: mine? copied out
 //! ```
-//! Each is a function of its own for one cell and for several, that keeps what it works with in registers, copies once, and returns in
-//! registers. Whatever is not so simple changes nothing here and goes the general way: `send`, and
-//! [`direct`](super::direct). Both ways keep the order of messages, since they use the same lane under the
-//! same locks.
+//! Each is a function of its own for one cell and for several, that keeps what it works with in registers, copies
+//! once, and returns in registers. Whatever is not so simple changes nothing here and goes the general way:
+//! `send`, and [`direct`](super::direct). Both ways keep the order of messages, since they use the same lane
+//! under the same locks.
 
 use super::endpoint::Endpoint;
 use super::matching::Pattern;
@@ -124,9 +123,10 @@ impl Endpoint {
     /// 64 entries) holds what is stored meanwhile; with 50 stores for each message the next line was not
     /// asked for before this one had come.
     ///
-    /// Cost: one cache line to the peer (of data over 40 bytes, two, and one more for each further 56); loads of two of its lines that seldom change (how it stands, and
-    /// its port), and of the lane's grant; no atomic read-modify-write, some 15 stores to lines of this
-    /// process's own. Where it begins as the one before, the line is shared with up to four others.
+    /// Cost: one cache line to the peer, and one more for each 56 bytes of data beyond 40; loads of two of its
+    /// lines that seldom change (how it stands, and its port), and of the lane's grant; no atomic
+    /// read-modify-write, some 15 stores to lines of this process's own. Where it begins as the one before,
+    /// the line is shared with up to four others.
     #[inline(always)]
     pub(super) fn send_express(&self, to: Slot, label: Label, head: u64, data: &[u8]) -> bool {
         match data.len() {
@@ -144,16 +144,16 @@ impl Endpoint {
             && self.wire().express(to, label, HeadedWords(Headed(head, data)))
     }
 
-    /// For data that take several cells.
-    #[inline(never)]
-    fn send_express_several(&self, to: Slot, label: Label, head: u64, data: &[u8]) -> bool {
-        self.may_express(data, MOST) && self.wire().express_several(to, label, Headed(head, data))
-    }
-
     /// The same for data that end with part of a word. Apart, since that part takes registers.
     #[inline(never)]
     fn send_express_bytes(&self, to: Slot, label: Label, head: u64, data: &[u8]) -> bool {
         self.may_express(data, MOST_OF_ONE) && self.wire().express(to, label, Headed(head, data))
+    }
+
+    /// For data that take several cells.
+    #[inline(never)]
+    fn send_express_several(&self, to: Slot, label: Label, head: u64, data: &[u8]) -> bool {
+        self.may_express(data, MOST) && self.wire().express_several(to, label, Headed(head, data))
     }
 
     /// Whether data may travel with their message as far as this process is concerned.
@@ -182,24 +182,24 @@ impl Endpoint {
     #[inline(always)]
     fn receive_express(&self, wish: &Wish) -> Quick {
         let Wish { who, label, tag, to, len } = *wish;
-        // SAFETY, of both: whoever made the wish.
-        match len {
+        if len <= MOST_OF_ONE {
+            // SAFETY: whoever made the wish.
+            unsafe { self.take_express::<false>(who, label, tag, to, len) }
+        } else {
             // SAFETY: as above.
-            ..=MOST_OF_ONE => unsafe { self.take_express_one(who, label, tag, to, len) },
-            // SAFETY: as above.
-            _ => unsafe { self.take_express_several(who, label, tag, to, len) },
+            unsafe { self.take_express::<true>(who, label, tag, to, len) }
         }
     }
 
-    /// Receives a message of a known source the short way, if it is the next one in its lane. The
-    /// arguments are those of a [`Wish`].
+    /// Receives a message of a known source the short way, if it is the next one in its lane and takes one cell,
+    /// or `SEVERAL`. The arguments are those of a [`Wish`].
     ///
-    /// Cost: the message's line, one private lock, and the copy.
+    /// Cost: the message's lines, one private lock, and the copy.
     ///
     /// # Safety
     /// That of [`Wish::new`].
     #[inline(never)]
-    unsafe fn take_express_one(
+    unsafe fn take_express<const SEVERAL: bool>(
         &self,
         who: u64,
         label: Label,
@@ -207,28 +207,7 @@ impl Endpoint {
         to: *mut u8,
         len: usize,
     ) -> Quick {
-        self.take_express::<false>(Wish { who, label, tag, to, len })
-    }
-
-    /// The same for a message that takes several cells. One into a larger buffer may take fewer than it would
-    /// if it filled it, but two.
-    ///
-    /// # Safety
-    /// That of [`Wish::new`].
-    #[inline(never)]
-    unsafe fn take_express_several(
-        &self,
-        who: u64,
-        label: Label,
-        tag: u64,
-        to: *mut u8,
-        len: usize,
-    ) -> Quick {
-        self.take_express::<true>(Wish { who, label, tag, to, len })
-    }
-
-    #[inline(always)]
-    fn take_express<const SEVERAL: bool>(&self, wish: Wish) -> Quick {
+        let wish = Wish { who, label, tag, to, len };
         let source = Slot(wish.who as u16);
         let messenger = &*self.messenger;
         let mut wish = Granted { wish, taken: Quick::UNKNOWN };

@@ -106,7 +106,7 @@ const _: () = assert!(NODES == super::segment::LOCK_NODES);
 const FIRST: u32 = 8;
 
 /// Longest wait between two looks, as a part of a wait awake ([`Pace::spins`]): some 30 µs. And how many such waits
-/// to try for, before standing in line: some ms. The longer, the fewer of many members stand in line at a time,
+/// to try for, before standing in line: some 1 ms. The longer, the fewer of many members stand in line at a time,
 /// each of whom has the others wait for its hand-over.
 const APART: u32 = 4;
 const TRIES: u32 = 8;
@@ -119,9 +119,14 @@ const YIELDS: u32 = 16;
 fn patience(pace: Pace) -> u32 {
     match pace.is_awake() {
         _ if cfg!(loom) => 0,
-        true => pace.spins.saturating_mul(TRIES),
+        true => spins(pace) * TRIES,
         false => (pace.yields / 2).min(YIELDS),
     }
+}
+
+/// Pauses of a wait awake. Whatever a program's setting says, the deadline is looked at now and then.
+fn spins(pace: Pace) -> u32 {
+    pace.spins.min(Pace::DEDICATED.spins)
 }
 
 /// What a lock must know of the process that uses it and of its peers.
@@ -344,7 +349,7 @@ impl QueueLock {
     /// last of them has it; and if those who come back wait for that, the line comes to an end.
     fn take_soon<E: LockEnv>(&self, env: &E, deadline: Deadline) -> Option<Held> {
         let pace = env.pace();
-        let (awake, most, apart) = (pace.is_awake(), patience(pace), pace.spins / APART);
+        let (awake, most, apart) = (pace.is_awake(), patience(pace), spins(pace) / APART);
         let mut waited = 0;
         while waited < most && !deadline.passed() {
             if awake {

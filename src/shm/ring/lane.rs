@@ -133,6 +133,12 @@ impl<const N: usize, const S: usize> LaneMemory<N, S> {
         }
     }
 
+    /// The cells of a lap of so many.
+    #[inline(always)]
+    pub(super) fn lap(&self, cells: usize) -> &[Cell] {
+        self.cells.get(..cells).unwrap_or(&self.cells)
+    }
+
     /// Rung when the consumer has published room, and when it has revoked the grant.
     pub fn space(&self) -> &WaitCell {
         &self.head.space

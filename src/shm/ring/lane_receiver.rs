@@ -130,7 +130,7 @@ impl LaneReceiver {
         }
         self.look_ahead(lane, tag.cells(), tag.cells() == 1);
         self.reach(lane, tag.cells());
-        let read = read(WHAT, self.lap(lane), self.at, tag, scratch);
+        let read = read(WHAT, lane.lap(self.cells), self.at, tag, scratch);
         let (label, bytes) = match read {
             Ok(read) => read,
             Err(error) => {
@@ -213,7 +213,9 @@ impl LaneReceiver {
             return One::Left;
         }
         self.reach(lane, n);
-        let Some(cells) = several::stretch(self.lap(lane), self.at, n) else { return One::Left };
+        let Some(cells) = several::stretch(lane.lap(self.cells), self.at, n) else {
+            return One::Left;
+        };
         self.look_ahead(lane, n, false);
         // SAFETY: as in `take_one`, of as many cells as the tag says.
         let Some(message) = (unsafe { Several::of(cells, tag) }) else { return One::Left };
@@ -281,12 +283,6 @@ impl LaneReceiver {
         self.follows = true;
     }
 
-    /// The cells of this lap, as far as is known.
-    #[inline(always)]
-    fn lap<'l, const N: usize, const S: usize>(&self, lane: &'l LaneMemory<N, S>) -> &'l [Cell] {
-        lane.cells.get(..self.cells).unwrap_or(&lane.cells)
-    }
-
     /// A message of so many cells has been found.
     #[inline(always)]
     fn reach<const N: usize, const S: usize>(&mut self, lane: &LaneMemory<N, S>, cells: usize) {
@@ -312,7 +308,7 @@ impl LaneReceiver {
         // Further cells are written before the first, so their lines can be on their way
         // while the tag is still to come. How many there will be is a guess: as last time.
         for k in 1..self.expected.min(PREFETCHED) {
-            cell(self.lap(lane), self.at, k as usize).prefetch();
+            cell(lane.lap(self.cells), self.at, k as usize).prefetch();
         }
         self.follows = false;
     }
@@ -336,7 +332,7 @@ impl LaneReceiver {
     ) {
         if self.follows && (shared || self.cells == S) && S > 2 * AHEAD {
             for k in 0..cells.min(AHEAD) {
-                cell(self.lap(lane), self.at, AHEAD + k).prefetch();
+                cell(lane.lap(self.cells), self.at, AHEAD + k).prefetch();
             }
         }
         self.follows = true;

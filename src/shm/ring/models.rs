@@ -232,7 +232,7 @@ fn lane<const N: usize>(preemptions: usize, looks: usize, lens: &'static [usize]
                     let push = sender.try_send(&lane, label, &bytes[..len]).unwrap();
                     sent += u64::from(push == Push::Sent);
                     if sender.wants_more() {
-                        sender.grow(true);
+                        sender.grow(&lane, &sending, || true);
                     }
                 }
                 sent

@@ -313,7 +313,7 @@ proptest! {
                         most = most.max(used.iter().sum::<usize>());
                     }
                     if sender.wants_more() {
-                        sender.grow(refused != 0);
+                        sender.grow(&lane, &sending, || refused != 0);
                         prop_assert!(!sender.wants_more());
                     }
                 }
@@ -488,7 +488,7 @@ fn a_lane_grows_to_all_of_its_cells_until_it_changes_hands() {
         };
         assert_eq!((fill(&mut sender), drain(&mut receiver)), (S, S));
         assert!(sender.wants_more());
-        sender.grow(true);
+        sender.grow(&lane, &sending, || true);
         // The next lap has begun, and is a short one for the consumer, who has not come to it.
         let mut most = 0;
         for _ in 0..4 {
