@@ -7,7 +7,7 @@ enum { MANY = 128 };
 
 static MPI_Win win;
 static void *part;
-static uint64_t *origin, *result, expected;
+static uint64_t *origin, *result, *old, expected;
 static int target, acts, count;
 static MPI_Group neighbours;
 
@@ -17,7 +17,8 @@ static void open_window(void)
     MPI_Win_allocate(length, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &part, &win);
     memset(part, 0, (size_t)length);
     origin = memory((size_t)bytes);
-    result = memory((size_t)bytes);
+    result = memory((size_t)bytes + ASIDE * 8);
+    old = result + ASIDE;
     expected = 0;
     target = (rank + 1) % size;
     acts = size > 2 || rank == 0;
@@ -52,21 +53,21 @@ OPERATION accumulate(void)
 
 OPERATION get_accumulate(void)
 {
-    MPI_Get_accumulate(origin, count, MPI_UINT64_T, result, count, MPI_UINT64_T, target, 0, count,
+    MPI_Get_accumulate(origin, count, MPI_UINT64_T, old, count, MPI_UINT64_T, target, 0, count,
                        MPI_UINT64_T, MPI_SUM, win);
 }
 
 OPERATION fetch_and_op(void)
 {
-    MPI_Fetch_and_op(origin, result, MPI_UINT64_T, target, 0, MPI_SUM, win);
+    MPI_Fetch_and_op(origin, old, MPI_UINT64_T, target, 0, MPI_SUM, win);
 }
 
 OPERATION compare_and_swap(void)
 {
     uint64_t next = expected + 1;
-    MPI_Compare_and_swap(&next, &expected, result, MPI_UINT64_T, target, 0, win);
+    MPI_Compare_and_swap(&next, &expected, old, MPI_UINT64_T, target, 0, win);
     MPI_Win_flush(target, win);
-    expected = result[0] == expected ? next : result[0];
+    expected = old[0] == expected ? next : old[0];
 }
 
 /* Each operation completed, and MANY at a time, under a lock of all. */

@@ -7,7 +7,7 @@
 enum { MANY = 128 };
 
 static char *part;
-static uint64_t *origin, *result, expected;
+static uint64_t *origin, *result, *old, expected;
 static int target, acts;
 
 static void open_memory(void)
@@ -20,7 +20,8 @@ static void open_memory(void)
     }
     memset(part, 0, length);
     origin = memory((size_t)bytes);
-    result = memory((size_t)bytes);
+    result = memory((size_t)bytes + ASIDE * 8);
+    old = result + ASIDE;
     expected = 0;
     target = (rank + 1) % size;
     acts = size > 2 || rank == 0;
@@ -53,15 +54,15 @@ OPERATION accumulate(void)
 
 OPERATION fetch_and_op(void)
 {
-    *result = (uint64_t)shmem_long_atomic_fetch_add((long *)part, 1, target);
+    *old = (uint64_t)shmem_long_atomic_fetch_add((long *)part, 1, target);
 }
 
 OPERATION compare_and_swap(void)
 {
     uint64_t next = expected + 1;
-    result[0] = (uint64_t)shmem_long_atomic_compare_swap((long *)part, (long)expected, (long)next,
+    old[0] = (uint64_t)shmem_long_atomic_compare_swap((long *)part, (long)expected, (long)next,
                                                          target);
-    expected = result[0] == expected ? next : result[0];
+    expected = old[0] == expected ? next : old[0];
 }
 
 /* Each operation completed, and MANY at a time. */

@@ -179,6 +179,17 @@ impl Team {
         self.member.slot(rank.0)
     }
 
+    /// The same without saying why not.
+    #[inline(always)]
+    pub(super) fn slot_at_once(&self, rank: Rank) -> Option<Slot> {
+        if rank.0 < self.member.alike { Some(Slot(rank.0 as u16)) } else { self.looked_up(rank) }
+    }
+
+    #[inline(never)]
+    fn looked_up(&self, rank: Rank) -> Option<Slot> {
+        self.member.slot(rank.0).ok()
+    }
+
     /// Whether rank and slot are the same number for every member.
     #[inline]
     pub fn is_identity(&self) -> bool {

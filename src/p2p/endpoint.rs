@@ -50,12 +50,18 @@ impl Endpoint {
     }
 
     /// Whether the calling thread may communicate by it. Costs a load if any may.
+    #[inline(always)]
+    pub fn is_admitted(&self) -> bool {
+        self.messenger.may_communicate()
+    }
+
+    /// Makes sure that the calling thread may communicate by it.
     ///
     /// # Errors
     /// [`Error::Misuse`].
     #[inline(always)]
     pub fn admit(&self, during: &'static str) -> Result<()> {
-        if self.messenger.may_communicate() { Ok(()) } else { Err(foreign(during)) }
+        if self.is_admitted() { Ok(()) } else { Err(foreign(during)) }
     }
 
     /// Has the calling thread alone communicate by it.

@@ -20,11 +20,28 @@ use crate::shm::ring::{FIRST_BYTES, Headed, HeadedWords, InPlace, Label, SEVERAL
 
 /// Most data of such a message, and most of one of a single cell.
 pub(crate) const MOST: usize = SEVERAL_BYTES - 8;
-const MOST_OF_ONE: usize = FIRST_BYTES - 8;
+pub(crate) const MOST_OF_ONE: usize = FIRST_BYTES - 8;
+
+/// How a message is written, a function for each. Of one cell: whole words.
+pub(crate) const WORDS: u8 = 0;
+/// Of one cell: data that end with part of a word. Apart, since that part takes registers.
+pub(crate) const BYTES: u8 = 1;
+/// Of several cells.
+pub(crate) const SEVERAL: u8 = 2;
+
+/// How a message of so many bytes is written.
+#[inline(always)]
+pub(crate) fn how(len: usize) -> u8 {
+    match len {
+        0..=MOST_OF_ONE if len.is_multiple_of(8) => WORDS,
+        0..=MOST_OF_ONE => BYTES,
+        _ => SEVERAL,
+    }
+}
 
 /// What came of a look: two words, for two are returned in registers.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) struct Quick {
+pub(crate) struct Quick {
     head: u64,
     bytes: usize,
 }
@@ -57,28 +74,28 @@ pub(crate) struct Wish {
     len: usize,
 }
 
-/// No tag.
-const ANY: u64 = u64::MAX;
+/// For a tag: any.
+pub(crate) const ANY: u64 = u64::MAX;
 
 impl Wish {
-    /// A message into `len` bytes at `to`, in elements of `unit` bytes and of a code; `None` if the short
-    /// way is not for such.
+    /// A message of a team's context from `source`, with a tag or [`ANY`], into `len` bytes at `to`, in elements of
+    /// `unit` bytes and of a code; `None` if the short way is not for such.
     ///
     /// # Safety
     /// The bytes may be written, and nobody else uses them, until the receive that gets this returns.
     #[inline(always)]
     pub unsafe fn new(
-        pattern: &Pattern,
-        (to, len): (*mut u8, usize),
+        context: u32,
+        (source, tag): (Slot, u64),
         (element, unit): (u8, usize),
+        (to, len): (*mut u8, usize),
     ) -> Option<Wish> {
-        let source = pattern.source?;
-        let label = wire::label(wire::EAGER, pattern.context, element).ok()?;
+        let label = wire::label(wire::EAGER, context, element).ok()?;
         // One into a larger buffer would look in vain for most messages.
         (len <= MOST && unit <= MOST).then(|| Wish {
             who: (unit as u64) << 16 | u64::from(source.0),
             label,
-            tag: pattern.tag.map_or(ANY, u64::from),
+            tag,
             to,
             len,
         })
@@ -115,91 +132,75 @@ impl Taker for Granted {
 }
 
 impl Endpoint {
-    /// Sends a standard message the short way, with a label and a head (see [`wire`]): whether it was
-    /// sent. If not, nothing has happened.
+    /// Sends a standard message the short way, with a label and a head (see [`wire`]), written as `HOW` says
+    /// ([`how`]): whether it was sent. If not, nothing has happened.
     ///
-    /// As many arguments as fit registers, and little else goes to memory: while the line that a message
-    /// goes to comes from the other core, the processor goes on only as long as its store buffer (of some
-    /// 64 entries) holds what is stored meanwhile; with 50 stores for each message the next line was not
-    /// asked for before this one had come.
+    /// Inlined into one function that has no more arguments than fit registers, and that keeps little else in memory:
+    /// while the line that a message goes to comes from the other core, the processor goes on only as long as its
+    /// store buffer (of some 64 entries) holds what is stored meanwhile; with 50 stores for each message the next
+    /// line was not asked for before this one had come.
     ///
     /// Cost: one cache line to the peer, and one more for each 56 bytes of data beyond 40; loads of two of its
     /// lines that seldom change (how it stands, and its port), and of the lane's grant; no atomic
     /// read-modify-write, some 15 stores to lines of this process's own. Where it begins as the one before,
     /// the line is shared with up to four others.
     #[inline(always)]
-    pub(super) fn send_express(&self, to: Slot, label: Label, head: u64, data: &[u8]) -> bool {
-        match data.len() {
-            0..=MOST_OF_ONE => self.send_express_one(to, label, head, data),
-            len => len <= MOST && self.send_express_several(to, label, head, data),
-        }
-    }
-
-    #[inline(never)]
-    fn send_express_one(&self, to: Slot, label: Label, head: u64, data: &[u8]) -> bool {
-        if !data.len().is_multiple_of(8) {
-            return self.send_express_bytes(to, label, head, data);
-        }
-        self.may_express(data, MOST_OF_ONE)
-            && self.wire().express(to, label, HeadedWords(Headed(head, data)))
-    }
-
-    /// The same for data that end with part of a word. Apart, since that part takes registers.
-    #[inline(never)]
-    fn send_express_bytes(&self, to: Slot, label: Label, head: u64, data: &[u8]) -> bool {
-        self.may_express(data, MOST_OF_ONE) && self.wire().express(to, label, Headed(head, data))
-    }
-
-    /// For data that take several cells.
-    #[inline(never)]
-    fn send_express_several(&self, to: Slot, label: Label, head: u64, data: &[u8]) -> bool {
-        self.may_express(data, MOST) && self.wire().express_several(to, label, Headed(head, data))
-    }
-
-    /// Whether data may travel with their message as far as this process is concerned.
-    #[inline(always)]
-    fn may_express(&self, data: &[u8], most: usize) -> bool {
+    pub fn express<const HOW: u8>(&self, to: Slot, label: Label, head: u64, data: &[u8]) -> bool {
         let messenger = &*self.messenger;
-        data.len() <= most.min(messenger.limits.eager) && messenger.outgoing.is_empty()
+        if data.len() > messenger.limits.express || !messenger.outgoing.is_empty() {
+            return false;
+        }
+        let headed = Headed(head, data);
+        match HOW {
+            WORDS => self.wire().express(to, label, HeadedWords(headed)),
+            BYTES => self.wire().express(to, label, headed),
+            _ => self.wire().express_several(to, label, headed),
+        }
     }
 
-    /// What a receive gets if it is there: the short way only.
+    /// The same in a function of its own, for whoever has got far enough to know label and head.
     #[inline(always)]
-    pub fn receive_at_once(&self, wish: &Wish) -> Option<Arrived> {
-        self.receive_express(wish).taken()
+    pub(super) fn send_express(&self, to: Slot, label: Label, head: u64, data: &[u8]) -> bool {
+        match how(data.len()) {
+            WORDS => self.express_apart::<WORDS>(to, label, head, data),
+            BYTES => self.express_apart::<BYTES>(to, label, head, data),
+            _ => self.express_apart::<SEVERAL>(to, label, head, data),
+        }
     }
 
-    /// The same for a receive of the general way.
+    #[inline(never)]
+    fn express_apart<const HOW: u8>(&self, to: Slot, label: Label, head: u64, data: &[u8]) -> bool {
+        self.express::<HOW>(to, label, head, data)
+    }
+
+    /// What a receive of the general way gets the short way.
     #[inline(always)]
     pub(super) fn receive_quick(&self, pattern: &Pattern, buffer: &Buffer) -> Quick {
-        let Some(to) = buffer.place.address() else { return Quick::UNKNOWN };
-        let to = (to, buffer.place.len());
+        let (Some(to), Some(source)) = (buffer.place.address(), pattern.source) else {
+            return Quick::UNKNOWN;
+        };
+        let from = (source, pattern.tag.map_or(ANY, u64::from));
+        let (what, to) = ((buffer.element, buffer.unit()), (to, buffer.place.len()));
         // SAFETY: the buffer is the caller's, whose memory it describes, as long as this runs.
-        let wish = unsafe { Wish::new(pattern, to, (buffer.element, buffer.unit())) };
-        wish.map_or(Quick::UNKNOWN, |wish| self.receive_express(&wish))
-    }
-
-    #[inline(always)]
-    fn receive_express(&self, wish: &Wish) -> Quick {
-        let Wish { who, label, tag, to, len } = *wish;
+        let Some(wish) = (unsafe { Wish::new(pattern.context, from, what, to) }) else {
+            return Quick::UNKNOWN;
+        };
+        let Wish { who, label, tag, to, len } = wish;
         if len <= MOST_OF_ONE {
-            // SAFETY: whoever made the wish.
-            unsafe { self.take_express::<false>(who, label, tag, to, len) }
+            // SAFETY: they are a wish's.
+            unsafe { self.take_apart::<false>(who, label, tag, to, len) }
         } else {
             // SAFETY: as above.
-            unsafe { self.take_express::<true>(who, label, tag, to, len) }
+            unsafe { self.take_apart::<true>(who, label, tag, to, len) }
         }
     }
 
-    /// Receives a message of a known source the short way, if it is the next one in its lane and takes one cell,
-    /// or `SEVERAL`. The arguments are those of a [`Wish`].
-    ///
-    /// Cost: the message's lines, one private lock, and the copy.
+    /// [`Endpoint::take_express`] in a function of its own, with the words of a [`Wish`] as arguments.
     ///
     /// # Safety
     /// That of [`Wish::new`].
     #[inline(never)]
-    unsafe fn take_express<const SEVERAL: bool>(
+    unsafe fn take_apart<const SEVERAL: bool>(
         &self,
         who: u64,
         label: Label,
@@ -207,7 +208,15 @@ impl Endpoint {
         to: *mut u8,
         len: usize,
     ) -> Quick {
-        let wish = Wish { who, label, tag, to, len };
+        self.take_express::<SEVERAL>(Wish { who, label, tag, to, len })
+    }
+
+    /// Receives a message of a known source the short way, if it is the next one in its lane and takes one cell,
+    /// or `SEVERAL`. Inlined into one function, see [`Endpoint::express`].
+    ///
+    /// Cost: the message's lines, one private lock, and the copy.
+    #[inline(always)]
+    pub fn take_express<const SEVERAL: bool>(&self, wish: Wish) -> Quick {
         let source = Slot(wish.who as u16);
         let messenger = &*self.messenger;
         let mut wish = Granted { wish, taken: Quick::UNKNOWN };

@@ -18,6 +18,7 @@ use super::budget::Budget;
 use super::claim::Claims;
 use super::counters::{Counting, count};
 use super::engine::Engine;
+use super::express;
 use super::far::Beyond;
 use super::fetch::Fetches;
 use super::lent::{self, Lending};
@@ -53,6 +54,8 @@ const PARTING: Duration = Duration::from_secs(1);
 pub(super) struct Limits {
     /// Largest message whose data travel with it.
     pub eager: usize,
+    /// Largest message that goes the short way.
+    pub express: usize,
     /// Largest message in a buffer of its sender's.
     pub lend: usize,
     /// Whether such a message may be announced instead, if it does not always travel with its data.
@@ -148,6 +151,7 @@ impl Messenger {
             reaches: common.reaches,
             limits: Limits {
                 eager: eager.min(wire::MOST_EAGER),
+                express: eager.min(express::MOST),
                 lend: usize::try_from(lend).unwrap_or(usize::MAX).min(lent::MOST),
                 may_announce,
                 unexpected: usize::try_from(unexpected).unwrap_or(usize::MAX),

@@ -63,7 +63,7 @@ mod endpoint;
 #[cfg(not(loom))]
 mod engine;
 #[cfg(not(loom))]
-mod express;
+pub(crate) mod express;
 #[cfg(not(loom))]
 mod far;
 #[cfg(not(loom))]
@@ -119,7 +119,6 @@ mod words;
 #[cfg(not(loom))]
 pub(crate) use endpoint::Endpoint;
 #[cfg(not(loom))]
-pub(crate) use express::{MOST as AT_ONCE, Wish};
 #[cfg(not(loom))]
 pub(crate) use matching::Pattern;
 #[cfg(not(loom))]

@@ -88,12 +88,12 @@ impl Endpoint {
         self.is_small(to, place.len()) && !self.messenger.is_lendable(&self.node, to, place)
     }
 
-    /// Sends a standard message the short way, if it can be: whether it was sent. If not, nothing has
-    /// happened.
+    /// Sends a standard message the short way (see [`Endpoint::express`]), if it can be: whether it was sent. If not,
+    /// nothing has happened.
     #[inline(always)]
-    pub fn send_at_once(&self, letter: &Letter, data: &[u8]) -> bool {
+    pub fn send_at_once<const HOW: u8>(&self, letter: &Letter, data: &[u8]) -> bool {
         let Ok(label) = letter.label(wire::EAGER) else { return false };
-        self.send_express(letter.to, label, letter.head(), data)
+        self.express::<HOW>(letter.to, label, letter.head(), data)
     }
 
     /// Sends bytes that lie together. See [`Team::send`](crate::coll::Team::send).

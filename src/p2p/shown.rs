@@ -39,6 +39,7 @@ impl Default for Shown {
 }
 
 impl Shown {
+    #[inline(always)]
     fn of(&self, source: Option<Slot>) -> &AtomicU32 {
         source.map_or(&self.wild, |source| &self.sources[usize::from(source.0) % COUNTS])
     }

@@ -14,7 +14,7 @@ enum { MANY = 128 };
 
 static gex_AD_t domain;
 static char *part;
-static uint64_t *origin, *result, expected;
+static uint64_t *origin, *result, *old, expected;
 static gex_Rank_t target;
 static int acts;
 
@@ -99,7 +99,8 @@ static void open_part(void)
     }
     memset(bases[rank], 0, length);
     origin = memory((size_t)bytes);
-    result = memory((size_t)bytes);
+    result = memory((size_t)bytes + ASIDE * 8);
+    old = result + ASIDE;
     expected = 0;
     target = (gex_Rank_t)((rank + 1) % size);
     part = bases[target];
@@ -139,7 +140,7 @@ static void fetch_and_op_each(long n)
 {
     long i;
     for (i = 0; acts && i < n; i++)
-        completed(gex_AD_OpNB_U64(domain, result, target, part, GEX_OP_FADD, 1, 0, NEAR));
+        completed(gex_AD_OpNB_U64(domain, old, target, part, GEX_OP_FADD, 1, 0, NEAR));
 }
 
 static void compare_and_swap_each(long n)
@@ -147,8 +148,8 @@ static void compare_and_swap_each(long n)
     long i;
     for (i = 0; acts && i < n; i++) {
         uint64_t next = expected + 1;
-        completed(gex_AD_OpNB_U64(domain, result, target, part, GEX_OP_FCAS, expected, next, NEAR));
-        expected = result[0] == expected ? next : result[0];
+        completed(gex_AD_OpNB_U64(domain, old, target, part, GEX_OP_FCAS, expected, next, NEAR));
+        expected = old[0] == expected ? next : old[0];
     }
 }
 

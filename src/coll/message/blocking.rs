@@ -5,7 +5,8 @@ use super::name::{Source, Status, Tag};
 use super::{MatchedMessage, Told, code, layout_code};
 use crate::base::{Error, Rank, Result};
 use crate::layout::{Datum, Shape};
-use crate::p2p::{AT_ONCE, Buffer, Mode, Pattern, Place, Wish};
+use crate::p2p::express::{self, ANY, BYTES, Quick, SEVERAL, WORDS, Wish};
+use crate::p2p::{Buffer, Mode, Pattern, Place};
 
 /// The bytes of elements.
 #[inline(always)]
@@ -62,32 +63,33 @@ impl Team {
     /// [`Error::RankDied`] or [`Error::RankLeft`]; [`Error::TimedOut`]; [`Error::InvalidArgument`]
     /// for a rank that is none; [`Error::Misuse`] inside of a handler of active messages;
     /// [`Error::PeerFailed`] if the receiver gave the message up.
-    #[inline]
+    #[inline(always)]
     pub fn send<T: Datum>(&self, to: Rank, tag: u32, data: &[T]) -> Result<()> {
-        if size_of_val(data) > AT_ONCE {
-            return self.send_flat(to, tag, data);
-        }
-        let endpoint = self.messages("send")?;
-        let letter = self.letter(to, tag, code::<T>())?;
-        if endpoint.send_at_once(&letter, bytes(data)) {
-            return Ok(());
-        }
-        self.send_late(to, tag, data)
+        let (data, element) = (bytes(data), code::<T>());
+        let sent = match express::how(data.len()) {
+            WORDS => self.send_short::<WORDS>(to.0, tag, element, data),
+            BYTES => self.send_short::<BYTES>(to.0, tag, element, data),
+            _ => {
+                data.len() <= express::MOST && self.send_short::<SEVERAL>(to.0, tag, element, data)
+            }
+        };
+        if sent { Ok(()) } else { self.send_flat(to, tag, element, data) }
     }
 
-    /// What [`Team::send`] has not sent at once. Not inlined there: what it needs would be kept on the
-    /// stack for each message.
+    /// Sends the short way: whether it did. All of that in one function, and nothing else, since what others need
+    /// would be kept on the stack for each message (see `p2p::express`).
     #[inline(never)]
-    fn send_late<T: Datum>(&self, to: Rank, tag: u32, data: &[T]) -> Result<()> {
-        self.send_flat(to, tag, data)
+    fn send_short<const HOW: u8>(&self, to: u32, tag: u32, element: u8, data: &[u8]) -> bool {
+        let Some((endpoint, to)) = self.at_once(to) else { return false };
+        endpoint.send_at_once::<HOW>(&self.letter_to(to, tag, element), data)
     }
 
     /// The general way of [`Team::send`].
-    #[inline]
-    fn send_flat<T: Datum>(&self, to: Rank, tag: u32, data: &[T]) -> Result<()> {
+    #[inline(never)]
+    fn send_flat(&self, to: Rank, tag: u32, element: u8, data: &[u8]) -> Result<()> {
         let endpoint = self.messages("send")?;
-        let letter = self.letter(to, tag, code::<T>())?;
-        endpoint.send(letter, bytes(data), Mode::Standard, || self.deadline())
+        let letter = self.letter(to, tag, element)?;
+        endpoint.send(letter, data, Mode::Standard, || self.deadline())
     }
 
     /// As [`Team::send`], but returns only once the receive that takes it has begun.
@@ -130,7 +132,7 @@ impl Team {
     /// then; [`Error::RankDied`], [`Error::RankLeft`] (see [`crate::coll::message`] for any
     /// source); [`Error::TimedOut`]; [`Error::InvalidArgument`]; [`Error::Misuse`] inside of a
     /// handler; [`Error::PeerFailed`] if the sender gave the message up.
-    #[inline]
+    #[inline(always)]
     pub fn recv<T: Datum>(
         &self,
         from: impl Into<Source>,
@@ -138,32 +140,55 @@ impl Team {
         into: &mut [T],
     ) -> Result<Status> {
         let (from, tag) = (from.into(), tag.into());
-        if size_of_val(into) > AT_ONCE {
-            return self.recv_flat(from, tag, into);
-        }
-        let endpoint = self.messages("recv")?;
-        if let Source::Rank(rank) = from {
-            let pattern = self.pattern(from, tag)?;
-            let to = (into.as_mut_ptr().cast(), size_of_val(into));
-            // SAFETY: `into` is borrowed until this returns.
-            let wish = unsafe { Wish::new(&pattern, to, (code::<T>(), size_of::<T>().max(1))) };
-            if let Some(arrived) = wish.and_then(|wish| endpoint.receive_at_once(&wish)) {
+        let (to, len, unit) = (into.as_mut_ptr().cast(), size_of_val(into), size_of::<T>());
+        if let Source::Rank(rank) = from
+            && len <= express::MOST
+        {
+            let tag = match tag {
+                Tag::Exactly(tag) => u64::from(tag),
+                Tag::Any => ANY,
+            };
+            let what = (unit as u64) << 8 | u64::from(code::<T>());
+            // SAFETY, of both: `into` is borrowed until this returns.
+            let quick = if len <= express::MOST_OF_ONE {
+                // SAFETY: as above.
+                unsafe { self.take_short::<false>(rank.0, tag, what, to, len) }
+            } else {
+                // SAFETY: as above.
+                unsafe { self.take_short::<true>(rank.0, tag, what, to, len) }
+            };
+            if let Some(arrived) = quick.taken() {
                 let expected = arrived.rank == rank.0;
-                let status = || Ok(Status::of(arrived, size_of::<T>()));
-                return if expected { status() } else { self.status(arrived, size_of::<T>()) };
+                let status = || Ok(Status::of(arrived, unit));
+                return if expected { status() } else { self.status(arrived, unit) };
             }
         }
-        self.recv_late(from, tag, into)
-    }
-
-    /// What [`Team::recv`] has not found at once; not inlined there, see `send_late`.
-    #[inline(never)]
-    fn recv_late<T: Datum>(&self, from: Source, tag: Tag, into: &mut [T]) -> Result<Status> {
         self.recv_flat(from, tag, into)
     }
 
+    /// Receives the short way, see `send_short`: a message with a tag or [`ANY`] into `len` bytes at `to`. `what`: of
+    /// elements of a code (its low byte) and of so many bytes.
+    ///
+    /// # Safety
+    /// The bytes may be written, and nobody else uses them, until this returns.
+    #[inline(never)]
+    unsafe fn take_short<const SEVERAL: bool>(
+        &self,
+        from: u32,
+        tag: u64,
+        what: u64,
+        to: *mut u8,
+        len: usize,
+    ) -> Quick {
+        let Some((endpoint, source)) = self.at_once(from) else { return Quick::UNKNOWN };
+        let what = (what as u8, (what >> 8).max(1) as usize);
+        // SAFETY: the caller's.
+        let wish = unsafe { Wish::new(self.member.context, (source, tag), what, (to, len)) };
+        wish.map_or(Quick::UNKNOWN, |wish| endpoint.take_express::<SEVERAL>(wish))
+    }
+
     /// The general way of [`Team::recv`].
-    #[inline]
+    #[inline(never)]
     fn recv_flat<T: Datum>(&self, from: Source, tag: Tag, into: &mut [T]) -> Result<Status> {
         let pattern = self.pattern(from, tag)?;
         // SAFETY: `into` is borrowed until `receive` returns, which ends with all that has it.

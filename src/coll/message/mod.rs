@@ -148,8 +148,12 @@ impl Team {
     /// What a message to `to` is sent as.
     #[inline]
     fn letter(&self, to: Rank, tag: u32, element: u8) -> Result<Letter> {
-        let to = self.slot_of(to)?;
-        Ok(Letter { to, context: self.member.context, rank: self.member.rank, tag, element })
+        Ok(self.letter_to(self.slot_of(to)?, tag, element))
+    }
+
+    #[inline(always)]
+    fn letter_to(&self, to: Slot, tag: u32, element: u8) -> Letter {
+        Letter { to, context: self.member.context, rank: self.member.rank, tag, element }
     }
 
     /// What a receive takes.
@@ -180,6 +184,15 @@ impl Team {
         let endpoint = self.member.endpoint()?;
         endpoint.admit(during)?;
         Ok(endpoint)
+    }
+
+    /// By what messages go at once, and to whom, if nothing is in the way; then somebody must look closer.
+    #[inline(always)]
+    fn at_once(&self, peer: u32) -> Option<(&Endpoint, Slot)> {
+        let member = &*self.member;
+        let endpoint = member.endpoint.get().filter(|endpoint| endpoint.is_admitted());
+        let slot = self.slot_at_once(Rank(peer));
+        if reentry::is_inside() { None } else { Some((&**endpoint?, slot?)) }
     }
 
     /// What the program is told of a message.

@@ -2,17 +2,20 @@
 //! one less to find, and copies of several contestants lie at the same distances.
 
 use std::ops::{Deref, DerefMut};
+use std::ptr::NonNull;
 
 /// How many of `size` bytes make a window, as in `benches/peers` (`messages.c`, `signals.h`).
 pub fn buffers(size: usize) -> usize {
     if size < 256 << 10 { 64 } else { 8 }
 }
 
-/// Elements from the beginning of a page on, ones.
+/// Elements from the beginning of a page on, ones. Found by an address and a length, as a C program's, since
+/// what a loop looks up for each operation counts as part of it.
 pub struct Pages<T> {
-    all: Vec<T>,
-    begin: usize,
+    begin: NonNull<T>,
     len: usize,
+    /// Where they lie.
+    _all: Vec<T>,
 }
 
 impl<T: Copy + From<u8>> Pages<T> {
@@ -20,23 +23,27 @@ impl<T: Copy + From<u8>> Pages<T> {
     pub fn new(len: usize) -> Pages<T> {
         const PAGE: usize = 4096;
         let room = PAGE / size_of::<T>();
-        let all = vec![T::from(1); len + room];
+        let mut all = vec![T::from(1); len + room];
         let begin = all.as_ptr().align_offset(PAGE).min(room);
-        Pages { all, begin, len }
+        Pages { begin: NonNull::from(&mut all[begin..]).cast(), len, _all: all }
     }
 }
 
 impl<T> Deref for Pages<T> {
     type Target = [T];
 
+    #[inline(always)]
     fn deref(&self) -> &[T] {
-        &self.all[self.begin..][..self.len]
+        // SAFETY: `len` elements of the vector begin there (`new`); they are reached by this value only.
+        unsafe { NonNull::slice_from_raw_parts(self.begin, self.len).as_ref() }
     }
 }
 
 impl<T> DerefMut for Pages<T> {
+    #[inline(always)]
     fn deref_mut(&mut self) -> &mut [T] {
-        &mut self.all[self.begin..][..self.len]
+        // SAFETY: as above.
+        unsafe { NonNull::slice_from_raw_parts(self.begin, self.len).as_mut() }
     }
 }
 
