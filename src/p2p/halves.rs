@@ -13,6 +13,10 @@
 //! copies. Who gives up before the sender has begun takes the receive's word back; the sender finds that out
 //! and says that it has not helped. If either side's kernel does not copy after all, the message goes
 //! another way once both are through, and halves are tried no more.
+//!
+//! Where messages of middle size follow each other, each side copies whole ones, with half as many system calls and
+//! half as many messages in between: the sender is asked for one that it copies and one that comes next, and the
+//! receiver copies those that come meanwhile itself, so that none waits for the other.
 
 use super::claim::{self, claim};
 use super::copiers::Who;
@@ -31,16 +35,64 @@ use crate::shm::ring::Label;
 
 /// Bytes that the receiver copies meanwhile.
 const AHEAD: usize = 4096;
+/// Largest message that one side may copy as a whole: the other one has as much to do at the end.
+const WHOLE: usize = 128 << 10;
+/// Messages that a sender is asked to copy at a time.
+const ASKED: usize = 2;
+
+/// Who copies how much of a message.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Share {
+    /// Each side a half.
+    Half,
+    /// The sender all of it.
+    Sender,
+    /// The receiver does.
+    Receiver,
+}
+
+/// What the receiver leaves its sender of a message behind which so many others are due, while so many are
+/// the sender's already.
+fn share(asked: usize, behind: usize) -> Share {
+    match (asked, behind) {
+        (0, 0) => Share::Half,
+        _ if asked < ASKED.min(behind) => Share::Sender,
+        _ => Share::Receiver,
+    }
+}
 
 impl Messenger {
-    /// Receiver: copies one half and has the sender copy the other. False if that cannot be. The sender's word
+    /// Receiver: who copies how much of a message of `from`'s that is to be copied now.
+    pub(super) fn share_of(&self, wire: Wire<'_>, from: Slot, total: usize) -> Share {
+        if total > WHOLE {
+            return Share::Half;
+        }
+        let mut asked = self.asked_of(from);
+        if asked > 0 {
+            // Maybe it is through. Damage is reported by the next call that is about messages.
+            let _ = self.take_all(wire);
+            asked = self.asked_of(from);
+        }
+        share(asked, self.pulls_behind(from, ASKED))
+    }
+
+    /// Messages that a sender is to copy, or a half of them.
+    fn asked_of(&self, from: Slot) -> usize {
+        let engine = self.engine();
+        let its = |stream: &Stream| stream.from == from && stream.half.is_some();
+        // More there are only while many peers send at once.
+        engine.streams.iter().take(8 * ASKED).filter(|(_, stream)| its(stream)).count()
+    }
+
+    /// Receiver: copies its share and has the sender copy the rest. False if that cannot be. The sender's word
     /// is claimed.
     ///
-    /// Cost: a message there and two back, and on each side a system call for each MiB of its half.
+    /// Cost: a message there and two back, and on each side a system call for each MiB of its part.
     pub(super) fn halve(
         &self,
         wire: Wire<'_>,
         mut stream: Stream,
+        share: Share,
         reach: Reach,
         address: u64,
     ) -> bool {
@@ -51,13 +103,17 @@ impl Messenger {
         let Some(word) = self.claims.take(wire.node) else { return false };
         // Neither has part of a page that the other has. The sender begins later, by a message and two claims, and
         // has to say that it is through: so it has less.
-        let split = (total / 2).saturating_add(AHEAD).next_multiple_of(PAGE as usize).min(total);
+        let half = (total / 2).saturating_add(AHEAD).next_multiple_of(PAGE as usize).min(total);
+        let split = if share == Share::Sender { 0 } else { half };
         stream.half = Some(Half { word: Some(word), bytes: total - split });
-        stream.busy = 1;
+        stream.busy = u32::from(split > 0);
         let number = self.engine().streams.insert(stream);
         let place = here.addr() as u64;
         let words = Words::new([theirs, number, place, split as u64, word.into()]);
         self.outgoing.note(wire, from, label, words);
+        if split == 0 {
+            return true;
+        }
         let began = self.switching.now();
         // SAFETY: the record is the engine's while the stream is busy, and it was checked that there is room;
         // what the sender announced stays as it is until FIN.
@@ -211,5 +267,51 @@ impl Messenger {
             self.reaches.forget(to);
         }
         copied.is_ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sender_gets_whole_messages_only_while_as_many_are_left() {
+        assert_eq!(share(0, 0), Share::Half);
+        for (asked, behind, whose) in [
+            (0, 1, Share::Sender),
+            (0, 2, Share::Sender),
+            (1, 2, Share::Sender),
+            (1, 1, Share::Receiver),
+            (1, 0, Share::Receiver),
+            (2, 2, Share::Receiver),
+        ] {
+            assert_eq!(share(asked, behind), whose, "{asked} asked, {behind} behind");
+        }
+    }
+
+    /// Both take so long for a message: none has more than one message more to do in the end.
+    #[test]
+    fn both_sides_are_through_at_about_the_same_time() {
+        for (receiver, sender) in [(10, 10), (10, 14), (14, 10), (10, 30), (30, 10)] {
+            let (mut now, mut ends, mut left) = (0, Vec::new(), 64usize);
+            while left > 0 {
+                left -= 1;
+                ends.retain(|&end| end > now);
+                match share(ends.len(), left.min(ASKED)) {
+                    Share::Half => now += receiver / 2,
+                    Share::Sender => ends.push(now.max(ends.last().copied().unwrap_or(0)) + sender),
+                    Share::Receiver => now += receiver,
+                }
+            }
+            let end = ends.last().copied().unwrap_or(0);
+            let most = ASKED as i32 * sender + receiver;
+            assert!((end - now).abs() <= most, "{receiver}, {sender}: {now}, {end}");
+            // Neither did much less than it could have.
+            let rate = 1.0 / f64::from(receiver) + 1.0 / f64::from(sender);
+            assert!(
+                f64::from(now.max(end)) <= 64.0 / rate + f64::from(most),
+                "{receiver}, {sender}"
+            );
+        }
     }
 }

@@ -257,10 +257,7 @@ impl Messenger {
     /// # Errors
     /// Those of [`Messenger::progress`].
     pub(super) fn glance(&self, wire: Wire<'_>) -> Result<()> {
-        wire.poll_sink((None, false), Manner::Polite, |message| {
-            self.take(wire, message);
-            ControlFlow::<bool>::Continue(())
-        })?;
+        self.take_all(wire)?;
         if !self.outgoing.is_empty() {
             self.outgoing.flush(self, wire);
         }
@@ -271,6 +268,14 @@ impl Messenger {
             wire.doorbell().notify();
         }
         Ok(())
+    }
+
+    /// Receives what has come, and nothing else.
+    pub(super) fn take_all(&self, wire: Wire<'_>) -> Result<Option<usize>> {
+        wire.poll_sink((None, false), Manner::Polite, |message| {
+            self.take(wire, message);
+            ControlFlow::<bool>::Continue(())
+        })
     }
 
     fn refuse_broken(&self) -> Result<()> {
@@ -366,6 +371,12 @@ impl Messenger {
         let sent = || self.outgoing.is_empty();
         // What cannot be sent is given up with everything else.
         let _ = self.wait_until(wire, deadline, "leaving the job", wanted, sent, || Ok(()));
+    }
+
+    /// How many announced messages of `from`'s are due next, up to `most`.
+    pub(super) fn pulls_behind(&self, from: Slot, most: usize) -> usize {
+        let its = |due: &&Due| matches!(due, Due::Pull { from: of, .. } if *of == from);
+        lock(&self.due).iter().take(most).take_while(its).count()
     }
 
     fn next_due(&self) -> Option<Due> {

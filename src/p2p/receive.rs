@@ -57,6 +57,9 @@ impl Endpoint {
             Post::Waiting(key) => {
                 drop(engine);
                 if sole && !present {
+                    // Its message may have come, whose sender need not be told any more. Damage is reported by the
+                    // next call that waits.
+                    let _ = messenger.take_all(wire);
                     messenger.advertise(wire, key, pattern);
                 }
                 Some(key)

@@ -17,6 +17,7 @@ use super::copiers::Who;
 use super::counters::count;
 use super::eager::Pooled;
 use super::engine::Stream;
+use super::halves::Share;
 use super::lent;
 use super::messenger::Messenger;
 use super::reach::{self, Direction, Reach};
@@ -181,12 +182,12 @@ impl Messenger {
             None | Some(true) => {}
             Some(false) => return record.finish(Err(taken_back(wire.node, from))),
         }
-        if waiting == Some(Waiting::Both)
-            && who == Who::Halves
-            && self.halve(wire, stream(record), reach, rts.address)
-        {
+        let halves = waiting == Some(Waiting::Both) && who == Who::Halves;
+        let share = if halves { self.share_of(wire, from, bytes) } else { Share::Receiver };
+        if share != Share::Receiver && self.halve(wire, stream(record), share, reach, rts.address) {
             return;
         }
+        let alone = if halves { Who::Halves } else { Who::Receiver };
         let began = self.switching.now();
         match self.copy_in(wire, record, from, reach, &rts) {
             Ok(()) => {
@@ -195,7 +196,7 @@ impl Messenger {
                 if self.switching.has_adapted() {
                     self.switching.moved(bytes, now.saturating_sub(began));
                 }
-                self.note_copied(choice.map(|_| Who::Receiver), bytes, began, now);
+                self.note_copied(choice.map(|_| alone), bytes, began, now);
                 self.tell_finished(wire, from, rts.number, 0);
                 record.finish(Ok(arrived));
             }

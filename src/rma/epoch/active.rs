@@ -34,10 +34,10 @@
 
 use super::super::core::Core;
 use super::Assertions;
+use super::group::Group;
 use super::state::{GUARDED, NONE, OFFERED, POSTED, START};
 use crate::base::{Error, Rank, Result, reentry};
 use crate::shm::lock::part;
-use std::sync::Arc;
 
 impl Core {
     /// Exposes the own part to `group`.
@@ -67,7 +67,7 @@ impl Core {
         group: &[Rank],
         assertions: Assertions,
         guarded: bool,
-    ) -> Result<Arc<[Rank]>> {
+    ) -> Result<Group> {
         reentry::refuse_inside(what)?;
         let group = self.check_group(what, group)?;
         let holds = || part::holds_any(&*self.block);

@@ -28,6 +28,7 @@ mod active;
 mod complete;
 mod exposure;
 mod fence;
+mod group;
 mod lock;
 mod lock_all;
 mod members;
@@ -48,8 +49,8 @@ use super::window::Window;
 use crate::base::sync::full_fence;
 use crate::base::{Error, Rank, Result};
 use crate::layout::Datum;
+use group::Group;
 use state::misuse;
-use std::sync::Arc;
 
 /// What the caller asserts when it opens or closes an epoch. Wrong assertions give wrong results,
 /// not undefined behaviour.
@@ -93,7 +94,7 @@ pub(super) enum Scope {
     /// One; whether it is locked exclusively.
     One(Rank, LockKind),
     /// These, in order.
-    Group(Arc<[Rank]>),
+    Group(Group),
     /// This one as long as an epoch covers it that was opened without a guard.
     Unguarded(Rank),
     /// None any more.
@@ -277,18 +278,13 @@ impl Core {
     }
 
     /// The members of a group, in order.
-    fn check_group(&self, what: &'static str, group: &[Rank]) -> Result<Arc<[Rank]>> {
-        let mut sorted = group.to_vec();
-        sorted.sort_unstable();
-        if let Some(last) = sorted.last() {
+    fn check_group(&self, what: &'static str, group: &[Rank]) -> Result<Group> {
+        if let Some(last) = group.iter().max() {
             self.check_target(what, *last)?;
         }
-        if let Some(twice) = sorted.windows(2).find(|pair| pair[0] == pair[1]) {
-            return Err(Error::invalid(
-                what,
-                format!("rank {} is in the group twice; name each rank once", twice[0]),
-            ));
-        }
-        Ok(sorted.into())
+        Group::of(group).map_err(|twice| {
+            let why = format!("rank {twice} is in the group twice; name each rank once");
+            Error::invalid(what, why)
+        })
     }
 }

@@ -32,9 +32,10 @@
 //! packets) are counted here.
 
 use super::LockKind;
+use super::group::Group;
 use crate::base::sync::{AtomicBool, AtomicU32, Ordering, fence_after_rmw};
 use crate::base::{Error, Rank, Result};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::ThreadId;
 
 /// No access epoch but locks.
@@ -73,7 +74,7 @@ pub(crate) struct State {
 #[derive(Debug, Default)]
 pub(super) struct Groups {
     /// Targets of the access epoch opened by `start`.
-    pub started: Arc<[Rank]>,
+    pub started: Group,
     /// The exposure epoch opened by `post`.
     pub exposure: Exposure,
     /// Locks that the block does not know, one per part.
