@@ -119,8 +119,8 @@ struct Hot {
     index: usize,
     /// Which of this process's `sending` words stands for the lane.
     word: usize,
-    /// This process's port, the peer's, and how the peer stands: found once.
-    own: SharedRef<Port>,
+    /// That word, the peer's port, and how the peer stands: found once.
+    sending: SharedRef<AtomicU32>,
     there: SharedRef<Port>,
     standing: SharedRef<RankSlot>,
 }
@@ -132,11 +132,11 @@ impl Hot {
 
     /// Has the rest of the lane's memory for it, if there is some.
     #[cold]
-    fn grow(&mut self, wire: Wire<'_>, peer: Slot, sending: &AtomicU32) {
+    fn grow(&mut self, wire: Wire<'_>, peer: Slot) {
         let at = Offset(wire.ports().lane(peer, self.index).0 + SHORT_LANE_BYTES);
         let rest = LANE_BYTES - SHORT_LANE_BYTES;
         let reserve = || wire.node.reserve_spare(at, rest, "a longer lane").is_ok();
-        self.to_lane.grow(&self.lane, sending, reserve);
+        self.to_lane.grow(&self.lane, &self.sending, reserve);
     }
 }
 
@@ -203,10 +203,9 @@ impl Sending {
             return Err(self.bury(wire));
         }
         if let State::Hot(hot) = &mut self.state {
-            let word = &wire.port(node.slot()).sending[hot.word];
-            let push = hot.to_lane.try_send_guarded(&hot.lane, word, label, bytes)?;
+            let push = hot.to_lane.try_send_guarded(&hot.lane, &hot.sending, label, bytes)?;
             if hot.to_lane.wants_more() {
-                hot.grow(wire, self.peer, word);
+                hot.grow(wire, self.peer);
             }
             match push {
                 LanePush::Sent => {
@@ -256,8 +255,7 @@ impl Sending {
         {
             return Express::Not;
         }
-        let Some(sending) = hot.own.sending.get(hot.word) else { return Express::Not };
-        if !send(&mut hot.to_lane, &hot.lane, sending) {
+        if !send(&mut hot.to_lane, &hot.lane, &hot.sending) {
             return Express::Not;
         }
         self.numbered += 1;
@@ -442,11 +440,12 @@ impl Sending {
         let at = wire.ports().lane(self.peer, index);
         node.reserve(at, SHORT_LANE_BYTES, "a lane").ok()?;
         let lane: SharedRef<LaneMemory> = SharedRef::new(node.mapping(), at).ok()?;
-        let port = |slot| SharedRef::new(node.mapping(), wire.ports().control(slot)).ok();
-        let (own, there) = (port(node.slot())?, port(self.peer)?);
+        let there = SharedRef::new(node.mapping(), wire.ports().control(self.peer)).ok()?;
+        let at = Port::sending_at(wire.ports().control(node.slot()), word)?;
+        let sending = SharedRef::new(node.mapping(), at).ok()?;
         let standing = SharedRef::new(node.mapping(), node.areas().slot(self.peer)).ok()?;
         let to_lane = LaneSender::open(&lane, node.slot()).ok()?;
-        Some(Hot { lane, to_lane, index, word, own, there, standing })
+        Some(Hot { lane, to_lane, index, word, sending, there, standing })
     }
 
     /// Whether messages go through a lane now.

@@ -176,6 +176,16 @@ unsafe impl SharedLayout for NodeHeader {}
 unsafe impl SharedLayout for RankSlot {}
 // SAFETY: repr(C), atomics only.
 unsafe impl SharedLayout for Port {}
+// SAFETY: as above.
+unsafe impl SharedLayout for AtomicU32 {}
+
+impl Port {
+    /// Where the `word`-th of the `sending` words of a port at `port` lies.
+    pub fn sending_at(port: Offset, word: usize) -> Option<Offset> {
+        let at = std::mem::offset_of!(Port, sending) + word * size_of::<AtomicU32>();
+        (word < LANES).then_some(Offset(port.0 + at as u64))
+    }
+}
 
 const _: () = {
     use std::mem::offset_of;

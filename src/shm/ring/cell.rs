@@ -253,10 +253,10 @@ impl Cell {
     /// # Safety
     /// The caller owns the words, which [`place_of_repeat`] gave for the payload.
     #[inline(always)]
-    pub(super) unsafe fn put_repeat(&self, at: usize, payload: impl Payload) {
+    pub(super) unsafe fn put_repeat(&self, at: usize, words: usize, payload: impl Payload) {
         // SAFETY: the caller's.
         let put = |words| unsafe { payload.put_behind_head(words) };
-        self.write(at, stride(payload.size() - 8), put);
+        self.write(at, words, put);
     }
 
     /// Writes up to [`MORE_BYTES`] further bytes of a message.

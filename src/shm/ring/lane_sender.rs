@@ -51,6 +51,8 @@ struct Last {
     index: u32,
     /// From which of its words on the rest of one lies that repeats the first message's label and word.
     rest: u32,
+    /// Words that such a rest takes.
+    words: u32,
     /// That message's label with its length, or 0 if nothing may repeat it.
     label: u64,
     /// Its first word.
@@ -97,7 +99,7 @@ impl LaneSender {
         lane.grant.grant.store(grant, Ordering::Release);
         let whole = Tag::new(start, COMMITTED, me, 1).0;
         let full = start.next_lap();
-        let last = Last { index: NONE, rest: 0, label: 0, head: 0, tag: 0, half: false };
+        let last = Last { index: NONE, rest: 0, words: 0, label: 0, head: 0, tag: 0, half: false };
         let growth = if S < N { Growth::Unasked(0) } else { Growth::Refused };
         Ok(LaneSender { me, at: start, whole, full, grant, last, cells: S, growth })
     }
@@ -199,9 +201,9 @@ impl LaneSender {
         // cell only once it has gone on, and nothing was written behind it.)
         match goes {
             Goes::Repeats(cell) => {
-                let (at, words) = (last.rest, stride(payload.size() - 8) as u32);
+                let (at, words) = (last.rest, last.words);
                 // SAFETY: as above; `last.label` says that there is room.
-                unsafe { cell.put_repeat(at as usize, payload) };
+                unsafe { cell.put_repeat(at as usize, words as usize, payload) };
                 last.tag = Tag(last.tag).with_repeat().0;
                 cell.tag.store(last.tag, Ordering::Release);
                 last.rest = at + words;
@@ -251,6 +253,7 @@ impl LaneSender {
             self.last = Last {
                 index: at.index() as u32,
                 rest: rest.unwrap_or(0) as u32,
+                words: words as u32,
                 label: if rest.is_some() { label.with_len(len) } else { 0 },
                 head: head.unwrap_or(0),
                 tag: self.whole,

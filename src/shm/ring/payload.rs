@@ -130,10 +130,10 @@ impl Payload for HeadedWords<'_> {
             let word = data.as_ptr().cast::<u64>().add(at).read_unaligned();
             to.add(at).write_volatile(word);
         };
-        match data.len().min(FIRST_BYTES - 8) / 8 {
+        match data.len() {
             // What the most have: a loop costs more than it does.
-            1 => put(0),
-            words => (0..words).for_each(put),
+            8 => put(0),
+            len => (0..len.min(FIRST_BYTES - 8) / 8).for_each(put),
         }
     }
 }
