@@ -19,6 +19,9 @@ const SLOTS: u64 = 256;
 const FEW: u64 = 4;
 /// Bytes of a ring of large messages: they stay in the cores' own caches.
 const BYTES: usize = 256 << 10;
+/// Bytes of a long one, in whose slots the consumer's core has long forgotten what was there before: on some machines
+/// several times as fast for short messages.
+const LONG: usize = 512 << 10;
 const LINE: usize = 64;
 
 /// Rank 0 produces, rank 1 consumes. An operation is a message.
@@ -68,24 +71,24 @@ unsafe fn copy(from: *const u8, to: *mut u8, size: usize) {
 impl Ring {
     /// For messages of `size` bytes, each on lines of its own.
     pub fn new(crew: &Crew, size: usize) -> Result<Ring> {
-        Self::with(crew, size, (8 + size).next_multiple_of(LINE), false)
+        Self::with(crew, (size, (8 + size).next_multiple_of(LINE)), false, false)
     }
 
-    /// For messages of `size` bytes, one right behind the other.
-    pub fn packed(crew: &Crew, size: usize) -> Result<Ring> {
-        Self::with(crew, size, (8 + size).next_multiple_of(8), false)
+    /// For messages of `size` bytes, one right behind the other; a `long` ring of them or a short one.
+    pub fn packed(crew: &Crew, size: usize, long: bool) -> Result<Ring> {
+        Self::with(crew, (size, (8 + size).next_multiple_of(8)), false, long)
     }
 
     /// The same of messages that have a tag, a sender and a length, which the receiver looks at.
-    pub fn tagged(crew: &Crew, size: usize) -> Result<Ring> {
-        Self::with(crew, size, (16 + size).next_multiple_of(8), true)
+    pub fn tagged(crew: &Crew, size: usize, long: bool) -> Result<Ring> {
+        Self::with(crew, (size, (16 + size).next_multiple_of(8)), true, long)
     }
 
-    fn with(crew: &Crew, size: usize, stride: usize, tagged: bool) -> Result<Ring> {
+    fn with(crew: &Crew, (size, stride): (usize, usize), tagged: bool, long: bool) -> Result<Ring> {
         // Not rounded up: what is asked for stays within the bytes.
-        let fit = 1u64 << (BYTES / stride).max(1).ilog2();
-        let slots = fit.clamp(FEW, SLOTS);
-        let area = crew.block().take(Self::bytes(size))?;
+        let (bytes, most) = if long { (LONG, LONG as u64) } else { (BYTES, SLOTS) };
+        let slots = (1u64 << (bytes / stride).max(1).ilog2()).clamp(FEW, most);
+        let area = crew.block().take(if long { Self::long(size) } else { Self::bytes(size) })?;
         Ok(Ring {
             area,
             size,
@@ -107,15 +110,20 @@ impl Ring {
         APART + (SLOTS as usize * stride).min(BYTES.max(FEW as usize * stride))
     }
 
+    /// Memory for a long one.
+    pub fn long(size: usize) -> usize {
+        APART + LONG.max(FEW as usize * (16 + size).next_multiple_of(LINE))
+    }
+
     /// A ring for each pair of ranks 2 i and 2 i + 1: that of this rank.
     pub fn of_pair(
         crew: &Crew,
         size: usize,
-        make: fn(&Crew, usize) -> Result<Ring>,
+        make: impl FnOnce(&Crew) -> Result<Ring>,
     ) -> Result<Ring> {
-        let part = crew.part(2, Self::bytes(size))?;
+        let part = crew.part(2, Self::long(size).max(Self::bytes(size)))?;
         let part = part.ok_or_else(|| Error::invalid("bench", "this rank has no partner"))?;
-        make(&part, size)
+        make(&part)
     }
 
     /// Sends `count` messages, and waits until all have been consumed.
@@ -248,8 +256,10 @@ mod tests {
     fn every_message_arrives_in_order() {
         for size in [8, 128, 512, 5000, 300_000] {
             exercise(2, |crew| Ring::new(crew, size));
-            exercise(2, |crew| Ring::packed(crew, size));
-            exercise(2, |crew| Ring::tagged(crew, size));
+            for long in [false, true] {
+                exercise(2, |crew| Ring::packed(crew, size, long));
+                exercise(2, |crew| Ring::tagged(crew, size, long));
+            }
             exercise(2, |crew| TwoRings::new(crew, size));
         }
     }

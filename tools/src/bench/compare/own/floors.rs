@@ -99,8 +99,11 @@ fn waits(workload: &str) -> bool {
 /// The floor, if that is another program.
 fn floor(crew: &Crew, workload: &str, size: usize) -> Result<Option<Box<dyn Side>>> {
     Ok(match workload {
-        "rate" => Some(pairs(crew, Ring::bytes(size), |p| boxed(Ring::packed(p, size)))?),
-        "rate-pairs" => Some(boxed(Pairs::new(crew, Ring::of_pair(crew, size, Ring::packed)?))?),
+        "rate" => Some(pairs(crew, Ring::long(size), |p| boxed(Ring::packed(p, size, true)))?),
+        "rate-pairs" => {
+            let ring = Ring::of_pair(crew, size, |p| Ring::packed(p, size, true))?;
+            Some(boxed(Pairs::new(crew, ring))?)
+        }
         _ => None,
     })
 }
@@ -118,8 +121,17 @@ fn limits(crew: &Crew, workload: &str, size: usize) -> Result<Sides> {
         "latency" | "signal" if size <= 8 => one(pairs(crew, 0, |p| boxed(PingPong::new(p, 2)))),
         "latency" if size < LARGE => one(pairs(crew, 4 * size, |p| boxed(CopyCells::new(p, size)))),
         "latency" | "latency-still" => one(pairs(crew, size, |p| boxed(HandedBack::new(p, size)))),
-        "rate" => one(pairs(crew, Ring::bytes(size), |p| boxed(Ring::tagged(p, size)))),
-        "rate-pairs" => one(boxed(Pairs::new(crew, Ring::of_pair(crew, size, Ring::tagged)?))),
+        "rate" => [false, true]
+            .map(|long| pairs(crew, Ring::long(size), |p| boxed(Ring::tagged(p, size, long))))
+            .into_iter()
+            .collect(),
+        "rate-pairs" => [false, true]
+            .map(|long| {
+                let ring = Ring::of_pair(crew, size, |p| Ring::tagged(p, size, long))?;
+                boxed(Pairs::new(crew, ring))
+            })
+            .into_iter()
+            .collect(),
         "bandwidth" | "bandwidth-still" | "bidirectional" => copies(crew, workload, size),
         "request" => one(pairs(crew, 0, |p| boxed(LockedCall::new(p, true)))),
         "put" => raw(Operation::Put, all, 1),

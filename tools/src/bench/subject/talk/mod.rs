@@ -103,7 +103,10 @@ pub fn pairs_cases() -> Vec<Case> {
     for size in [8, 128, 512] {
         let setup = move |crew: &Crew| {
             let subject = Box::new(Pairs::new(crew, Stream::new(crew, size, false)?)?);
-            let floor = Box::new(Pairs::new(crew, Ring::of_pair(crew, size, Ring::new)?)?);
+            let floor = Box::new(Pairs::new(
+                crew,
+                Ring::of_pair(crew, size, |part| Ring::new(part, size))?,
+            )?);
             Ok(Pair { subject, floor })
         };
         let what = "message rate of each pair";

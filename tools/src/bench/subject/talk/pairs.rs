@@ -81,7 +81,9 @@ mod tests {
     #[test]
     fn every_pair_has_a_ring_of_its_own() {
         for ranks in [2, 4, 6] {
-            exercise(ranks, |crew| Pairs::new(crew, Ring::of_pair(crew, 8, Ring::new)?));
+            exercise(ranks, |crew| {
+                Pairs::new(crew, Ring::of_pair(crew, 8, |part| Ring::new(part, 8))?)
+            });
         }
     }
 }
