@@ -85,7 +85,7 @@ impl Args {
         match (self.least, self.quick) {
             (true, _) => effort(1, 1e4, 2),
             // Several windows of large messages at least: in less, what adapts has not.
-            (_, true) => effort(3, 2e6, 3),
+            (_, true) => effort(3, 5e6, 3),
             _ => effort(7, 5e6, 5),
         }
     }

@@ -57,9 +57,14 @@ impl Report<'_> {
         let cast = Cast { ranks: task.ranks, cores: self.cores };
         let limit = cells.get(OURS).and_then(Cell::limit).filter(|floor| *floor > 0.0);
         let limit = limit.zip(floors::name(workload.name, task.size));
-        let name =
-            floors::floor_name(workload.name).or_else(|| floors::name(workload.name, task.size));
+        let apart = floors::floor_name(workload.name);
+        let name = apart.or_else(|| floors::name(workload.name, task.size));
         let floor = cells.get(OURS).and_then(Cell::floor).filter(|floor| *floor > 0.0).zip(name);
+        // What ours is better than is no limit of it: the floor is one, if it is another program.
+        let beaten = |limit: &(f64, _)| {
+            ours.is_some_and(|ours| if less { ours < limit.0 } else { ours > limit.0 })
+        };
+        let limit = limit.filter(|limit| apart.is_none() || !beaten(limit)).or(floor);
         // What ranks that share cores are held against is what they do with a core each.
         let shared = cast.crowded() && workload.group != Group::Start;
         let floor = if shared { self.apart(task) } else { floor };
@@ -366,9 +371,13 @@ mod tests {
             assert!(out);
             assert!(row.contains("| ≥ 3, out of reach | 2.40 ("), "{row}");
             assert!(said.contains("OUT OF REACH"), "{said}");
-            // Ours makes 10: what makes less shows nothing.
+            // Ours makes 10: what makes less shows nothing, but the floor may.
             let (out, row, _) = with(9.0, 40.0);
-            assert!(!out && row.contains("| ≥ 3, missed | 1.80 ("), "{row}");
+            assert!(!out && row.contains("| ≥ 3, missed | 8.00 (bare ring)"), "{row}");
+            let (out, row, _) = with(9.0, 12.0);
+            assert!(out && row.contains("| ≥ 3, out of reach | 2.40 (bare ring)"), "{row}");
+            let (out, row, _) = with(9.0, 8.0);
+            assert!(!out && row.contains("| ≥ 3, missed | 1.60 (bare ring)"), "{row}");
         });
     }
 
