@@ -1,10 +1,11 @@
-//! The short way of short messages, those of up to ten cells, between two processes of a node whose connection is hot, while nothing else is to be thought of.
+//! The short way of short messages, those of up to ten cells, between two processes of a node whose connection is
+//! hot, while nothing else is to be thought of.
 //!
 //! ```text
 //!   send    --> vc found, its lock mine --> hot, peer there, not pressed, room --> cells written
 //!   receive --> feed found, its lock mine --> nothing posted or kept --> looked at in its cells: mine? copied out
 //! ```
-//! Each is a function of its own for one cell and for several, that keeps what it works with in registers, copies
+//! Each is inlined into a function for one cell and one for several, that keeps what it works with in registers, copies
 //! once, and returns in registers. Whatever is not so simple changes nothing here and goes the general way:
 //! `send`, and [`direct`](super::direct). Both ways keep the order of messages, since they use the same lane
 //! under the same locks.
