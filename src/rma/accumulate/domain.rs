@@ -44,7 +44,6 @@ use crate::shm::lock::LockGuard;
 use crate::shm::map::PAGE;
 use crate::shm::node::Node;
 use crate::shm::section;
-use std::ptr::NonNull;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -127,7 +126,7 @@ impl Domain {
     pub fn new(block: &Arc<WindowBlock>, info: &Info) -> Domain {
         let node = block.team.node();
         Domain {
-            near: Near { bias: NonNull::from(&block.header().accumulate), key: node.section_key() },
+            near: Near::new(&block.header().accumulate, node),
             block: block.clone(),
             balance: AtomicI32::new(0),
             turn_after: node.turn_after() as i32,
@@ -506,7 +505,7 @@ impl Domain {
             unsafe { (kinds.plain)(run) };
             return;
         };
-        if let Some(section) = section::mine(self.near.key, || &**self.team().node()) {
+        if let Some(section) = section::mine(self.near.name, || &**self.team().node()) {
             let turn = section.enter();
             let alone = self.near.bias().way() == Way::Locked;
             if alone {
@@ -539,7 +538,7 @@ impl Domain {
             && way != to;
         self.balance.store(if enough { 0 } else { balance }, Ordering::Relaxed);
         if enough {
-            self.near.bias().turn(to, || self.outwait());
+            self.near.bias().turn(to, || self.outwait(to));
         }
     }
 
@@ -550,18 +549,49 @@ impl Domain {
 
     #[cfg(test)]
     pub fn turn(&self, to: Way) -> bool {
-        self.near.bias().turn(to, || self.outwait())
+        self.near.bias().turn(to, || self.outwait(to))
     }
 
-    /// Waits for the sections of all members.
-    pub(super) fn outwait(&self) -> bool {
+    /// Runs a native update if that is the way. From now on the thread stays at the window, if it can.
+    #[inline]
+    pub(super) fn natively<R>(&self, update: impl FnOnce() -> R) -> Option<R> {
+        let near = self.near;
+        if near.bias().is_fresh() && self.stay() {
+            return Some(update());
+        }
+        section::depart_from(near.name);
+        let section = section::mine(near.name, || &**self.team().node())?;
+        let turn = section.enter();
+        let done = if near.bias().is_native() { Some(update()) } else { None };
+        section.leave(turn);
+        done
+    }
+
+    /// Has this thread stay at the window, so that its updates need no sections. False, and it does not,
+    /// if the way has been changed or it has no word.
+    #[cold]
+    fn stay(&self) -> bool {
+        let name = self.near.name;
+        let stays = section::stay(self.team().node(), self.near.place(), name);
+        if stays && !self.near.bias().is_fresh() {
+            section::depart_from(name);
+            return false;
+        }
+        stays
+    }
+
+    /// Waits for the sections of all members, and before elements are updated under locks for those
+    /// who stay at the window, too.
+    pub(super) fn outwait(&self, to: Way) -> bool {
+        section::depart_from(self.near.name);
+        let place = (to == Way::Locked).then_some(self.near.place());
         let node = &**self.team().node();
         if self.team().ranks().any(|rank| self.team().slot_of(rank).is_err()) {
             return false;
         }
         let slots = self.team().ranks().filter_map(|rank| self.team().slot_of(rank).ok());
         let sections = slots.flat_map(|slot| node.sections(slot).map(move |word| (slot, word)));
-        section::outwait(sections, |slot| node.probe(slot))
+        section::outwait(sections, place, |slot| node.probe(slot))
     }
 }
 

@@ -73,7 +73,8 @@ impl RawEpochs {
 
 impl RawWork {
     /// Operations between fences. Those of one word each in a loop that has nothing else in it: they are
-    /// as short as what stands around them. A read-modify-write is a fence itself.
+    /// as short as what stands around them. A read-modify-write is a fence itself, and so is an exchange
+    /// instead of a store. Nothing goes to memory that need not: the next locked instruction would wait for it.
     fn lead_bare(&mut self, count: u64, per_epoch: u64, meter: &mut Meter) -> Result<()> {
         use Operation::{
             Accumulate, AccumulateVector, CompareAndSwap, FetchAndOp, Get, GetAccumulate, Put,
@@ -82,6 +83,12 @@ impl RawWork {
         let one = black_box(1u64);
         let nothing = || ();
         match self.operation {
+            Put if self.bytes == 8 && per_epoch == 1 => {
+                let once = || {
+                    word.swap(one, SeqCst);
+                };
+                rounds(count, per_epoch, meter, once, nothing)
+            }
             Put if self.bytes == 8 => {
                 let once = || word.store(one, Relaxed);
                 rounds(count, per_epoch, meter, once, || fence(SeqCst))
@@ -100,11 +107,18 @@ impl RawWork {
                 };
                 rounds(count, per_epoch, meter, once, nothing)
             }
-            Accumulate | FetchAndOp if self.bytes == 8 => {
+            Accumulate if self.bytes == 8 => {
                 let once = || {
-                    black_box(word.fetch_add(one, AcqRel));
+                    word.fetch_add(one, AcqRel);
                 };
                 rounds(count, per_epoch, meter, once, nothing)
+            }
+            FetchAndOp if self.bytes == 8 => {
+                let mut total = 0u64;
+                let once = || total = total.wrapping_add(word.fetch_add(one, AcqRel));
+                let done = rounds(count, per_epoch, meter, once, nothing);
+                black_box(total);
+                done
             }
             CompareAndSwap => {
                 let mut old = word.load(Relaxed);
