@@ -9,6 +9,7 @@
 //!
 //! ```text
 //!              few elements                  many elements, one stripe at a time
+//!  fresh       native                        native            (Native, and it was never anything else)
 //!  Native      section: native               section: native
 //!  Both        lock the stripe, native       lock the stripe, native
 //!  Locked      lock the stripe, native       lock the stripe, section: plain (SIMD)
@@ -24,6 +25,10 @@
 //! change costs, the process changes the way. So whatever the program does, it loses a constant
 //! factor at most against the better of the two ways (the argument of the ski rental: before each
 //! change, at least as much was lost with the way given up).
+//!
+//! *Fresh.* Most windows see single elements only. As long as nobody has changed the way, threads stay at the window
+//! instead of entering a section for each update (see [`crate::shm::section`]). Whoever wants the first change may have to
+//! wait for one who stays and computes; meanwhile all is done under locks by native updates.
 //!
 //! *Pairs* of 16 bytes have no native way: they are always updated under the lock, and stored by
 //! one instruction. Nobody who dies leaves a torn element, so the next holder of the lock goes on.

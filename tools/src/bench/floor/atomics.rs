@@ -1,5 +1,6 @@
 //! Single instructions on shared memory: store and load with a full fence, lock-prefixed add
-//! and compare-and-swap; alone, or with every rank at one word.
+//! and compare-and-swap; alone, or with every rank at one word. What comes back stays in registers: a
+//! locked instruction waits for every store before it.
 
 use crate::bench::block::Area;
 use crate::bench::crew::Crew;
@@ -70,16 +71,27 @@ impl Atomics {
                 word(i).store(i, Relaxed);
                 Ok(())
             }),
-            Instruction::FetchAdd => meter.run(count, |i| {
-                black_box(word(i).fetch_add(1, AcqRel));
-                Ok(())
-            }),
-            Instruction::CompareSwap => meter.run(count, |i| {
-                let word = word(i);
-                let old = word.load(Relaxed);
-                let _ = black_box(word.compare_exchange(old, old + 1, AcqRel, Acquire));
-                Ok(())
-            }),
+            Instruction::FetchAdd => {
+                let mut total = 0u64;
+                let done = meter.run(count, |i| {
+                    total = total.wrapping_add(word(i).fetch_add(1, AcqRel));
+                    Ok(())
+                });
+                black_box(total);
+                done
+            }
+            Instruction::CompareSwap => {
+                let mut failed = 0u64;
+                let done = meter.run(count, |i| {
+                    let word = word(i);
+                    let old = word.load(Relaxed);
+                    failed +=
+                        u64::from(word.compare_exchange(old, old + 1, AcqRel, Acquire).is_err());
+                    Ok(())
+                });
+                black_box(failed);
+                done
+            }
         }
     }
 }

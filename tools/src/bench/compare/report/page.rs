@@ -117,7 +117,7 @@ fn contestants(report: &Report<'_>) -> String {
          bandwidths more. Jobs of up to {} ranks have a core for each; ranks of larger ones share \
          cores, and their floor is hither's own figure with a core each. Limits are the smallest programs that \
          do the same without a library, as many processes at once, of several ways the best; a goal that the \
-         limit misses, too, is out of reach, unless hither is better than the limit.</p>\n<p>On a virtual machine \
+         limit misses, too, is out of reach, unless hither is better than the limit by more than a tenth.</p>\n<p>On a virtual machine \
          the way from one core to the other may change within minutes, by several times, and so may whether \
          a core has a processor's core for itself, or shares it with another machine's, which takes half of \
          its speed away. A ping-pong between two cores and a loop on each were taken before and after each \

@@ -37,7 +37,7 @@ pub fn section(report: &Report<'_>, lines: &[Line], diagram: bool) -> String {
         "\n{}; {}; {} build; `{}`; {}; medians of {} rounds, 2 ranks unless said. Figures by what the cores \
          were like (see docs/performance.md): {}.\n\n\
          Limits are the smallest programs that do the same, without a library, as many processes at once; a goal \
-         that the limit misses, too, is out of reach, unless hither is better than the limit.\n\n\
+         that the limit misses, too, is out of reach, unless hither is better than the limit by more than a tenth.\n\n\
          | what | hither | best peer | ratio | goal | limit beside the best peer |\n|---|---|---|---|---|---|\n",
         fact("date"),
         fact("machine"),
