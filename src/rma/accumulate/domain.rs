@@ -19,26 +19,15 @@
 //! origin, and passes over stripes that are being worked on until nothing else is left. So N
 //! origins work on one target, and on the same elements, at the same time.
 //!
-//! *When to change.* Every update that the present way makes dearer than the other one would
-//! adds the difference to a private balance of its process, and every one that it makes cheaper
-//! takes it off again. Once the loss exceeds [`Node::turn_after`], which is several times what a
-//! change costs, the process changes the way. So whatever the program does, it loses a constant
-//! factor at most against the better of the two ways (the argument of the ski rental: before each
-//! change, at least as much was lost with the way given up).
-//!
-//! *Fresh.* Most windows see single elements only. As long as nobody has changed the way, threads stay at the window
-//! instead of entering a section for each update (see [`crate::shm::section`]). Whoever wants the first change may have to
-//! wait for one who stays and computes; meanwhile all is done under locks by native updates.
+//! When to change, and when not to look twice: see [`super::way`].
 //!
 //! *Pairs* of 16 bytes have no native way: they are always updated under the lock, and stored by
 //! one instruction. Nobody who dies leaves a torn element, so the next holder of the lock goes on.
-//!
-//! [`Node::turn_after`]: crate::shm::node::Node::turn_after
 
 use super::element::{self, Element, Run};
 use super::updates::{Near, Updates};
 use super::{kernel, pairs};
-use crate::base::sync::{AtomicI32, Ordering};
+use crate::base::sync::AtomicI32;
 use crate::base::{Deadline, Error, Rank, Result};
 use crate::coll::Team;
 use crate::layout::{Comb, Kind, Located, Op};
@@ -79,8 +68,8 @@ pub(crate) struct Domain {
     block: Arc<WindowBlock>,
     /// ns lost by the present way: positive by native updates, negative by locks. Threads may
     /// overwrite each other's; it is an estimate.
-    balance: AtomicI32,
-    turn_after: i32,
+    pub(super) balance: AtomicI32,
+    pub(super) turn_after: i32,
     /// How many µs to wait for the lock of a stripe; 0: as long as the team waits.
     pub(super) patience: u32,
     /// Replacing may not meet another operation on the same element, so it needs no protection.
@@ -524,79 +513,6 @@ impl Domain {
         }
         // SAFETY: the caller's.
         unsafe { native(run) };
-    }
-
-    /// Adds to the balance what native updates lose (or locks, if negative), and changes the way
-    /// once it is enough.
-    pub(super) fn weigh(&self, loss: i32) {
-        let way = self.near.bias().way();
-        let balance = self.balance.load(Ordering::Relaxed).saturating_add(loss);
-        // What speaks for the present way cannot be saved up.
-        let balance = match way {
-            Way::Native => balance.max(0),
-            Way::Locked => balance.min(0),
-            Way::Both => balance,
-        };
-        let to = if loss > 0 { Way::Locked } else { Way::Native };
-        let enough = balance.unsigned_abs() >= self.turn_after.unsigned_abs()
-            && (balance >= 0) == (loss > 0)
-            && way != to;
-        self.balance.store(if enough { 0 } else { balance }, Ordering::Relaxed);
-        if enough {
-            self.near.bias().turn(to, || self.outwait(to));
-        }
-    }
-
-    #[cfg(test)]
-    pub fn way(&self) -> Way {
-        self.near.bias().way()
-    }
-
-    #[cfg(test)]
-    pub fn turn(&self, to: Way) -> bool {
-        self.near.bias().turn(to, || self.outwait(to))
-    }
-
-    /// Runs a native update if that is the way. From now on the thread stays at the window, if it can.
-    #[inline]
-    pub(super) fn natively<R>(&self, update: impl FnOnce() -> R) -> Option<R> {
-        let near = self.near;
-        if near.bias().is_fresh() && self.stay() {
-            return Some(update());
-        }
-        section::depart_from(near.name);
-        let section = section::mine(near.name, || &**self.team().node())?;
-        let turn = section.enter();
-        let done = if near.bias().is_native() { Some(update()) } else { None };
-        section.leave(turn);
-        done
-    }
-
-    /// Has this thread stay at the window, so that its updates need no sections. False, and it does not,
-    /// if the way has been changed or it has no word.
-    #[cold]
-    fn stay(&self) -> bool {
-        let name = self.near.name;
-        let stays = section::stay(self.team().node(), self.near.place(), name);
-        if stays && !self.near.bias().is_fresh() {
-            section::depart_from(name);
-            return false;
-        }
-        stays
-    }
-
-    /// Waits for the sections of all members, and before elements are updated under locks for those
-    /// who stay at the window, too.
-    pub(super) fn outwait(&self, to: Way) -> bool {
-        section::depart_from(self.near.name);
-        let place = (to == Way::Locked).then_some(self.near.place());
-        let node = &**self.team().node();
-        if self.team().ranks().any(|rank| self.team().slot_of(rank).is_err()) {
-            return false;
-        }
-        let slots = self.team().ranks().filter_map(|rank| self.team().slot_of(rank).ok());
-        let sections = slots.flat_map(|slot| node.sections(slot).map(move |word| (slot, word)));
-        section::outwait(sections, place, |slot| node.probe(slot))
     }
 }
 
