@@ -91,6 +91,7 @@ impl Domain {
         }
         let slots = self.team().ranks().filter_map(|rank| self.team().slot_of(rank).ok());
         let sections = slots.flat_map(|slot| node.sections(slot).map(move |word| (slot, word)));
-        section::outwait(sections, place, |slot| node.probe(slot))
+        // Who has left does nothing any more, wherever its threads said that they stay.
+        section::outwait(sections, place, |slot| node.probe(slot) || node.has_left(slot))
     }
 }
