@@ -152,7 +152,7 @@ pub fn outwait<'s>(
 }
 
 #[cfg(not(loom))]
-pub use threads::{Name, Words, depart, depart_at, depart_from, mine, stay, stays};
+pub use threads::{Name, Words, at_hand, depart, depart_at, depart_from, mine, stay, stays};
 
 #[cfg(not(loom))]
 mod threads {
@@ -290,13 +290,19 @@ mod threads {
     /// taken. Cost: a load of a thread-local, unless the thread used another attachment last.
     #[inline(always)]
     pub fn mine<'n>(name: Name, node: impl FnOnce() -> &'n Node) -> Option<&'n Section> {
-        let (last, section) = LAST.get();
-        if last == name.attachment() && last != 0 {
-            // SAFETY: the number is never reused, so these are words of the slot of `node()`, which
-            // lives for 'n.
-            return Some(unsafe { section.as_ref() });
+        match at_hand(name) {
+            // SAFETY: they are of the slot of `node()`, which lives for 'n.
+            Some(section) => Some(unsafe { section.as_ref() }),
+            None => take(node()),
         }
-        take(node())
+    }
+
+    /// As [`mine`], if that takes no call: words of the slot of the attachment of `name`. For who keeps that alive.
+    #[inline(always)]
+    pub fn at_hand(name: Name) -> Option<NonNull<Section>> {
+        let (last, section) = LAST.get();
+        // The number is never reused.
+        (last == name.attachment() && last != 0).then_some(section)
     }
 
     fn set(name: Name, to: Name) {

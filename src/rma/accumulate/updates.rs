@@ -50,23 +50,39 @@ impl Near {
         unsafe { self.bias.as_ref() }
     }
 
-    /// Whether this thread may update natively at once: it stays at the window, and nobody has changed the way.
+    /// Runs a native update if this thread may at once: it stays at the window and nobody has changed the way,
+    /// or the way is that again and the thread has words at hand for a section. `None` if not: there may be more to do.
     ///
-    /// Cost: two loads and no store, which the locked instruction of an update would wait for.
+    /// Cost: of who stays two loads and no store, which the locked instruction of an update would wait for; else two
+    /// stores to a line of the thread's own. No call, for which operands would have to be in memory.
     #[inline(always)]
-    fn stays(&self) -> bool {
-        self.bias().is_fresh() && section::stays(self.name)
+    fn at_once<R>(&self, update: impl FnOnce() -> R) -> Option<R> {
+        if self.bias().is_fresh() {
+            return section::stays(self.name).then(update);
+        }
+        // SAFETY: words of this process's slot of the window's node, which is there as long as the domain.
+        let section = unsafe { section::at_hand(self.name)?.as_ref() };
+        if section::stays(self.name) {
+            return None;
+        }
+        let turn = section.enter();
+        let done = if self.bias().is_native() { Some(update()) } else { None };
+        section.leave(turn);
+        done
     }
 
     /// Runs a native update if that is the way at present and this thread has a word to say so.
     #[inline(always)]
     pub(super) fn natively<R>(&self, domain: &Domain, update: impl FnOnce() -> R) -> Option<R> {
-        if self.stays() { Some(update()) } else { domain.natively(update) }
+        if self.bias().is_fresh() && section::stays(self.name) {
+            return Some(update());
+        }
+        domain.natively(update)
     }
 }
 
-/// Native updates by threads that do not stay at the window. Out of line, and with operands by value: otherwise
-/// these would be in memory for those, too, who do stay, stored there just before a locked instruction, which
+/// Native updates by threads that cannot make them at once. Out of line, and with operands by value: otherwise
+/// these would be in memory for those, too, who can, stored there just before a locked instruction, which
 /// waits for that.
 mod apart {
     use super::{Domain, Element, Op};
@@ -150,9 +166,9 @@ impl<'w> Updates<'w> {
         prefetch::to_write(at);
         // SAFETY: the caller's, twice.
         unsafe {
-            match self.near.stays() {
-                true => Some(T::fetch_op(at, op, value)),
-                false => apart::fetch_op(self.domain, at, op, value),
+            match self.near.at_once(|| T::fetch_op(at, op, value)) {
+                None => apart::fetch_op(self.domain, at, op, value),
+                done => done,
             }
         }
     }
@@ -174,9 +190,9 @@ impl<'w> Updates<'w> {
         prefetch::to_write(at);
         // SAFETY: the caller's, twice.
         unsafe {
-            match self.near.stays() {
-                true => Some(T::compare_swap(at, expected, new)),
-                false => apart::compare_swap(self.domain, at, expected, new),
+            match self.near.at_once(|| T::compare_swap(at, expected, new)) {
+                None => apart::compare_swap(self.domain, at, expected, new),
+                done => done,
             }
         }
     }
@@ -194,12 +210,9 @@ impl<'w> Updates<'w> {
         prefetch::to_write(at);
         // SAFETY: the caller's, twice.
         unsafe {
-            if !self.near.stays() {
-                return apart::accumulate(self.domain, at, op, value);
-            }
-            accumulate(at, op, value);
+            self.near.at_once(|| accumulate(at, op, value)).is_some()
+                || apart::accumulate(self.domain, at, op, value)
         }
-        true
     }
 
     /// Atomically replaces `*at` by `*at OP value`; returns what was there.
