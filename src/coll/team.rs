@@ -21,7 +21,6 @@ use crate::p2p::Endpoint;
 use crate::shm::holding::Holding;
 use crate::shm::node::Node;
 use crate::shm::roll::READY;
-use crate::shm::section;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -248,8 +247,6 @@ impl Team {
     ) -> Result<R> {
         let member = &*self.member;
         let _busy = member.enter(during)?;
-        // Who waits for others has come to the end of its updates.
-        section::depart_at(self.node());
         let deadline = self.deadline();
         member.intact(during)?;
         if !member.queue.is_idle() {

@@ -25,11 +25,6 @@
 //! succeeds only if the word said Both all the while. A process that dies half-way leaves Both,
 //! which is slow, and right.
 //!
-//! As long as the word is zero nobody has ever changed the way: it is *fresh*. Who updates natively then needs
-//! no section of its own, but may stay (see [`super::section`]); the first change to Locked, and until it
-//! has come about any other one, waits for those who stay. They are no matter for a change to Native, for all that
-//! they do is native.
-//!
 //! Whoever updates elements natively without sections and locks (a device, for peers on other nodes)
 //! must never meet plain loads and stores. So the word can be *pinned*, once and for ever: pinned, it
 //! does not become Locked any more.
@@ -119,15 +114,8 @@ impl Bias {
         self.word.load(Ordering::Acquire) & 3 == 0
     }
 
-    /// Whether nobody has ever changed the way, which is [`Way::Native`] then. Once it is false it remains
-    /// so.
-    #[inline(always)]
-    pub fn is_fresh(&self) -> bool {
-        self.word.load(Ordering::Acquire) == 0
-    }
-
     /// Changes the way to `to` (Native or Locked); `outwait` waits for the sections of all that
-    /// use the word, and if `to` is Locked for those who stay at it, and is false if it gave up. False then, and when somebody else changes the
+    /// use the word, and is false if it gave up. False then, and when somebody else changes the
     /// way at the same time: it may be tried again whenever somebody cares. False, too, if it is
     /// pinned and `to` is Locked.
     ///
@@ -245,24 +233,6 @@ mod models {
             }
         }
 
-        /// What `Domain` does for some elements one by one as long as the way is fresh, and thereafter.
-        fn staying(&self, thread: usize, count: u64) {
-            let word = &self.words[thread];
-            word.stay(1, PLACE);
-            for _ in 0..count {
-                crash::point();
-                if self.bias.is_fresh() {
-                    crash::point();
-                    self.native();
-                } else {
-                    word.depart(1);
-                    self.single(thread);
-                }
-            }
-            crash::point();
-            word.depart(1);
-        }
-
         /// What a thread without a word does.
         fn without_word(&self) {
             let guard = self.lock.lock().unwrap();
@@ -284,27 +254,24 @@ mod models {
             drop(guard);
         }
 
-        fn outwait(&self, to: Way) -> bool {
+        fn outwait(&self) -> bool {
             let words = self.words.iter().enumerate().map(|(i, word)| (Slot(i as u16), word));
-            let place = (to == Way::Locked).then_some(PLACE);
-            outwait(words, place, |slot| self.dead[slot.index()].load(Ordering::Acquire))
+            outwait(words, |slot| self.dead[slot.index()].load(Ordering::Acquire))
         }
 
         fn turn(&self, to: Way) -> bool {
-            self.bias.turn(to, || self.outwait(to))
+            self.bias.turn(to, || self.outwait())
         }
 
         /// What a device does once it is let in: no section, no lock.
         fn by_device(&self) -> bool {
-            let let_in = self.bias.pin(|| self.outwait(Way::Native));
+            let let_in = self.bias.pin(|| self.outwait());
             if let_in {
                 self.native();
             }
             let_in
         }
     }
-
-    const PLACE: u64 = 64;
 
     /// Runs the roles at the same time; returns what the element holds then.
     fn cast(way: Way, roles: &[fn(&Place, usize)]) -> (Arc<Place>, u64) {
@@ -343,35 +310,6 @@ mod models {
                 place.single(i);
             };
             assert_eq!(cast(Way::Native, &[many, single]).1, 3);
-        });
-    }
-
-    /// Those who stay are waited for before anybody is alone, and see that it is over.
-    #[test]
-    fn loom_no_update_of_who_stays_is_lost() {
-        model(3, || {
-            let many: fn(&Place, usize) = |place, i| {
-                place.turn(Way::Locked);
-                place.many(i);
-            };
-            let stays: fn(&Place, usize) = |place, i| place.staying(i, 2);
-            assert_eq!(cast(Way::Native, &[many, stays]).1, 3);
-        });
-    }
-
-    /// A change back to Native waits for nobody who stays, and the next one to Locked still does.
-    #[test]
-    fn loom_no_update_of_who_stays_is_lost_when_the_way_goes_to_and_fro() {
-        model(2, || {
-            let many: fn(&Place, usize) = |place, i| {
-                place.turn(Way::Locked);
-                place.turn(Way::Native);
-                place.turn(Way::Locked);
-                place.many(i);
-            };
-            let stays: fn(&Place, usize) = |place, i| place.staying(i, 1);
-            let single: fn(&Place, usize) = |place, i| place.single(i);
-            assert_eq!(cast(Way::Native, &[many, stays, single]).1, 3);
         });
     }
 
@@ -442,7 +380,7 @@ mod models {
                 let all = all.clone();
                 let many = thread::spawn(move || near.many(1));
                 let mortal = thread::spawn(move || {
-                    if kill_at(n, || mortal.bias.pin(|| mortal.outwait(Way::Native))).is_none() {
+                    if kill_at(n, || mortal.bias.pin(|| mortal.outwait())).is_none() {
                         *all.lock().unwrap() = false;
                     }
                     mortal.dead[0].store(true, Ordering::Release);
@@ -451,34 +389,6 @@ mod models {
                 many.join().unwrap();
                 mortal.join().unwrap();
                 assert_eq!(place.element.load(Ordering::Relaxed), 1 + by_device);
-            });
-            if *lived.lock().unwrap() {
-                break;
-            }
-        }
-    }
-
-    /// A process that stays is killed at every point: it keeps nobody waiting, and loses nothing that it had done.
-    #[test]
-    fn loom_the_dead_stay_nowhere() {
-        for n in 1.. {
-            let lived = Arc::new(std::sync::Mutex::new(true));
-            let all = lived.clone();
-            model(2, move || {
-                let place = Place::new(2, Way::Native);
-                let (mortal, all) = (place.clone(), all.clone());
-                let mortal = thread::spawn(move || {
-                    if kill_at(n, || mortal.staying(0, 1)).is_none() {
-                        *all.lock().unwrap() = false;
-                    }
-                    mortal.dead[0].store(true, Ordering::Release);
-                });
-                place.turn(Way::Locked);
-                place.many(1);
-                mortal.join().unwrap();
-                let sum = place.element.load(Ordering::Relaxed);
-                assert!(sum == 1 || sum == 2, "{sum}");
-                assert!(place.turn(Way::Locked));
             });
             if *lived.lock().unwrap() {
                 break;
@@ -537,23 +447,6 @@ mod tests {
         let bias = Bias::default();
         assert!(bias.turn(way, || true));
         bias
-    }
-
-    /// Whatever it goes through, it was fresh once.
-    #[test]
-    fn what_was_ever_changed_is_not_fresh_again() {
-        assert!(Bias::default().is_fresh());
-        let bias = Bias::default();
-        assert!(
-            bias.turn(Way::Native, || panic!("it is")) && bias.is_fresh(),
-            "nothing was changed"
-        );
-        assert!(!bias.turn(Way::Locked, || false) && !bias.is_fresh(), "given up half-way");
-        for way in [Way::Native, Way::Locked, Way::Native] {
-            assert!(bias.turn(way, || true) && !bias.is_fresh());
-        }
-        let bias = Bias::default();
-        assert!(bias.pin(|| true) && bias.is_native() && !bias.is_fresh());
     }
 
     #[test]

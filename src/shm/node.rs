@@ -10,7 +10,7 @@ use super::lock::LocalNodes;
 use super::map::{self, Mapping, PAGE};
 use super::park::{Pace, WaitCell, Yielded};
 use super::region::SharedRef;
-use super::section::{Name, Words};
+use super::section::Words;
 use super::segment::{self, Areas, HUGE_PAGE, NodeHeader, Port, Ports, RankSlot, STATE_LEFT};
 use super::wiring::{Wiring, random};
 use crate::base::sync::{AtomicBool, AtomicU32, Ordering};
@@ -150,9 +150,10 @@ impl Node {
         self.slot
     }
 
-    /// A name for a place where threads have sections and stay, see `section`.
-    pub fn section_name(&self) -> Name {
-        self.section_words.name()
+    /// Names this attachment among those of the process, see `section`.
+    #[inline]
+    pub fn section_key(&self) -> u64 {
+        self.section_words.key()
     }
 
     /// Loss in ns after which a [`super::bias::Bias`] is to be turned.
@@ -485,7 +486,6 @@ impl Node {
 
 impl Drop for Node {
     fn drop(&mut self) {
-        self.section_words.detach();
         if self.leaving.load(Ordering::Acquire) {
             let block = self.rank_slot(self.slot);
             block.state.store(STATE_LEFT, Ordering::Release);

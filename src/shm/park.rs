@@ -119,9 +119,6 @@ impl Pace {
     /// The third: with yields of the processor. Whoever has a core as a rule goes on to sleep after
     /// one that has let strangers run: from there it is back sooner.
     pub fn poll_with_yields<R>(self, poll: &mut impl FnMut() -> Option<R>) -> Yielded<R> {
-        // Who waits for so long updates nothing.
-        #[cfg(not(loom))]
-        super::section::depart();
         let mut at_once = false;
         for turn in 0..self.yields {
             if let Some(value) = poll() {

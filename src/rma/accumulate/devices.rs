@@ -9,7 +9,6 @@
 //! ```
 
 use super::domain::Domain;
-use crate::shm::bias::Way;
 
 impl Domain {
     /// Lets devices in: the way is not [`Locked`](crate::shm::bias::Way::Locked) from now on, for all
@@ -19,6 +18,6 @@ impl Domain {
     ///
     /// Cost: a heavy fence and a look at each member's sections, if it was not so before.
     pub fn admit_devices(&self) -> bool {
-        self.near.bias().pin(|| self.outwait(Way::Native))
+        self.near.bias().pin(|| self.outwait())
     }
 }

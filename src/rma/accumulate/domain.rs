@@ -9,7 +9,6 @@
 //!
 //! ```text
 //!              few elements                  many elements, one stripe at a time
-//!  fresh       native                        native            (Native, and it was never anything else)
 //!  Native      section: native               section: native
 //!  Both        lock the stripe, native       lock the stripe, native
 //!  Locked      lock the stripe, native       lock the stripe, section: plain (SIMD)
@@ -19,15 +18,22 @@
 //! origin, and passes over stripes that are being worked on until nothing else is left. So N
 //! origins work on one target, and on the same elements, at the same time.
 //!
-//! When to change, and when not to look twice: see [`super::way`].
+//! *When to change.* Every update that the present way makes dearer than the other one would
+//! adds the difference to a private balance of its process, and every one that it makes cheaper
+//! takes it off again. Once the loss exceeds [`Node::turn_after`], which is several times what a
+//! change costs, the process changes the way. So whatever the program does, it loses a constant
+//! factor at most against the better of the two ways (the argument of the ski rental: before each
+//! change, at least as much was lost with the way given up).
 //!
 //! *Pairs* of 16 bytes have no native way: they are always updated under the lock, and stored by
 //! one instruction. Nobody who dies leaves a torn element, so the next holder of the lock goes on.
+//!
+//! [`Node::turn_after`]: crate::shm::node::Node::turn_after
 
 use super::element::{self, Element, Run};
 use super::updates::{Near, Updates};
 use super::{kernel, pairs};
-use crate::base::sync::AtomicI32;
+use crate::base::sync::{AtomicI32, Ordering};
 use crate::base::{Deadline, Error, Rank, Result};
 use crate::coll::Team;
 use crate::layout::{Comb, Kind, Located, Op};
@@ -38,6 +44,7 @@ use crate::shm::lock::LockGuard;
 use crate::shm::map::PAGE;
 use crate::shm::node::Node;
 use crate::shm::section;
+use std::ptr::NonNull;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -68,8 +75,8 @@ pub(crate) struct Domain {
     block: Arc<WindowBlock>,
     /// ns lost by the present way: positive by native updates, negative by locks. Threads may
     /// overwrite each other's; it is an estimate.
-    pub(super) balance: AtomicI32,
-    pub(super) turn_after: i32,
+    balance: AtomicI32,
+    turn_after: i32,
     /// How many µs to wait for the lock of a stripe; 0: as long as the team waits.
     pub(super) patience: u32,
     /// Replacing may not meet another operation on the same element, so it needs no protection.
@@ -120,7 +127,7 @@ impl Domain {
     pub fn new(block: &Arc<WindowBlock>, info: &Info) -> Domain {
         let node = block.team.node();
         Domain {
-            near: Near::new(&block.header().accumulate, node),
+            near: Near { bias: NonNull::from(&block.header().accumulate), key: node.section_key() },
             block: block.clone(),
             balance: AtomicI32::new(0),
             turn_after: node.turn_after() as i32,
@@ -499,7 +506,7 @@ impl Domain {
             unsafe { (kinds.plain)(run) };
             return;
         };
-        if let Some(section) = section::mine(self.near.name, || &**self.team().node()) {
+        if let Some(section) = section::mine(self.near.key, || &**self.team().node()) {
             let turn = section.enter();
             let alone = self.near.bias().way() == Way::Locked;
             if alone {
@@ -513,6 +520,48 @@ impl Domain {
         }
         // SAFETY: the caller's.
         unsafe { native(run) };
+    }
+
+    /// Adds to the balance what native updates lose (or locks, if negative), and changes the way
+    /// once it is enough.
+    pub(super) fn weigh(&self, loss: i32) {
+        let way = self.near.bias().way();
+        let balance = self.balance.load(Ordering::Relaxed).saturating_add(loss);
+        // What speaks for the present way cannot be saved up.
+        let balance = match way {
+            Way::Native => balance.max(0),
+            Way::Locked => balance.min(0),
+            Way::Both => balance,
+        };
+        let to = if loss > 0 { Way::Locked } else { Way::Native };
+        let enough = balance.unsigned_abs() >= self.turn_after.unsigned_abs()
+            && (balance >= 0) == (loss > 0)
+            && way != to;
+        self.balance.store(if enough { 0 } else { balance }, Ordering::Relaxed);
+        if enough {
+            self.near.bias().turn(to, || self.outwait());
+        }
+    }
+
+    #[cfg(test)]
+    pub fn way(&self) -> Way {
+        self.near.bias().way()
+    }
+
+    #[cfg(test)]
+    pub fn turn(&self, to: Way) -> bool {
+        self.near.bias().turn(to, || self.outwait())
+    }
+
+    /// Waits for the sections of all members.
+    pub(super) fn outwait(&self) -> bool {
+        let node = &**self.team().node();
+        if self.team().ranks().any(|rank| self.team().slot_of(rank).is_err()) {
+            return false;
+        }
+        let slots = self.team().ranks().filter_map(|rank| self.team().slot_of(rank).ok());
+        let sections = slots.flat_map(|slot| node.sections(slot).map(move |word| (slot, word)));
+        section::outwait(sections, |slot| node.probe(slot))
     }
 }
 

@@ -11,7 +11,6 @@ mod simd;
 #[cfg(all(test, not(miri)))]
 mod tests;
 mod updates;
-mod way;
 
 pub(crate) use domain::Domain;
 pub use element::Element;

@@ -3,7 +3,6 @@
 
 use crate::base::sync::{AtomicBool, AtomicU32, Ordering};
 use crate::layout::Layout;
-use crate::rma::LockAllEpoch;
 use crate::shm::bias::Way;
 use crate::{Element, Job, Op, Rank, Window};
 use std::sync::Mutex;
@@ -203,69 +202,6 @@ fn the_way_follows_what_the_program_does() {
             window.local().get(3).unwrap(),
             102.0 + f64::from(single) + 100.0 * f64::from(single / 2)
         );
-    })
-    .unwrap();
-}
-
-/// Who has updated single elements and then does something else keeps those from the other way who update many,
-/// until it comes to a collective, the end of its epoch, or another update; not for ever, and once.
-#[test]
-fn who_stays_at_a_window_departs() {
-    const LEN: usize = 1 << 10;
-    Job::threads(2, |job| {
-        type Depart = fn(&Job, &Window<u64>, LockAllEpoch<'_, u64>);
-        let ways: [Depart; 3] = [
-            |job, _, epoch| {
-                // The other one is there already, or comes.
-                job.team().barrier().unwrap();
-                epoch.unlock_all().unwrap();
-            },
-            |job, _, epoch| {
-                epoch.unlock_all().unwrap();
-                job.team().barrier().unwrap();
-            },
-            |job, window, epoch| {
-                window.local().fetch_and_op(0, Op::Sum, 0).unwrap();
-                epoch.unlock_all().unwrap();
-                job.team().barrier().unwrap();
-            },
-        ];
-        for depart in ways {
-            let window = Window::<u64>::allocate(job.team(), LEN).unwrap();
-            let flags = Window::<u64>::allocate(job.team(), 1).unwrap();
-            let epoch = window.lock_all().unwrap();
-            if job.rank() == Rank(0) {
-                assert_eq!(epoch.fetch_and_op(Rank(1), 0, Op::Sum, 1).unwrap(), 0);
-                // By hand, for these are updates of another window.
-                flags.local().set(0, 1).unwrap();
-                while flags.local().get(0).unwrap() != 2 {
-                    std::hint::spin_loop();
-                }
-                depart(&job, &window, epoch);
-            } else {
-                let access = flags.lock_all().unwrap();
-                let flag = |expected| {
-                    let mut now = [0];
-                    while now[0] != expected {
-                        access.get(Rank(0), 0, &mut now).unwrap();
-                    }
-                };
-                flag(1);
-                assert!(!window.domain().turn(Way::Locked), "somebody stays");
-                assert_eq!(window.domain().way(), Way::Both);
-                // Nothing is lost meanwhile.
-                epoch.accumulate(Rank(1), 0, Op::Sum, &[1; LEN]).unwrap();
-                access.put(Rank(0), 0, &[2]).unwrap();
-                access.unlock_all().unwrap();
-                epoch.unlock_all().unwrap();
-                job.team().barrier().unwrap();
-                assert!(window.domain().turn(Way::Locked));
-                assert_eq!(window.local().get(0).unwrap(), 2);
-            }
-            job.team().barrier().unwrap();
-            window.free().unwrap();
-            flags.free().unwrap();
-        }
     })
     .unwrap();
 }

@@ -6,8 +6,7 @@ use super::element::{Element, Run};
 use crate::base::{Rank, Result, prefetch};
 use crate::layout::Op;
 use crate::shm::bias::Bias;
-use crate::shm::node::Node;
-use crate::shm::section::{self, Name};
+use crate::shm::section;
 use std::ptr::NonNull;
 
 /// What an update looks at first. Copied to where the update begins: each load that depends on
@@ -16,8 +15,8 @@ use std::ptr::NonNull;
 pub(crate) struct Near {
     /// In the window's block.
     pub(super) bias: NonNull<Bias>,
-    /// What this process calls the window's block, for `section`.
-    pub(super) name: Name,
+    /// Names the attachment to the node for `section::mine`.
+    pub(super) key: u64,
 }
 
 // SAFETY: `bias` points to an atomic of the window's block, which lives as long as it.
@@ -33,103 +32,20 @@ pub(crate) struct Updates<'w> {
 }
 
 impl Near {
-    /// Of the window in whose block `bias` is, at this process's attachment to `node`.
-    pub(super) fn new(bias: &Bias, node: &Node) -> Near {
-        Near { bias: NonNull::from(bias), name: node.section_name() }
-    }
-
-    /// The place at which threads stay that need no sections: the same in all processes of the node, which map its
-    /// memory at the same address.
-    pub(super) fn place(&self) -> u64 {
-        self.bias.addr().get() as u64
-    }
-
     #[inline(always)]
     pub(super) fn bias(&self) -> &Bias {
         // SAFETY: in the window's block, which outlives the domain.
         unsafe { self.bias.as_ref() }
     }
 
-    /// Runs a native update if this thread may at once: it stays at the window and nobody has changed the way,
-    /// or the way is that again and the thread has words at hand for a section. `None` if not: there may be more to do.
-    ///
-    /// Cost: of who stays two loads and no store, which the locked instruction of an update would wait for; else two
-    /// stores to a line of the thread's own. No call, for which operands would have to be in memory.
+    /// Runs a native update if that is the way at present and this thread has a word to say so.
     #[inline(always)]
-    fn at_once<R>(&self, update: impl FnOnce() -> R) -> Option<R> {
-        if self.bias().is_fresh() {
-            return section::stays(self.name).then(update);
-        }
-        // SAFETY: words of this process's slot of the window's node, which is there as long as the domain.
-        let section = unsafe { section::at_hand(self.name)?.as_ref() };
-        if section::stays(self.name) {
-            return None;
-        }
+    pub(super) fn natively<R>(&self, domain: &Domain, update: impl FnOnce() -> R) -> Option<R> {
+        let section = section::mine(self.key, || &**domain.team().node())?;
         let turn = section.enter();
         let done = if self.bias().is_native() { Some(update()) } else { None };
         section.leave(turn);
         done
-    }
-
-    /// Runs a native update if that is the way at present and this thread has a word to say so.
-    #[inline(always)]
-    pub(super) fn natively<R>(&self, domain: &Domain, update: impl FnOnce() -> R) -> Option<R> {
-        if self.bias().is_fresh() && section::stays(self.name) {
-            return Some(update());
-        }
-        domain.natively(update)
-    }
-}
-
-/// Native updates by threads that cannot make them at once. Out of line, and with operands by value: otherwise
-/// these would be in memory for those, too, who can, stored there just before a locked instruction, which
-/// waits for that.
-mod apart {
-    use super::{Domain, Element, Op};
-
-    /// # Safety
-    /// As for [`super::Updates::fetch_op`].
-    #[cold]
-    #[inline(never)]
-    pub unsafe fn fetch_op<T: Element>(in_: &Domain, at: *mut T, op: Op, value: T) -> Option<T> {
-        // SAFETY: the caller's.
-        in_.natively(|| unsafe { T::fetch_op(at, op, value) })
-    }
-
-    /// # Safety
-    /// As for [`super::Updates::fetch_op`].
-    #[cold]
-    #[inline(never)]
-    pub unsafe fn compare_swap<T: Element>(
-        in_: &Domain,
-        at: *mut T,
-        expected: T,
-        new: T,
-    ) -> Option<T> {
-        // SAFETY: the caller's.
-        in_.natively(|| unsafe { T::compare_swap(at, expected, new) })
-    }
-
-    /// # Safety
-    /// As for [`super::Updates::fetch_op`].
-    #[cold]
-    #[inline(never)]
-    pub unsafe fn accumulate<T: Element>(in_: &Domain, at: *mut T, op: Op, value: T) -> bool {
-        // SAFETY: the caller's.
-        in_.natively(|| unsafe { super::accumulate(at, op, value) }).is_some()
-    }
-}
-
-/// # Safety
-/// As for [`Updates::fetch_op`].
-#[inline(always)]
-unsafe fn accumulate<T: Element>(at: *mut T, op: Op, value: T) {
-    // SAFETY: the caller's.
-    unsafe {
-        match op {
-            Op::Replace => T::store(at, value),
-            op => drop(T::fetch_op(at, op, value)),
-        }
     }
 }
 
@@ -164,13 +80,8 @@ impl<'w> Updates<'w> {
             return Some(unsafe { T::load(at) });
         }
         prefetch::to_write(at);
-        // SAFETY: the caller's, twice.
-        unsafe {
-            match self.near.at_once(|| T::fetch_op(at, op, value)) {
-                None => apart::fetch_op(self.domain, at, op, value),
-                done => done,
-            }
-        }
+        // SAFETY: the caller's.
+        self.near.natively(self.domain, || unsafe { T::fetch_op(at, op, value) })
     }
 
     /// As [`Updates::compare_swap`], if that takes no lock; see [`Updates::fetch_op_natively`].
@@ -188,13 +99,8 @@ impl<'w> Updates<'w> {
             return None;
         }
         prefetch::to_write(at);
-        // SAFETY: the caller's, twice.
-        unsafe {
-            match self.near.at_once(|| T::compare_swap(at, expected, new)) {
-                None => apart::compare_swap(self.domain, at, expected, new),
-                done => done,
-            }
-        }
+        // SAFETY: the caller's.
+        self.near.natively(self.domain, || unsafe { T::compare_swap(at, expected, new) })
     }
 
     /// As [`Updates::accumulate`] of one element, if that takes no lock: false, and nothing has
@@ -207,19 +113,24 @@ impl<'w> Updates<'w> {
         if !is_native(at) {
             return false;
         }
+        let update = || {
+            // SAFETY: the caller's.
+            unsafe {
+                match op {
+                    Op::Replace => T::store(at, value),
+                    op => drop(T::fetch_op(at, op, value)),
+                }
+            }
+        };
         prefetch::to_write(at);
-        // SAFETY: the caller's, twice.
-        unsafe {
-            self.near.at_once(|| accumulate(at, op, value)).is_some()
-                || apart::accumulate(self.domain, at, op, value)
-        }
+        self.near.natively(self.domain, update).is_some()
     }
 
     /// Atomically replaces `*at` by `*at OP value`; returns what was there.
     ///
-    /// Cost while single elements are all that the window has ever seen: [`Element::fetch_op`]'s, a load of a
-    /// line of the block that is seldom written, and one of the thread's own. While they are what it sees at
-    /// present, two stores to a line of the thread's own more. Otherwise a lock and its release on top.
+    /// Cost while single elements are what the window sees: [`Element::fetch_op`]'s, a load of a
+    /// line of the block that is seldom written, and two stores to a line of the thread's own.
+    /// Otherwise a lock and its release on top.
     ///
     /// # Errors
     /// [`Error::TimedOut`] if the lock was not to be had within the team's limit.

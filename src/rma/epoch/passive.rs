@@ -7,7 +7,6 @@ use super::state::{GUARDED, LOCK_ALL, NESTED, NONE, OFFERED, misuse};
 use super::{Assertions, LockKind};
 use crate::base::{Rank, Result, reentry};
 use crate::shm::lock::part::{self, Begun, Parts, Taken};
-use crate::shm::section;
 
 /// How a granted lock is given back. As wide as what it is loaded by together with its neighbours:
 /// a narrower store just before would hold that load up.
@@ -341,7 +340,6 @@ impl Core {
         reentry::refuse_inside(what)?;
         let from = if guarded { LOCK_ALL | GUARDED } else { LOCK_ALL };
         let change = self.epochs.change(what, &[from], NONE)?;
-        section::depart_at(self.block.team.node());
         let done = match self.engine() {
             Some(engine) => engine.unlock_all(),
             None => {

@@ -114,11 +114,9 @@ impl<T: Element> Epoch<'_, T> {
     /// other update of it (see `accumulate`); the call as a whole is not one atomic step.
     ///
     /// Cost on a mapped part: of up to 4 elements [`Element::fetch_op`]'s each, a load of a line
-    /// of the window that is seldom written, and once many have been updated at a time two stores to a line
-    /// of the thread's own. Of many, a lock for each 16 KiB and vector loops, once the window has found that to be
-    /// cheaper. The change between the two takes a system call. The first one comes about only when every rank
-    /// that has updated single elements has come to a collective, the end of its epoch, a longer wait or
-    /// another update; until then many are updated one by one.
+    /// of the window that is seldom written, and two stores to a line of the thread's own. Of many,
+    /// a lock for each 16 KiB and vector loops, once the window has found that to be cheaper. The
+    /// change between the two takes a system call.
     ///
     /// # Errors
     /// As for [`Epoch::put`]; [`Error::InvalidArgument`] also if `op` does not apply to the
