@@ -87,6 +87,7 @@ settings! {
     /// (process_vm_readv), which is tried out silently, or never (0): then through shared buffers.
     /// Where both sides wait for a message, it goes through these, or each side has the kernel copy a half,
     /// if that is faster, which is measured while the program runs (auto), or always (slow, halves), or never (fast).
+    /// Collectives of large private data: by the kernel or in pieces, likewise; slow: in pieces.
     CMA = "HITHER_CMA", "auto", "auto, fast, slow, halves or 0";
     /// Packet windows: when operations are sent: eager (as soon as the synchronisation allows),
     /// delayed (when the epoch ends), adaptive (delayed while they are few and small).

@@ -9,6 +9,7 @@ use super::select::{Algorithm, Choice};
 use super::sign::{Sign, What};
 use super::step::Course;
 use super::team::Team;
+use super::ways::Kind;
 use crate::base::copy::copy_slice;
 use crate::base::{Error, Request, Result};
 use crate::layout::Datum;
@@ -184,11 +185,14 @@ impl Course<'_> {
         let me = self.rank();
         let blocks = Blocks::Even(each);
         both.keep(blocks.of(me), blocks.of(me));
-        let mut how = choice.first;
+        let (mut how, mut _timed) = (choice.first, None);
         if how == Algorithm::Direct {
             // In place, what the others want would be overwritten before they have it.
             let apart = matches!(both, Both::Two(..)).then(|| both.send());
-            if let Some(addresses) = self.sources(apart, |_| true).await? {
+            let addresses;
+            let kind = Kind::new(What::Alltoall, each);
+            (addresses, _timed) = self.sources(kind, apart, |_| true).await?;
+            if let Some(addresses) = addresses {
                 for rank in (0..self.size()).filter(|&rank| rank != me) {
                     let into = &mut both.recv()[blocks.of(rank)];
                     self.core().fetch(rank, addresses[rank as usize], blocks.of(me).start, into)?;

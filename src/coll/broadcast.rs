@@ -7,6 +7,7 @@ use super::select::{Algorithm, Choice};
 use super::sign::{Sign, What};
 use super::step::Course;
 use super::team::Team;
+use super::ways::Kind;
 use crate::base::{Rank, Request, Result};
 use crate::layout::Datum;
 
@@ -81,19 +82,24 @@ impl Course<'_> {
     pub(super) async fn broadcast(&self, choice: Choice, root: u32, data: &mut [u8]) -> Result<()> {
         match choice.first {
             Algorithm::Boards => self.broadcast_by_boards(root, data).await,
-            Algorithm::Direct => match self.sources(Some(data), |rank| rank == root).await? {
-                Some(addresses) => {
-                    if self.rank() != root {
-                        self.core().fetch(root, addresses[root as usize], 0, data)?;
+            Algorithm::Direct => {
+                let kind = Kind::new(WHAT, data.len());
+                let (addresses, _timed) =
+                    self.sources(kind, Some(data), |rank| rank == root).await?;
+                match addresses {
+                    Some(addresses) => {
+                        if self.rank() != root {
+                            self.core().fetch(root, addresses[root as usize], 0, data)?;
+                        }
+                        // The root may change its data when all have them.
+                        self.sync().await.map(|_| ())
                     }
-                    // The root may change its data when all have them.
-                    self.sync().await.map(|_| ())
+                    None if choice.otherwise == Algorithm::Boards => {
+                        self.broadcast_by_boards(root, data).await
+                    }
+                    None => self.broadcast_by_pieces(root, data).await,
                 }
-                None if choice.otherwise == Algorithm::Boards => {
-                    self.broadcast_by_boards(root, data).await
-                }
-                None => self.broadcast_by_pieces(root, data).await,
-            },
+            }
             _ => self.broadcast_by_pieces(root, data).await,
         }
     }

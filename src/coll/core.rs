@@ -9,10 +9,12 @@
 //! ```
 
 use super::block::{Block, Doing};
+use super::direct::NEVER;
 use super::select::{Algorithm, Choice, Table};
 use super::sign::{Sign, What, describe};
 use super::span::Span;
-use crate::base::sync::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use super::ways::Ways;
+use crate::base::sync::{AtomicU32, AtomicU64, Ordering};
 use crate::base::{Error, Rank, Result, Slot};
 use crate::shm::park::WaitCell;
 use std::sync::Arc;
@@ -47,8 +49,10 @@ pub(super) struct Core {
     /// What goes over boards: asked on every call.
     pub small: Small,
     table: Arc<Table>,
-    /// The kernel copies from the private memory of all other members.
-    pub reads_private: AtomicBool,
+    /// Whether the kernel copies from the private memory of all other members, see `direct`.
+    pub by_kernel: AtomicU64,
+    /// Whether that is the faster way, where either is possible.
+    pub ways: Ways,
 }
 
 /// How many lengths, from 0 on, go over boards by the short way, which knows the members of one node only.
@@ -118,7 +122,8 @@ impl Core {
             small,
             table,
             span,
-            reads_private: AtomicBool::new(false),
+            by_kernel: AtomicU64::new(NEVER),
+            ways: Ways::default(),
             block,
         }
     }

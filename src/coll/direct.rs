@@ -1,10 +1,11 @@
 //! Reading each other's data where they lie: data in the node's memory (windows, what the
 //! symmetric heap has given out) need not be copied into pieces first, nor private data that the
-//! kernel copies from one process to another.
+//! kernel copies from one process to another, where that is faster (see [`ways`](super::ways)).
 //!
 //! ```text
 //! word 0 of a member's board    0: nobody may read;  address + 1;  PRIVATE | address
-//! word 1                        1: the kernel copies from all other members for this one
+//! word 1                        whether the kernel copies from all other members for this one
+//! words 2, 3                    what it knows of which way is faster
 //! ```
 //! Members tell each other addresses, and everybody draws the same conclusion from them. A member
 //! only ever reads others' data and writes its own: one that gives up and goes on with its
@@ -14,13 +15,19 @@
 use super::board::Value;
 use super::core::Core;
 use super::step::Course;
+use super::ways::{Kind, Known, Timed, Way};
 use crate::base::sync::Ordering;
 use crate::base::{Error, Result, Slot};
-use crate::p2p::{read_private, reads_private};
+use crate::p2p::{read_private, reads_private, wants_kernel};
 use crate::shm::copy::opaque_copy;
 
 /// In what members tell each other: an address of the member's own.
 const PRIVATE: u64 = 1 << 63;
+
+/// Whether the kernel copies.
+pub(super) const NEVER: u64 = 0;
+const IF_FASTER: u64 = 1;
+const ALWAYS: u64 = 2;
 
 impl Core {
     /// Where data lie in the node's memory, plus 1; 0 if they do not.
@@ -46,17 +53,24 @@ impl Core {
             && end.is_some_and(|end| end <= node.mapping().length())
     }
 
-    /// Whether the kernel copies what the other members' private memory has, for this one. Not
-    /// between ranks of one process: a member that gives up frees what another thread would read.
-    fn reads_all(&self) -> Result<bool> {
-        if !self.reads_private.load(Ordering::Relaxed) {
-            let node = &self.block.node;
-            let others = (0..self.block.size).filter(|rank| *rank != self.rank);
-            let others: Result<Vec<Slot>> = others.map(|rank| self.block.member(rank)).collect();
-            let all = reads_private(node, &others?)?;
-            self.reads_private.store(all, Ordering::Relaxed);
+    /// Whether the kernel copies what the other members' private memory has, for this one: [`NEVER`],
+    /// [`IF_FASTER`], [`ALWAYS`]. Not between ranks of one process: a member that gives up frees what another
+    /// thread would read.
+    fn by_kernel(&self) -> Result<u64> {
+        let found = self.by_kernel.load(Ordering::Relaxed);
+        if found != NEVER {
+            return Ok(found);
         }
-        Ok(self.reads_private.load(Ordering::Relaxed))
+        let node = &self.block.node;
+        let others = (0..self.block.size).filter(|rank| *rank != self.rank);
+        let others: Result<Vec<Slot>> = others.map(|rank| self.block.member(rank)).collect();
+        let found = match (reads_private(node, &others?)?, wants_kernel(node)?) {
+            (false, _) | (_, Some(false)) => NEVER,
+            (true, None) => IF_FASTER,
+            (true, Some(true)) => ALWAYS,
+        };
+        self.by_kernel.store(found, Ordering::Relaxed);
+        Ok(found)
     }
 
     /// Copies what lies at an address that member `rank` told. Private data: a system call for
@@ -84,25 +98,44 @@ impl Core {
 
 impl Course<'_> {
     /// As [`Course::addresses`], of private data too.
+    /// Nothing also where the kernel would have to copy, but this call of its kind is to go by pieces. Then, or if
+    /// the kernel does copy, the second that is returned is to be kept until the call is over.
     pub async fn sources(
         &self,
+        kind: Kind,
         data: Option<&[u8]>,
         counts: impl Fn(u32) -> bool,
-    ) -> Result<Option<Vec<u64>>> {
+    ) -> Result<(Option<Vec<u64>>, Option<Timed<'_>>)> {
         let mapped = data.map_or(0, |data| self.core().address_of(data));
         let private = data.map_or(0, |data| data.as_ptr().addr() as u64 | PRIVATE);
         let mine = if mapped == 0 { private } else { mapped };
-        let reads = u64::from(self.core().reads_all()?);
-        let mine = Value::default().with_word(0, mine).with_word(1, reads);
-        let (mut all, mut by_kernel) = (Vec::with_capacity(self.size() as usize), true);
-        self.exchange(&mine, 16, |_, value| {
+        let ways = &self.core().ways;
+        let [calls, times] = ways.known(kind).to_words();
+        let mine = Value::default()
+            .with_word(0, mine)
+            .with_word(1, self.core().by_kernel()?)
+            .with_word(2, calls)
+            .with_word(3, times);
+        let mut all = Vec::with_capacity(self.size() as usize);
+        let (mut least, mut most) = (ALWAYS, NEVER);
+        let mut known = Known::default();
+        self.exchange(&mine, 32, |_, value| {
             all.push(value.word(0));
-            by_kernel &= value.word(1) != 0;
+            (least, most) = (least.min(value.word(1)), most.max(value.word(1)));
+            known = known.join(Known::from_words([value.word(2), value.word(3)]));
         })
         .await?;
-        let readable = |address: u64| address != 0 && (by_kernel || address & PRIVATE == 0);
-        let everybody = (0u32..).zip(&all).all(|(rank, at)| !counts(rank) || readable(*at));
-        Ok(everybody.then_some(all))
+        let mut told = (0u32..).zip(&all).filter(|(rank, _)| counts(*rank));
+        let readable = |address: u64| address != 0 && (least != NEVER || address & PRIVATE == 0);
+        if !told.clone().all(|(_, at)| readable(*at)) {
+            return Ok((None, None));
+        }
+        if !told.any(|(_, at)| at & PRIVATE != 0) || most == ALWAYS {
+            return Ok((Some(all), None));
+        }
+        let way = known.next();
+        let timed = ways.time(kind, known.calls, way);
+        Ok(((way == Way::Kernel).then_some(all), Some(timed)))
     }
 
     /// Everybody's address of their `data`, if all whose `counts` is true have one; nobody may

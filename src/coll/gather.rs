@@ -11,6 +11,7 @@ use super::select::{Algorithm, Choice};
 use super::sign::{Sign, What};
 use super::step::Course;
 use super::team::Team;
+use super::ways::Kind;
 use crate::base::copy::copy_slice;
 use crate::base::{Error, Rank, Request, Result};
 use crate::layout::Datum;
@@ -294,9 +295,12 @@ impl Course<'_> {
         blocks: &Blocks,
     ) -> Result<()> {
         let leads = self.rank() == root;
-        let mut how = choice.first;
+        let (mut how, mut _timed) = (choice.first, None);
         if how == Algorithm::Direct {
-            if let Some(addresses) = self.sources(Some(mine), |rank| rank != root).await? {
+            let addresses;
+            let kind = Kind::new(What::Gather, blocks.most());
+            (addresses, _timed) = self.sources(kind, Some(mine), |rank| rank != root).await?;
+            if let Some(addresses) = addresses {
                 for rank in (0..self.size()).filter(|&rank| leads && rank != root) {
                     self.core().fetch(
                         rank,
@@ -397,9 +401,14 @@ impl Course<'_> {
     ) -> Result<()> {
         let me = self.rank();
         let others = move |rank: &u32| *rank != me;
-        let mut how = choice.first;
+        let (mut how, mut _timed) = (choice.first, None);
         if how == Algorithm::Direct {
-            if let Some(addresses) = self.sources(Some(&all[blocks.of(me)]), |_| true).await? {
+            let addresses;
+            // The same in all members, whose blocks may differ.
+            let kind = Kind::new(What::Allgather, blocks.most());
+            let mine = Some(&all[blocks.of(me)]);
+            (addresses, _timed) = self.sources(kind, mine, |_| true).await?;
+            if let Some(addresses) = addresses {
                 for rank in (0..self.size()).filter(others) {
                     self.core().fetch(
                         rank,

@@ -56,6 +56,7 @@ mod survivors;
 mod team;
 #[cfg(test)]
 mod tests;
+mod ways;
 
 pub use blocks::Parts;
 pub use operation::{Each, Operation, Slices, each, slices};

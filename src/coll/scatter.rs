@@ -9,6 +9,7 @@ use super::select::{Algorithm, Choice};
 use super::sign::{Sign, What};
 use super::step::Course;
 use super::team::Team;
+use super::ways::Kind;
 use crate::base::copy::copy_slice;
 use crate::base::{Rank, Request, Result};
 use crate::layout::Datum;
@@ -164,9 +165,12 @@ impl Course<'_> {
     ) -> Result<()> {
         let leads = self.rank() == root;
         let blocks = Blocks::Even(each);
-        let mut how = choice.first;
+        let (mut how, mut _timed) = (choice.first, None);
         if how == Algorithm::Direct {
-            if let Some(addresses) = self.sources(Some(all), |rank| rank == root).await? {
+            let addresses;
+            let kind = Kind::new(What::Scatter, each);
+            (addresses, _timed) = self.sources(kind, Some(all), |rank| rank == root).await?;
+            if let Some(addresses) = addresses {
                 if !leads {
                     let at = blocks.of(self.rank()).start;
                     self.core().fetch(root, addresses[root as usize], at, mine)?;

@@ -124,7 +124,7 @@ pub(crate) use matching::Pattern;
 #[cfg(not(loom))]
 pub(crate) use ports::Endpoints;
 #[cfg(not(loom))]
-pub(crate) use reach::{read_private, reads_private};
+pub(crate) use reach::{read_private, reads_private, wants_kernel};
 #[cfg(not(loom))]
 pub(crate) use receive::Taken;
 #[cfg(not(loom))]

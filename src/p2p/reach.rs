@@ -373,6 +373,16 @@ pub(crate) fn reads_private(node: &Node, peers: &[Slot]) -> Result<bool> {
     Ok(peers.iter().all(|peer| matches!(reaches.of(node, *peer), Reach::Kernel(_))))
 }
 
+/// What the settings say of copies that the kernel, or both sides through shared memory could make: whether
+/// the kernel is to; nothing if that is to be found out.
+///
+/// # Errors
+/// Settings that are none.
+pub(crate) fn wants_kernel(node: &Node) -> Result<Option<bool>> {
+    let reaches = node.attachment(|| Reaches::open(node))?;
+    Ok(reaches.granted.map(|who| who != Who::Both))
+}
+
 /// Copies what a peer has at an address of its own, by the kernel; what it has there by then, if it
 /// has gone on.
 ///

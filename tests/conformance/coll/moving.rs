@@ -11,6 +11,7 @@ pub const CASES: &[Written] = &[
     ("coll/allgather", allgather),
     ("coll/alltoall", alltoall),
     ("coll/wide_elements", wide),
+    ("coll/again_and_again", again),
 ];
 
 fn broadcast(job: &Job) -> Result<()> {
@@ -131,6 +132,46 @@ fn alltoall(job: &Job) -> Result<()> {
             team.alltoall_in_place(source)?;
             assert!(*source == want, "in place, {each} bytes");
         }
+    }
+    Ok(())
+}
+
+/// Large private data so often that all ways are tried that they may take (see `coll::ways`), mixed with data in the
+/// node's memory, which take one of their own.
+fn again(job: &Job) -> Result<()> {
+    const EACH: usize = 33_000;
+    let team = job.team();
+    let (me, n) = (team.rank().0, team.size());
+    let mut mapped = Space::new(team, true, EACH, 0u8)?;
+    for round in 0..24 {
+        let root = hither::Rank(round as u32 % n);
+        let leads = me == root.0;
+        let (mine, want) = (filled(me, round, EACH), filled(root.0, round, EACH));
+        let mut own = mine.clone();
+        let data = if round % 5 == 4 { mapped.filled(&mine) } else { &mut own[..] };
+        team.broadcast(root, data)?;
+        assert!(*data == want, "broadcast {round}");
+
+        let all = together(n, round, EACH);
+        let mut gathered = vec![9; if leads { all.len() } else { 0 }];
+        team.gather(root, &mine, &mut gathered)?;
+        assert!(gathered == if leads { &all[..] } else { &[] }, "gather {round}");
+        gathered = vec![9; all.len()];
+        team.allgather(&mine, &mut gathered)?;
+        assert!(gathered == all, "allgather {round}");
+
+        let mut dealt = vec![9; EACH];
+        team.scatter(root, if leads { &all } else { &[] }, &mut dealt)?;
+        assert!(dealt == mine, "scatter {round}");
+        let send: Vec<u8> = (0..n).flat_map(|to| filled(me * 40 + to, round, EACH)).collect();
+        let want: Vec<u8> = (0..n).flat_map(|from| filled(from * 40 + me, round, EACH)).collect();
+        gathered.fill(9);
+        if round % 3 == 0 {
+            gathered = team.ialltoall(send)?.wait()?;
+        } else {
+            team.alltoall(&send, &mut gathered)?;
+        }
+        assert!(gathered == want, "alltoall {round}");
     }
     Ok(())
 }
