@@ -57,17 +57,21 @@ impl Field {
             + (x + self.ghost[2])
     }
 
-    /// The other two axes and where a layer of cells starts.
-    fn layer(&self, axis: usize, start: usize) -> impl Iterator<Item = usize> + use<> {
+    /// Where each line of the layer of cells from `start` on begins, across an axis; with how many cells a line
+    /// has, and how far apart they are.
+    fn layer(
+        &self,
+        axis: usize,
+        start: usize,
+    ) -> (impl Iterator<Item = usize> + use<>, usize, usize) {
         let (outer, inner) = match axis {
             0 => (1, 2),
             1 => (0, 2),
             _ => (0, 1),
         };
-        let (counts, stride) = (self.size, self.stride);
-        (0..counts[outer]).flat_map(move |o| {
-            (0..counts[inner]).map(move |i| start + o * stride[outer] + i * stride[inner])
-        })
+        let stride = self.stride[outer];
+        let lines = (0..self.size[outer]).map(move |line| start + line * stride);
+        (lines, self.size[inner], self.stride[inner])
     }
 
     /// Packs the outermost cells across an axis, at its lower or upper end.
@@ -77,7 +81,13 @@ impl Field {
             corner[axis] = self.size[axis] - 1;
         }
         face.clear();
-        face.extend(self.layer(axis, self.at(corner)).map(|at| self.now[at]));
+        let (lines, count, apart) = self.layer(axis, self.at(corner));
+        for at in lines {
+            match apart {
+                1 => face.extend_from_slice(&self.now[at..at + count]),
+                _ => face.extend(self.now[at..].iter().step_by(apart).take(count)),
+            }
+        }
     }
 
     /// Fills the ghosts beyond the lower or upper end of an axis.
@@ -89,8 +99,15 @@ impl Field {
         } else {
             self.at([0; 3]) - self.stride[axis]
         };
-        for (at, &value) in self.layer(axis, start).zip(face) {
-            self.now[at] = value;
+        let (lines, count, apart) = self.layer(axis, start);
+        for (at, values) in lines.zip(face.chunks_exact(count.max(1))) {
+            match apart {
+                1 => self.now[at..at + count].copy_from_slice(values),
+                _ => {
+                    let cells = self.now[at..].iter_mut().step_by(apart);
+                    cells.zip(values).for_each(|(cell, value)| *cell = *value);
+                }
+            }
         }
     }
 
