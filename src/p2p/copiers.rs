@@ -11,8 +11,9 @@
 //!                                                        or messages take longer than they did
 //! ```
 //! A trial is over when most of its messages have ended, which may be after the next ones have begun; at once, and
-//! the next one is as far away as can be, where the other way takes several times as
-//! long: else trials alone would take as much time as all other messages. And messages that take longer
+//! of that way there is none in some of the next turns, where it takes several times as
+//! long: else trials alone would take as much time as all other messages. The first messages through shared buffers
+//! do not count: they find pages that nobody has touched. And messages that take longer
 //! than they did are no reason for one as long as they are far from what the other way takes: times of
 //! messages that follow each other vary by a factor of two.
 //!
@@ -42,6 +43,8 @@ const TOGETHER: u32 = 64;
 /// How many times as long the other way takes that is not worth a whole trial, and how many messages tell.
 const HOPELESS: f64 = 2.5;
 const TELLING: f64 = 3.0;
+/// Turns in which it is not tried then.
+const SKIPPED: u32 = 4;
 /// Which part of what the other way takes is near it.
 const NEAR: f64 = 0.6;
 /// Powers of two that have sizes of their own: from 16 KiB to 32 MiB.
@@ -124,6 +127,11 @@ struct Class {
     open: bool,
     /// Of the last trial if it is not the chosen one's.
     times: [Times; 3],
+    /// Turns so far, and from which on each way may be tried.
+    turns: u32,
+    again: [u32; 3],
+    /// Messages through shared buffers that are not to be counted yet.
+    fresh: u32,
     /// What the chosen one's mean was when it was chosen, or a trial began; and messages since.
     expected: f64,
     since: u32,
@@ -149,6 +157,9 @@ impl Default for Copiers {
             tried: Who::Receiver,
             open: false,
             times: [Times::default(); 3],
+            turns: 0,
+            again: [0; 3],
+            fresh: block,
             expected: 0.0,
             since: 0,
             under_way: 0,
@@ -222,7 +233,8 @@ impl Class {
             Who::Both => open.lent,
             Who::Receiver => false,
         };
-        (1..=Who::ALL.len()).map(after).find(|&who| who != self.chosen && !out(who))
+        let due = |who: Who| self.again[who as usize] <= self.turns;
+        (1..=Who::ALL.len()).map(after).find(|&who| who != self.chosen && !out(who) && due(who))
     }
 
     fn mean(&self, who: Who) -> Option<f64> {
@@ -237,13 +249,16 @@ impl Class {
 
     /// A trial begins, or all its messages have begun.
     fn turn(&mut self, open: Open) {
-        let candidate = self.candidate(open).filter(|_| self.now == self.chosen);
+        let free = self.now == self.chosen;
+        self.turns = self.turns.saturating_add(free.into());
+        let candidate = self.candidate(open).filter(|_| free);
         let Some(candidate) = candidate else {
             (self.now, self.left) = (self.chosen, self.rest);
             return;
         };
         self.now = candidate;
-        (self.tried, self.open, self.left) = (self.now, true, self.block);
+        let fresh = if candidate == Who::Both { self.fresh } else { 0 };
+        (self.tried, self.open, self.left) = (self.now, true, self.block + fresh);
         self.times[self.now as usize] = Times::default();
         (self.expected, self.since) = (self.mean(self.chosen).unwrap_or(0.0), 0);
     }
@@ -259,11 +274,11 @@ impl Class {
             (self.expected, self.since) = (there, 0);
             (self.now, self.left) = (self.chosen, self.block);
             return;
-        } else if there > HOPELESS * here {
-            self.rest = LONGEST * self.block;
-        } else {
-            self.rest = (self.rest * 2).min(LONGEST * self.block);
         }
+        if there > HOPELESS * here {
+            self.again[self.tried as usize] = self.turns.saturating_add(SKIPPED);
+        }
+        self.rest = (self.rest * 2).min(LONGEST * self.block);
         (self.now, self.left) = (self.chosen, self.rest);
     }
 
@@ -274,6 +289,10 @@ impl Class {
         self.under_way = together - 1;
         if self.cold > 0 {
             self.cold -= 1;
+            return time;
+        }
+        if who == Who::Both && self.fresh > 0 {
+            self.fresh -= 1;
             return time;
         }
         let times = &mut self.times[who as usize];
@@ -290,7 +309,7 @@ impl Class {
             if longer && self.now == who && self.since >= self.span && mean > NEAR * self.other() {
                 // Something has changed: the cores' distance, or where the data lie.
                 (self.left, self.rest) = (0, SHORTEST * self.block);
-                (self.expected, self.since) = (mean, 0);
+                (self.expected, self.since, self.again) = (mean, 0, [0; 3]);
             }
         } else if self.open && who == self.tried {
             let here = self.mean(self.chosen);
