@@ -8,7 +8,8 @@
 //!
 //! Which is the soonest over is found out (see [`copiers`](super::copiers)): halves are as a rule, but where cores are
 //! near each other and the data in their caches two copies by two cores may be, for the kernel has to find and
-//! hold every page, and on some processors its loop is not the fastest; where the receiver alone copies,
+//! hold every page, and on some processors its loop is not the fastest (so also of messages that cross, where each
+//! side has the other's to copy: whether by the kernel or through shared buffers is found out for these by themselves); where the receiver alone copies,
 //! the sender can go on to something else. Data in memory that both have mapped are
 //! copied once, by the receiver. Halves and streams need both sides, so they, but for streams no longer than
 //! their buffers, are begun only if both are inside of a call that does not return before this message is over:
@@ -122,13 +123,15 @@ impl Endpoint {
 pub(super) enum Waiting {
     /// Both.
     Both,
+    /// Both, each for the other's messages, too.
+    Crossing,
     /// Its sender. The receive was posted by a thread that may do something else now.
     Sender,
 }
 
 impl Messenger {
-    /// Who waits for the end of an announced message, if both sides could copy: not if the sender
-    /// has messages of this process's to copy at the same time.
+    /// Who waits for the end of an announced message, if both sides could copy: not if this side does not wait, and
+    /// the sender has messages of this process's to copy at the same time.
     pub(super) fn who_waits(
         &self,
         wire: Wire<'_>,
@@ -139,9 +142,14 @@ impl Messenger {
     ) -> Option<Waiting> {
         let shared = matches!(reach, Reach::Kernel(_))
             && rts.claim.is_some_and(|name| claim::is_attended(wire.node, from, name))
-            && self.reaches.may_share()
-            && !self.engine().sendings.iter().any(|(_, sending)| sending.to == from);
+            && self.reaches.may_share();
         let waits = record.awake.load(Ordering::Relaxed) != 0;
-        shared.then_some(if waits { Waiting::Both } else { Waiting::Sender })
+        let crosses = || self.engine().sendings.iter().any(|(_, sending)| sending.to == from);
+        match (shared && crosses(), waits) {
+            _ if !shared => None,
+            (true, waits) => waits.then_some(Waiting::Crossing),
+            (false, true) => Some(Waiting::Both),
+            (false, false) => Some(Waiting::Sender),
+        }
     }
 }

@@ -144,6 +144,8 @@ pub(super) struct Stream {
     pub began: u64,
     /// Whether that was a choice of [`Copiers`](super::copiers::Copiers).
     pub chosen: bool,
+    /// Of those for messages that cross.
+    pub crossing: bool,
     /// Bytes of a piece, at most; where only this node's buffers are used.
     pub piece: usize,
     /// Bytes for which room was granted, and that have come.

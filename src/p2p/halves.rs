@@ -180,7 +180,7 @@ impl Messenger {
             engine.streams.get_mut(number).is_some_and(|it| it.busy == 0 && it.half.is_none());
         let Some(stream) = through.then(|| engine.streams.remove(number)).flatten() else { return };
         drop(engine);
-        let copiers = self.reaches.copiers().ok().filter(|_| stream.chosen);
+        let copiers = self.reaches.copiers(false).ok().filter(|_| stream.chosen);
         let (from, total) = (stream.from, stream.arrived.bytes);
         // It was given up: its sender need not know.
         let Some(record) = stream.record else {
@@ -193,7 +193,7 @@ impl Messenger {
         count(&self.counting.halved);
         if copiers.is_some() {
             let now = self.switching.now();
-            self.note_copied(Some(Who::Halves), total, stream.began, now);
+            self.note_copied((Some(Who::Halves), false), total, stream.began, now);
         }
         self.tell_finished(wire, from, stream.number, 0);
         record.finish(Ok(stream.arrived));

@@ -54,7 +54,7 @@ impl Messenger {
         let (node, class) = (wire.node, class_of(place.len()));
         // Where ranks share cores, who has to wait for the receiver to be run waits for long.
         let pressed = blocks && !node.pace().is_awake();
-        if !self.limits.may_announce || pressed || self.reaches.copiers().is_err() {
+        if !self.limits.may_announce || pressed || self.reaches.copiers(false).is_err() {
             return self.try_lend(wire, to, place);
         }
         self.judge.sent(class);

@@ -40,6 +40,7 @@ pub(super) struct Reaches {
     /// Who copies what both sides wait for, as taken for granted; else it is found out.
     granted: Option<Who>,
     copiers: Copiers,
+    crossing: Copiers,
     /// What peers look for.
     _cookie: Box<u64>,
 }
@@ -105,9 +106,10 @@ impl Reaches {
         here.cookie_at.store(at, Ordering::Relaxed);
         here.cookie.store(*cookie, Ordering::Relaxed);
         here.ready.store(1, Ordering::Release);
-        let (known, copiers) = (Mutex::default(), Copiers::default());
+        let (known, copiers, crossing) = (Mutex::default(), Copiers::default(), Copiers::default());
+        crossing.keep_whole();
         let lately = Default::default();
-        Ok(Reaches { known, lately, allowed, granted, copiers, _cookie: cookie })
+        Ok(Reaches { known, lately, allowed, granted, copiers, crossing, _cookie: cookie })
     }
 
     /// How `peer` is reached. Found out at the first call: then a system call. One load, if it was asked
@@ -165,9 +167,15 @@ impl Reaches {
         self.granted != Some(Who::Receiver)
     }
 
-    /// Who copies a message for whose end both sides wait, where that is to be found out; else who does.
-    pub fn copiers(&self) -> std::result::Result<&Copiers, Who> {
-        self.granted.map_or(Ok(&self.copiers), Err)
+    /// Who copies a message for whose end both sides wait, where that is to be found out; else who does. Of messages
+    /// that cross, of which each side has some to copy, none goes by halves.
+    pub fn copiers(&self, crossing: bool) -> std::result::Result<&Copiers, Who> {
+        match (self.granted, crossing) {
+            (None, false) => Ok(&self.copiers),
+            (None, true) => Ok(&self.crossing),
+            (Some(Who::Halves), true) => Err(Who::Receiver),
+            (Some(who), _) => Err(who),
+        }
     }
 
     fn find(&self, node: &Node, peer: Slot) -> Reach {

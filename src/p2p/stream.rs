@@ -319,7 +319,8 @@ impl Messenger {
             drop(engine);
             if stream.chosen {
                 let now = self.switching.now();
-                self.note_copied(Some(Who::Both), stream.arrived.bytes, stream.began, now);
+                let chosen = (Some(Who::Both), stream.crossing);
+                self.note_copied(chosen, stream.arrived.bytes, stream.began, now);
             }
             stream.record.into_iter().for_each(|record| record.finish(Ok(stream.arrived)));
             if let Some(next) = self.buffers.give(buffer) {

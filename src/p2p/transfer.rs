@@ -134,8 +134,10 @@ impl Messenger {
             .then(|| self.who_waits(wire, record.get(), from, reach, &rts))
             .flatten();
         // Only where there is a choice it is of use to know what it was.
-        let copiers = self.reaches.copiers();
-        let choice = copiers.ok().filter(|_| waiting == Some(Waiting::Both));
+        let crossing = waiting == Some(Waiting::Crossing);
+        let together = crossing || waiting == Some(Waiting::Both);
+        let copiers = self.reaches.copiers(crossing);
+        let choice = copiers.ok().filter(|_| together);
         let bytes = arrived.bytes;
         let middle = (bytes <= self.limits.lend).then(|| lent::class_of(bytes));
         if let Some(class) = middle {
@@ -144,7 +146,9 @@ impl Messenger {
         let who = match (waiting, copiers) {
             (None, _) => Who::Receiver,
             (Some(_), Err(granted)) => granted,
-            (Some(Waiting::Both), Ok(copiers)) => copiers.choose(bytes, middle.is_some()),
+            (Some(Waiting::Both | Waiting::Crossing), Ok(copiers)) => {
+                copiers.choose(bytes, middle.is_some())
+            }
             (Some(Waiting::Sender), Ok(copiers)) => copiers.chosen(bytes),
         };
         let stream = |record| Stream {
@@ -154,6 +158,7 @@ impl Messenger {
             arrived,
             began: self.switching.now(),
             chosen: choice.is_some() && who != Who::Receiver,
+            crossing,
             piece: 0,
             granted: 0,
             come: 0,
@@ -169,7 +174,7 @@ impl Messenger {
                 self.fetch(wire, stream(record), source);
             }
         };
-        if reach == Reach::Never || waiting == Some(Waiting::Both) && who == Who::Both {
+        if reach == Reach::Never || together && who == Who::Both {
             return begin(record);
         }
         if waiting == Some(Waiting::Sender)
@@ -196,7 +201,7 @@ impl Messenger {
                 if self.switching.has_adapted() {
                     self.switching.moved(bytes, now.saturating_sub(began));
                 }
-                self.note_copied(choice.map(|_| alone), bytes, began, now);
+                self.note_copied((choice.map(|_| alone), crossing), bytes, began, now);
                 self.tell_finished(wire, from, rts.number, 0);
                 record.finish(Ok(arrived));
             }
@@ -209,9 +214,16 @@ impl Messenger {
         }
     }
 
-    /// What an announced message took since its copy could begin; and by whom, if that was chosen.
-    pub(super) fn note_copied(&self, chosen: Option<Who>, bytes: usize, began: u64, now: u64) {
-        let time = match (chosen, self.reaches.copiers()) {
+    /// What an announced message took since its copy could begin; and by whom, if that was chosen, and whether of
+    /// messages that cross.
+    pub(super) fn note_copied(
+        &self,
+        (chosen, crossing): (Option<Who>, bool),
+        bytes: usize,
+        began: u64,
+        now: u64,
+    ) {
+        let time = match (chosen, self.reaches.copiers(crossing)) {
             (Some(who), Ok(copiers)) => copiers.took(who, bytes, began, now),
             _ => now.saturating_sub(began),
         };
