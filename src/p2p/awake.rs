@@ -8,9 +8,9 @@
 //!
 //! Which is the soonest over is found out (see [`copiers`](super::copiers)): halves are as a rule, but where cores are
 //! near each other and the data in their caches two copies by two cores may be, for the kernel has to find and
-//! hold every page, and on some processors its loop is not the fastest (so also of messages that cross, where each
-//! side has the other's to copy: whether by the kernel or through shared buffers is found out for these by themselves); where the receiver alone copies,
-//! the sender can go on to something else. Data in memory that both have mapped are
+//! hold every page, and on some processors its loop is not the fastest; where the receiver alone copies,
+//! the sender can go on to something else. Messages that cross, of which each side has some to copy, go by the kernel
+//! or through shared buffers, which is found out for them by themselves. Data in memory that both have mapped are
 //! copied once, by the receiver. Halves and streams need both sides, so they, but for streams no longer than
 //! their buffers, are begun only if both are inside of a call that does not return before this message is over:
 //!

@@ -212,7 +212,9 @@ impl Class {
     fn choose(&mut self, open: Open) -> Who {
         let whole = open.whole;
         if whole && self.chosen == Who::Halves {
-            (self.chosen, self.now, self.left) = (Who::Receiver, Who::Receiver, self.block);
+            // A trial among messages that do not count would say nothing.
+            let left = self.block + self.cold;
+            (self.chosen, self.now, self.left) = (Who::Receiver, Who::Receiver, left);
             (self.open, self.expected) = (false, 0.0);
         } else if whole && self.now == Who::Halves {
             (self.now, self.left, self.open) = (self.chosen, self.rest, false);
