@@ -11,7 +11,7 @@
 //! all its own.
 
 use super::block::ROUNDS;
-use super::core::{Core, Place, step_of};
+use super::core::{Core, Place};
 use super::sign::{Sign, What};
 use super::step::Course;
 use super::team::Team;
@@ -102,7 +102,7 @@ impl Core {
     }
 
     fn disseminate(&self, phase: u32, sign: Sign, deadline: Deadline) -> Result<()> {
-        let step = step_of(phase, sign);
+        let step = self.step_of(phase, sign);
         for round in self.rounds() {
             self.raise(round, step);
             for partner in self.partners(round) {
@@ -182,7 +182,7 @@ impl Core {
         let header = self.block.header();
         let number = self.counted.load(Ordering::Relaxed) + 1;
         self.counted.store(number, Ordering::Relaxed);
-        let one = u64::from(sign.word) << 32 | 1;
+        let one = self.step_of(1, sign);
         let tally = self.tally.load(Ordering::Relaxed);
         let tally = tally.wrapping_add(one.wrapping_mul(self.block.size.into()));
         self.tally.store(tally, Ordering::Relaxed);
@@ -191,7 +191,7 @@ impl Core {
             return Ok(number);
         }
         if arrived != tally {
-            return Err(match self.other_call() {
+            return Err(match self.other_history() {
                 Some(other) => self.mismatch(other),
                 None => {
                     // Whoever made another call has ended: all that is known is that one did.
@@ -224,7 +224,7 @@ impl Course<'_> {
         }
         let phase = core.next_phase(self.sign);
         if core.block.size > 1 && core.disseminates {
-            let step = step_of(phase, self.sign);
+            let step = core.step_of(phase, self.sign);
             for round in core.rounds() {
                 core.raise(round, step);
                 for partner in core.partners(round) {

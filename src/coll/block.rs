@@ -4,7 +4,7 @@
 //! roll           members and their presence, see `shm::roll`
 //! TeamHeader     192 B   life cycle, count barrier, survivors' team; rounded to a page
 //! areas          AREA bytes x n, one per member, reserved by that member:
-//!     MemberLines   flags and boards      one page
+//!     MemberLines   flags, boards, posts  one page
 //!     piece 0       PIECE bytes           data this member shows the others, even phases
 //!     piece 1       PIECE bytes           odd phases
 //!     result        PIECE bytes           this member's share of a reduction
@@ -12,7 +12,8 @@
 //! Phases: every synchronising step of a team has a number, the same in all members. A member
 //! writes its piece or board of phase p and synchronises. It writes the same half again in phase
 //! p + 2, which it reaches only after everybody entered phase p + 1, and so finished reading
-//! phase p. Two halves are therefore enough.
+//! phase p. Two halves are therefore enough. Small broadcasts do not synchronise and are no phases: see
+//! `post`.
 
 use super::aside::KEPT;
 use crate::base::sync::{AtomicU32, AtomicU64, Ordering, UnsafeCell};
@@ -27,7 +28,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 /// Marks a finished team block.
-pub(super) const TEAM_MAGIC: u64 = 0x4869_5465_616d_0004;
+pub(super) const TEAM_MAGIC: u64 = 0x4869_5465_616d_0005;
 /// The kind of such a block.
 const KIND: u32 = 1;
 /// Bytes of one piece.
@@ -38,6 +39,11 @@ const AREA: u64 = PAGE + 3 * PIECE as u64;
 pub(super) const ROUNDS: usize = 8;
 /// Payload bytes of a board.
 pub(super) const BOARD: usize = 56;
+/// Posts that a member may have ahead of one that has not looked.
+pub(super) const POSTS: usize = 16;
+/// Calls of a member that others can still look up: members are apart by at most all posts and a
+/// synchronising step on both sides.
+pub(super) const CALLS: usize = 2 * POSTS;
 
 /// Contexts that a node can give out, where there are several.
 const CONTEXTS: u32 = 1 << 20;
@@ -109,22 +115,33 @@ pub(super) struct MemberLines {
     /// Sleepers waiting for anything this member writes.
     pub wait: WaitCell,
     _pad: [AtomicU64; 7],
-    /// What this member is in.
-    pub doing: Doing,
+    pub been: Been,
+    /// Its latest calls, by their numbers.
+    pub calls: [Doing; CALLS],
+    /// What it has posted last, see `post`.
+    pub posts: [Board; POSTS],
 }
 
-/// The call that a member is in or was in last. A line of its own: it is written at every step,
-/// and read by others only where they wait in vain.
+/// What a member has done, of which others read where they wait.
 #[repr(C, align(64))]
+pub(super) struct Been {
+    /// Calls that it is through with: who leaves the job after a call is not missed in it.
+    pub through: AtomicU64,
+    /// Posts of all members that it is through with, or a few less.
+    pub seen: AtomicU32,
+    _pad: [AtomicU32; 13],
+}
+
+/// A call that a member is in or was in. Written at every step of one, and read by others only where
+/// they wait in vain.
+#[repr(C, align(32))]
 pub(super) struct Doing {
-    /// Phase, with the word of the call above.
+    /// The number of the step, with the word of the call above.
     pub step: AtomicU64,
     /// The call in full (see `sign`).
     pub packed: AtomicU64,
     /// The same.
     pub bytes: AtomicU64,
-    /// Calls that it is through with: who leaves the job after a call is not missed in it.
-    pub through: AtomicU64,
 }
 
 // SAFETY: repr(C) of atomics and a protocol-owned cell; any bits are valid.
@@ -140,11 +157,14 @@ const _: () = {
     assert!(size_of::<Board>() == 64);
     assert!(offset_of!(Board, payload) == 8);
     assert!(size_of::<Flag>() == 128);
-    assert!(size_of::<MemberLines>() == 1280);
+    assert!(size_of::<MemberLines>() == 3328);
     assert!(offset_of!(MemberLines, boards) == 1024);
     assert!(offset_of!(MemberLines, wait) == 1152);
-    assert!(offset_of!(MemberLines, doing) == 1216);
-    assert!(size_of::<Doing>() == 64);
+    assert!(offset_of!(MemberLines, been) == 1216);
+    assert!(offset_of!(MemberLines, calls) == 1280);
+    assert!(offset_of!(MemberLines, posts) == 2304);
+    assert!(size_of::<Been>() == 64);
+    assert!(size_of::<Doing>() == 32);
     assert!(offset_of!(TeamHeader, pair) == 32);
 };
 

@@ -6,8 +6,8 @@
 //! barrier and then a look; and where ranks share cores, a barrier by count needs one waking
 //! instead of one for each member.
 
-use super::block::BOARD;
-use super::core::{Core, Place, step_of};
+use super::block::{BOARD, Board};
+use super::core::{Core, Place};
 use super::sign::Sign;
 use super::step::Course;
 use crate::base::sync::Ordering;
@@ -86,6 +86,35 @@ impl Value {
     }
 }
 
+impl Board {
+    /// Shows a value to all who wait for `step`; nobody reads what was there before any more.
+    #[inline]
+    pub fn put(&self, value: &Value, words: usize, step: u64) {
+        self.payload.with_mut(|to| {
+            for index in 0..words.min(WORDS) {
+                // SAFETY: inside the payload. Only its owner writes a board, and nobody reads it
+                // now: readers wait for the store below.
+                unsafe { (&raw mut (*to)[index]).write(value.words[index]) };
+            }
+        });
+        self.step.store(step, Ordering::Release);
+    }
+
+    /// The value that it shows, for whom it has been put there and who has not been through with it.
+    #[inline]
+    pub fn get(&self, words: usize) -> Value {
+        let mut value = Value::default();
+        self.payload.with(|from| {
+            for index in 0..words.min(WORDS) {
+                // SAFETY: inside the payload. The owner wrote it before what this member waited
+                // for, and writes it again only after this member has gone on.
+                value.words[index] = unsafe { (&raw const (*from)[index]).read() };
+            }
+        });
+        value
+    }
+}
+
 impl Core {
     /// Whether boards are read without a barrier before.
     #[inline]
@@ -93,45 +122,34 @@ impl Core {
         self.disseminates && self.block.size <= FLAT
     }
 
+    #[inline]
+    fn board(&self, rank: u32, phase: u32) -> &Board {
+        &self.block.lines(rank).boards[phase as usize % 2]
+    }
+
     /// Puts a value on the board of a phase.
     #[inline]
     fn show(&self, phase: u32, value: &Value, words: usize, step: u64) {
-        let board = &self.block.lines(self.rank).boards[phase as usize % 2];
-        board.payload.with_mut(|to| {
-            for index in 0..words.min(WORDS) {
-                // SAFETY: inside the payload. Only this process writes its board; readers of
-                // phase - 2 are done (see the module `block`), and readers of this phase wait for
-                // the store below or for the barrier behind it.
-                unsafe { (&raw mut (*to)[index]).write(value.words[index]) };
-            }
-        });
-        board.step.store(step, Ordering::Release);
+        // Readers of phase - 2 are done (see the module `block`), and readers of this phase wait for
+        // the step or for the barrier behind it.
+        self.board(self.rank, phase).put(value, words, step);
     }
 
     /// Whether a member has shown its value of this step.
     #[inline]
     fn shown(&self, rank: u32, step: u64) -> Option<Result<()>> {
-        let board = &self.block.lines(rank).boards[step as usize % 2];
-        let seen = board.step.load(Ordering::Acquire);
+        let seen = self.board(rank, step as u32).step.load(Ordering::Acquire);
         if seen == step {
             return Some(Ok(()));
         }
         (seen as u32 == step as u32).then(|| Err(self.mismatch(rank)))
     }
 
-    /// A member's value of a phase that it has shown.
+    /// A member's value of a phase that it has shown: it writes it again only after this member has
+    /// entered the next phase.
     #[inline]
     fn value(&self, rank: u32, phase: u32, words: usize) -> Value {
-        let board = &self.block.lines(rank).boards[phase as usize % 2];
-        let mut value = Value::default();
-        board.payload.with(|from| {
-            for index in 0..words.min(WORDS) {
-                // SAFETY: inside the payload. The owner wrote it before what this member waited
-                // for, and writes it again only after this member has entered the next phase.
-                value.words[index] = unsafe { (&raw const (*from)[index]).read() };
-            }
-        });
-        value
+        self.board(rank, phase).get(words)
     }
 
     /// Shows the first `bytes` bytes of `mine` and calls `each(rank, value)` for every member in
@@ -148,7 +166,7 @@ impl Core {
     ) -> Result<()> {
         let words = bytes.div_ceil(8);
         if !self.is_flat() {
-            let step = step_of(self.coming(), sign);
+            let step = self.step_of(self.coming(), sign);
             self.show(self.coming(), mine, words, step);
             let phase = self.sync(sign, deadline)?;
             for rank in 0..self.block.size {
@@ -157,7 +175,7 @@ impl Core {
             return Ok(());
         }
         let phase = self.next_phase(sign);
-        let step = step_of(phase, sign);
+        let step = self.step_of(phase, sign);
         self.show(phase, mine, words, step);
         self.block.lines(self.rank).wait.notify();
         for rank in 0..self.block.size {
@@ -196,7 +214,7 @@ impl Course<'_> {
         }
         let words = bytes.div_ceil(8);
         if !core.is_flat() {
-            let step = step_of(core.coming(), self.sign);
+            let step = core.step_of(core.coming(), self.sign);
             core.show(core.coming(), mine, words, step);
             let phase = self.sync().await?;
             for rank in 0..core.block.size {
@@ -205,7 +223,7 @@ impl Course<'_> {
             return Ok(());
         }
         let phase = core.next_phase(self.sign);
-        let step = step_of(phase, self.sign);
+        let step = core.step_of(phase, self.sign);
         core.show(phase, mine, words, step);
         core.block.lines(core.rank).wait.notify();
         for rank in (0..core.block.size).filter(|&rank| rank != core.rank) {

@@ -16,9 +16,9 @@ const WHAT: What = What::Broadcast;
 impl Team {
     /// Copies `data` of `root` to every member's `data`; lengths must be the same everywhere.
     ///
-    /// Up to 56 bytes: one cache-line transfer (in a team of up to 16 with cores for all). More:
-    /// two copies and one barrier per 16 KiB; one copy, if the root's data lie in the node's
-    /// memory.
+    /// Up to 56 bytes: one cache-line transfer, and the root does not wait for the others but when it
+    /// is 16 such broadcasts ahead of one. More: two copies and one barrier per 16 KiB; one copy, if
+    /// the root's data lie in the node's memory.
     ///
     /// # Errors
     /// As for [`Team::barrier`]; [`crate::Error::InvalidArgument`] for a root that is no rank.
@@ -36,11 +36,10 @@ impl Team {
         let (mine, len) = (Value::of(data), data.len());
         let sign = Sign::new(WHAT, Algorithm::Boards, root.0, len as u64, 0);
         self.collective(WHAT.during(), |core, deadline| {
-            core.exchange(sign, deadline, &mine, len, |rank, value| {
-                if rank == root.0 {
-                    data.copy_from_slice(&value.bytes()[..len]);
-                }
-            })
+            if let Some(value) = core.broadcast(sign, deadline, root.0, &mine, len)? {
+                data.copy_from_slice(&value.bytes()[..len]);
+            }
+            Ok(())
         })
     }
 
@@ -68,7 +67,7 @@ impl Team {
     pub(crate) fn share_on_node(&self, words: &mut [u64; 7]) -> Result<()> {
         let data = bytes_of_mut(words);
         let sign = Sign::new(WHAT, Algorithm::Boards, 0, data.len() as u64, 1);
-        self.run(sign, async |call| call.course.broadcast_by_boards(0, data).await)
+        self.run(sign, async |call| call.course.broadcast_by_post(0, data).await)
     }
 
     fn plan_broadcast(&self, root: Rank, bytes: usize) -> Result<(Choice, Sign)> {
@@ -81,7 +80,7 @@ impl Team {
 impl Course<'_> {
     pub(super) async fn broadcast(&self, choice: Choice, root: u32, data: &mut [u8]) -> Result<()> {
         match choice.first {
-            Algorithm::Boards => self.broadcast_by_boards(root, data).await,
+            Algorithm::Boards => self.broadcast_by_post(root, data).await,
             Algorithm::Direct => {
                 let kind = Kind::new(WHAT, data.len());
                 let (addresses, _timed) =
@@ -95,7 +94,7 @@ impl Course<'_> {
                         self.sync().await.map(|_| ())
                     }
                     None if choice.otherwise == Algorithm::Boards => {
-                        self.broadcast_by_boards(root, data).await
+                        self.broadcast_by_post(root, data).await
                     }
                     None => self.broadcast_by_pieces(root, data).await,
                 }
@@ -104,15 +103,13 @@ impl Course<'_> {
         }
     }
 
-    async fn broadcast_by_boards(&self, root: u32, data: &mut [u8]) -> Result<()> {
+    async fn broadcast_by_post(&self, root: u32, data: &mut [u8]) -> Result<()> {
         let mine = Value::of(data);
         let len = data.len();
-        self.exchange(&mine, len, |rank, value| {
-            if rank == root {
-                data.copy_from_slice(&value.bytes()[..len]);
-            }
-        })
-        .await
+        if let Some(value) = self.broadcast_post(root, &mine, len).await? {
+            data.copy_from_slice(&value.bytes()[..len]);
+        }
+        Ok(())
     }
 
     async fn broadcast_by_pieces(&self, root: u32, data: &mut [u8]) -> Result<()> {

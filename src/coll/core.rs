@@ -8,8 +8,9 @@
 //!         +-- calls did not match -------> pair: the two ranks; broken: MISMATCH | slot + 1
 //! ```
 
-use super::block::{Block, Doing};
+use super::block::{Block, CALLS, Doing};
 use super::direct::NEVER;
+use super::post::Posted;
 use super::select::{Algorithm, Choice, Table};
 use super::sign::{Sign, What, describe};
 use super::span::Span;
@@ -38,6 +39,8 @@ pub(super) struct Core {
     pub span: Option<Box<Span>>,
     /// Number of the last synchronising step.
     pub phase: AtomicU32,
+    /// What was posted between those.
+    pub posted: Posted,
     /// Number of the last count barrier.
     pub counted: AtomicU64,
     /// What `arrived` is to be after it: see `barrier`.
@@ -115,6 +118,7 @@ impl Core {
         Core {
             rank,
             phase: AtomicU32::new(0),
+            posted: Posted::default(),
             counted: AtomicU64::new(0),
             tally: AtomicU64::new(0),
             cores_for_all,
@@ -210,7 +214,8 @@ impl Core {
     fn mismatch_error(&self) -> Error {
         let pair = self.block.header().pair.load(Ordering::Acquire);
         let (a, b) = (pair as u32, (pair >> 32) as u32);
-        let has = |rank: u32| describe(self.block.lines(rank).doing.words());
+        let apart = self.apart(a, b);
+        let has = |rank: u32| describe(self.call_of(rank, apart).words());
         Error::Mismatch {
             what: "the collective call (its team cannot be used any more)",
             a: Rank(a),
@@ -218,6 +223,30 @@ impl Core {
             b: Rank(b),
             b_has: has(b),
         }
+    }
+
+    /// A member's entry for the call of a number.
+    fn call_of(&self, rank: u32, number: u32) -> &Doing {
+        &self.block.lines(rank).calls[number as usize % CALLS]
+    }
+
+    /// The number of the first call, of the latest ones, in which two members differ; if there is
+    /// none, of the latest call of `a`.
+    fn apart(&self, a: u32, b: u32) -> u32 {
+        let latest = |rank: u32| {
+            let steps = self.block.lines(rank).calls.iter();
+            let numbers = steps.map(|call| call.step.load(Ordering::Acquire) as u32);
+            numbers.reduce(|one, two| if two.wrapping_sub(one) < 1 << 31 { two } else { one })
+        };
+        let last = latest(a).unwrap_or(0);
+        let numbers = (0..CALLS as u32).rev().map(|back| last.wrapping_sub(back));
+        numbers.into_iter().find(|&number| self.differ(a, b, number)).unwrap_or(last)
+    }
+
+    /// Whether two members are or were in different calls of one number.
+    fn differ(&self, a: u32, b: u32, number: u32) -> bool {
+        let [a, b] = [a, b].map(|rank| self.call_of(rank, number).step.load(Ordering::Acquire));
+        a as u32 == number && b as u32 == number && a != b && a != 0 && b != 0
     }
 
     /// What `broken` says of this process.
@@ -334,7 +363,7 @@ impl Core {
             Some(_) if !node.is_local(slot) => return true,
             Some(span) => span.members.local_of(rank),
         };
-        let through = |local| self.block.lines(local).doing.through.load(Ordering::Acquire);
+        let through = |local| self.block.lines(local).been.through.load(Ordering::Acquire);
         through(local) > through(self.rank)
     }
 
@@ -343,18 +372,29 @@ impl Core {
     /// Cost: as for [`Core::next_phase`], one store.
     #[inline]
     pub fn note_through(&self) {
-        let through = &self.block.lines(self.rank).doing.through;
+        let through = &self.block.lines(self.rank).been.through;
         // Only the thread that holds `busy`, or the queue when nobody does, gets here.
         through.store(through.load(Ordering::Relaxed).wrapping_add(1), Ordering::Release);
     }
 
-    /// A member that is at the step of this one in another call.
+    /// A member that is or was in another call where this one is now.
     pub fn other_call(&self) -> Option<u32> {
-        let mine = self.block.lines(self.rank).doing.step.load(Ordering::Relaxed);
-        (0..self.block.size).find(|&rank| {
-            let theirs = self.block.lines(rank).doing.step.load(Ordering::Acquire);
-            theirs as u32 == mine as u32 && theirs != mine && theirs != 0
-        })
+        let number = self.number();
+        (0..self.block.size).find(|&rank| self.differ(self.rank, rank, number))
+    }
+
+    /// A member that has been in another call than this one, as far as that is still known.
+    pub fn other_history(&self) -> Option<u32> {
+        let number = self.number();
+        let before = move |rank| (0..CALLS as u32).map(move |n| (rank, number.wrapping_sub(n)));
+        let mut calls = (0..self.block.size).flat_map(before);
+        calls.find(|&(rank, number)| self.differ(self.rank, rank, number)).map(|(rank, _)| rank)
+    }
+
+    /// The number of this member's call, counting synchronising steps and posts.
+    #[inline]
+    pub fn number(&self) -> u32 {
+        self.phase.load(Ordering::Relaxed).wrapping_add(self.posted.number())
     }
 
     /// Begins the next synchronising step of a call and returns its number.
@@ -365,8 +405,24 @@ impl Core {
         // Only the thread that holds `busy`, or the queue when nobody does, gets here.
         let phase = self.phase.load(Ordering::Relaxed).wrapping_add(1);
         self.phase.store(phase, Ordering::Relaxed);
-        self.block.lines(self.rank).doing.begin(step_of(phase, sign), sign.words());
+        self.begin(sign);
         phase
+    }
+
+    /// Writes down in what call this member is now.
+    #[inline]
+    pub fn begin(&self, sign: Sign) {
+        let number = self.number();
+        let doing = self.call_of(self.rank, number);
+        doing.begin(u64::from(sign.word) << 32 | u64::from(number), sign.words());
+    }
+
+    /// A phase with the call's word, as flags and boards carry it. In the word there is what was
+    /// posted before, so that members that have different ideas of that find out.
+    #[inline]
+    pub fn step_of(&self, phase: u32, sign: Sign) -> u64 {
+        let word = sign.word.wrapping_add(self.posted.history());
+        u64::from(word) << 32 | u64::from(phase)
     }
 
     /// The number of the step to come.
@@ -374,12 +430,6 @@ impl Core {
     pub fn coming(&self) -> u32 {
         self.phase.load(Ordering::Relaxed).wrapping_add(1)
     }
-}
-
-/// A step's number with the call's word, as flags and boards carry it.
-#[inline]
-pub(super) fn step_of(phase: u32, sign: Sign) -> u64 {
-    u64::from(sign.word) << 32 | u64::from(phase)
 }
 
 impl Doing {

@@ -40,6 +40,7 @@ mod gather;
 pub mod message;
 mod operation;
 mod pieces;
+mod post;
 mod queue;
 mod reduce;
 mod reduce_scatter;
