@@ -28,6 +28,24 @@ pub(crate) fn lines_to_write(at: *const u8, len: usize) {
     }
 }
 
+/// Up to how many bytes it pays to ask for all lines that a copy is about to write.
+///
+/// Longer ones are `rep movsb` (from 2112 bytes on with the GNU C library). That takes lines to write
+/// without reading them on AMD's processors, and asking has them read: windows of 4 KiB then move at half
+/// (family 26, cores far from each other) to nine tenths the bandwidth. Intel's (family 6 model 207) read
+/// them anyway, one after the other: there asking makes windows of 4 KiB 7 % faster.
+#[cfg(not(loom))]
+pub(crate) fn worth_writing_ahead() -> usize {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    {
+        let vendor = std::arch::x86_64::__cpuid(0);
+        if [vendor.ebx, vendor.edx, vendor.ecx].map(u32::to_le_bytes).concat() == *b"GenuineIntel" {
+            return 4096;
+        }
+    }
+    2048
+}
+
 /// As [`lines_to_write`], to read.
 #[inline]
 #[cfg(not(loom))]

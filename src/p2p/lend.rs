@@ -12,10 +12,6 @@ use crate::link::core::Wire;
 use crate::shm::copy::copy_in;
 use crate::shm::node::Node;
 
-/// Up to so many bytes the lines of a buffer are fetched ahead of the copy, which would ask for one after the
-/// other: they are in the receiver's cache. Longer copies keep enough of them on the way.
-const AHEAD: usize = 4096;
-
 impl Messenger {
     /// Whether a message may go so. A comparison for what is short.
     #[inline(always)]
@@ -71,7 +67,8 @@ impl Messenger {
         let len = place.len();
         let began = if timed == Timed::No { 0 } else { self.switching.now() };
         let data = data_at(node, loan.at(), len)?;
-        if len <= AHEAD {
+        // The copy would ask for one after the other: they are in the receiver's cache.
+        if len <= self.limits.ahead {
             prefetch::lines_to_write(data.as_ptr(), len);
         }
         match place.address() {

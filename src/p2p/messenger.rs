@@ -33,7 +33,7 @@ use super::switch::Switching;
 use super::transfer::Due;
 use super::wire::{self};
 use crate::base::sync::{AtomicU32, AtomicU64, Ordering};
-use crate::base::{Deadline, Error, Result, Slot, settings};
+use crate::base::{Deadline, Error, Result, Slot, prefetch, settings};
 use crate::link::Message;
 use crate::link::biased::{Biased, Guard, me};
 use crate::link::core::{Core, Sink, Wire};
@@ -58,6 +58,8 @@ pub(super) struct Limits {
     pub express: usize,
     /// Largest message in a buffer of its sender's.
     pub lend: usize,
+    /// Largest of those before whose copy its buffer's lines are asked for.
+    pub ahead: usize,
     /// Whether such a message may be announced instead, if it does not always travel with its data.
     pub may_announce: bool,
     /// Memory for unexpected messages above which large and small ones are only announced.
@@ -153,6 +155,7 @@ impl Messenger {
                 eager: eager.min(wire::MOST_EAGER),
                 express: eager.min(express::MOST),
                 lend: usize::try_from(lend).unwrap_or(usize::MAX).min(lent::MOST),
+                ahead: prefetch::worth_writing_ahead(),
                 may_announce,
                 unexpected: usize::try_from(unexpected).unwrap_or(usize::MAX),
                 read,
