@@ -10,6 +10,7 @@ use crate::bench::block::{APART, Area};
 use crate::bench::crew::{Crew, spin_for};
 use crate::bench::duel::Side;
 use crate::bench::meter::Meter;
+use crate::bench::pages::Pages;
 use hither::{Error, Result};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
@@ -23,6 +24,7 @@ const BYTES: usize = 256 << 10;
 /// several times as fast for short messages.
 const LONG: usize = 512 << 10;
 const LINE: usize = 64;
+const PAGE: usize = 4096;
 
 /// Rank 0 produces, rank 1 consumes. An operation is a message.
 pub struct Ring {
@@ -37,7 +39,10 @@ pub struct Ring {
     polls: u32,
     position: u64,
     consumed: u64,
-    private: Vec<u8>,
+    /// Buffers of `apart` bytes, used in turn; where the next one lies.
+    private: Pages<u8>,
+    apart: usize,
+    turn: usize,
     /// Whether messages have envelopes.
     tagged: bool,
 }
@@ -71,7 +76,15 @@ unsafe fn copy(from: *const u8, to: *mut u8, size: usize) {
 impl Ring {
     /// For messages of `size` bytes, each on lines of its own.
     pub fn new(crew: &Crew, size: usize) -> Result<Ring> {
-        Self::with(crew, (size, (8 + size).next_multiple_of(LINE)), false, false)
+        Self::among(crew, size, 1)
+    }
+
+    /// The same out of, and into, so many buffers in turn.
+    pub fn among(crew: &Crew, size: usize, buffers: usize) -> Result<Ring> {
+        let mut ring = Self::with(crew, (size, (8 + size).next_multiple_of(LINE)), false, false)?;
+        ring.apart = size.max(8).next_multiple_of(PAGE);
+        ring.private = Pages::new(ring.apart * buffers.max(1));
+        Ok(ring)
     }
 
     /// For messages of `size` bytes, one right behind the other; a `long` ring of them or a short one.
@@ -99,7 +112,9 @@ impl Ring {
             polls: crew.polls(),
             position: 0,
             consumed: 0,
-            private: vec![0; size.max(8)],
+            private: Pages::new(size.max(8)),
+            apart: size.max(8),
+            turn: 0,
             tagged,
         })
     }
@@ -144,8 +159,7 @@ impl Ring {
     fn send(&mut self, count: u64) -> Result<()> {
         let (area, size, head) = (&self.area, self.size, self.area.word(0));
         let (slots, stride, tagged) = (self.slots, self.stride, self.tagged);
-        let (position, consumed, private) =
-            (&mut self.position, &mut self.consumed, &mut self.private);
+        let (position, consumed, apart) = (&mut self.position, &mut self.consumed, self.apart);
         for _ in 0..count {
             if *position - *consumed == slots {
                 spin_for(self.polls, || {
@@ -153,6 +167,8 @@ impl Ring {
                     *position - *consumed < slots
                 })?;
             }
+            let private = &mut self.private[self.turn..];
+            self.turn = if private.len() < 2 * apart { 0 } else { self.turn + apart };
             private[..8].copy_from_slice(&position.to_ne_bytes());
             let slot = APART + (*position & (slots - 1)) as usize * stride;
             let to = if tagged {
@@ -184,13 +200,15 @@ impl Ring {
                 if second & !LOW != SENDER {
                     return Err(Error::invalid("bench", "a message of somebody else"));
                 }
-                (size, at) = (self.private.len().min((second & LOW) as usize), slot + 16);
+                (size, at) = (self.apart.min((second & LOW) as usize), slot + 16);
             }
+            let private = &mut self.private[self.turn..];
+            self.turn = if private.len() < 2 * self.apart { 0 } else { self.turn + self.apart };
             let from = self.area.bytes(at, size);
             // SAFETY: the number says that the bytes are complete, and the producer leaves them
             // alone until this rank reports to have passed them.
-            unsafe { copy(from, self.private.as_mut_ptr(), size) };
-            if self.private[..8] != self.position.to_ne_bytes() {
+            unsafe { copy(from, private.as_mut_ptr(), size) };
+            if private[..8] != self.position.to_ne_bytes() {
                 return Err(Error::invalid("bench", "the bare ring lost a message"));
             }
             self.position = next;
@@ -219,9 +237,9 @@ pub struct TwoRings {
 }
 
 impl TwoRings {
-    /// For messages of `size` bytes between ranks 0 and 1.
-    pub fn new(crew: &Crew, size: usize) -> Result<TwoRings> {
-        let rings = [Ring::new(crew, size)?, Ring::new(crew, size)?];
+    /// For messages of `size` bytes between ranks 0 and 1, out of so many buffers in turn.
+    pub fn among(crew: &Crew, size: usize, buffers: usize) -> Result<TwoRings> {
+        let rings = [Ring::among(crew, size, buffers)?, Ring::among(crew, size, buffers)?];
         Ok(TwoRings { rings, rank: crew.rank() as usize })
     }
 
@@ -260,7 +278,10 @@ mod tests {
                 exercise(2, |crew| Ring::packed(crew, size, long));
                 exercise(2, |crew| Ring::tagged(crew, size, long));
             }
-            exercise(2, |crew| TwoRings::new(crew, size));
+            for buffers in [1, 3] {
+                exercise(2, |crew| Ring::among(crew, size, buffers));
+                exercise(2, |crew| TwoRings::among(crew, size, buffers));
+            }
         }
     }
 }

@@ -164,11 +164,13 @@ fn limits(crew: &Crew, workload: &str, size: usize) -> Result<Sides> {
 /// Windows of messages: through shared memory, in and out; and once by the kernel, by the receiver or by both.
 fn copies(crew: &Crew, workload: &str, size: usize) -> Result<Sides> {
     let (window, both) = (buffers(size), workload == "bidirectional");
-    let through =
-        |p: &Crew| if both { boxed(TwoRings::new(p, size)) } else { boxed(Ring::new(p, size)) };
     let bytes = 2 * Ring::bytes(size) + Copied::BYTES;
     let (kept, every) =
         if workload == "bandwidth-still" { (1, 1) } else { (window, window as u64) };
+    let through = |p: &Crew| match both {
+        true => boxed(TwoRings::among(p, size, kept)),
+        false => boxed(Ring::among(p, size, kept)),
+    };
     let ways: &[Sharing] =
         if both { &[Sharing::BothWays] } else { &[Sharing::Receiver, Sharing::Halves(every)] };
     let mut sides = vec![pairs(crew, bytes, through)?];
