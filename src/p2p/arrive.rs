@@ -7,6 +7,7 @@
 //! A match takes the engine's lock for as long as it takes, once for each message.
 
 use super::claim;
+use super::copiers::Who;
 use super::eager::Pooled;
 use super::engine::{Body, Data, Engine, Posted, Unexpected};
 use super::matching::{Arrive, Envelope};
@@ -133,7 +134,7 @@ impl Messenger {
                 drop(engine);
                 record.deliver(Arrived { rank, tag, bytes: data.len() }, element, data);
                 if let Some(number) = number {
-                    self.tell_finished(wire, message.from, number, 0);
+                    self.tell_finished(wire, message.from, number, wire::RECEIVED);
                 }
             }
             None => {
@@ -227,7 +228,7 @@ impl Messenger {
         rts: Rts,
     ) {
         if let Err(error) = record.get().admit(arrived, element) {
-            self.tell_finished(wire, from, rts.number, 0);
+            self.tell_finished(wire, from, rts.number, wire::RECEIVED);
             return record.finish(Err(error));
         }
         self.defer(Due::Pull { record, from, arrived, rts });
@@ -247,7 +248,7 @@ impl Messenger {
             Body::Whole(data, number) => {
                 record.deliver(arrived, message.element, data.bytes());
                 if let Some(number) = number {
-                    self.tell_finished(wire, envelope.source, number, 0);
+                    self.tell_finished(wire, envelope.source, number, wire::RECEIVED);
                 }
             }
             Body::Announced(rts) => {
@@ -289,7 +290,11 @@ impl Messenger {
             self.claims.release(wire.node, claim);
         }
         let outcome = match status {
-            0 => Ok(Arrived::default()),
+            wire::RECEIVED => Ok(Arrived::default()),
+            wire::COPIED => {
+                self.saw_copied(wire.node, from, &sending, Who::Receiver);
+                Ok(Arrived::default())
+            }
             _ => Err(given_up(wire.node, from, "sending a message")),
         };
         sending.conclude().finish(outcome);

@@ -22,15 +22,19 @@
 //! while.
 
 use super::claim;
+use super::copiers::Who;
 use super::endpoint::Endpoint;
+use super::engine::Sending;
 use super::matching::Key;
 use super::messenger::Messenger;
 use super::reach::Reach;
 use super::record::Record;
 use super::wire::Rts;
 use crate::base::Slot;
-use crate::base::sync::Ordering;
+use crate::base::sync::{Ordering, spin_hint};
 use crate::link::core::Wire;
+use crate::shm::node::Node;
+use std::time::{Duration, Instant};
 
 /// Set in what a send's record notes, above its claim's name.
 const NAMED: u64 = 1 << 32;
@@ -38,6 +42,10 @@ const NAMED: u64 = 1 << 32;
 /// From so many bytes on it is worth while to wake a thread for its half of the copies, or to have it copy
 /// from shared memory itself, rather than ask the kernel for a copy that takes half as long again.
 pub(super) const WORTH_WAKING: usize = 512 << 10;
+
+/// How long after its announcement a sender may still be announcing others before it waits: a fraction of what
+/// copies of [`WORTH_WAKING`] take.
+const SHORTLY: Duration = Duration::from_micros(4);
 
 impl Record {
     /// Notes the claim of a send.
@@ -140,11 +148,17 @@ impl Messenger {
         reach: Reach,
         rts: &Rts,
     ) -> Option<Waiting> {
-        let shared = matches!(reach, Reach::Kernel(_))
-            && rts.claim.is_some_and(|name| claim::is_attended(wire.node, from, name))
-            && self.reaches.may_share();
+        if !matches!(reach, Reach::Kernel(_)) || !self.reaches.may_share() {
+            return None;
+        }
         let waits = record.awake.load(Ordering::Relaxed) != 0;
+        let attended = || rts.claim.is_some_and(|name| claim::is_attended(wire.node, from, name));
         let crosses = || self.engine().sendings.iter().any(|(_, sending)| sending.to == from);
+        let shared = attended()
+            || waits
+                && crosses()
+                && self.is_worth_awaiting(wire, from, rts)
+                && wait_shortly(attended);
         match (shared && crosses(), waits) {
             _ if !shared => None,
             (true, waits) => waits.then_some(Waiting::Crossing),
@@ -152,4 +166,45 @@ impl Messenger {
             (false, false) => Some(Waiting::Sender),
         }
     }
+
+    /// Whether the sender of a message that crosses one of this side's, and goes through shared buffers if both
+    /// wait, may be about to: it has just announced what it sends. What the kernel copies meanwhile keeps
+    /// both sides' pieces waiting for many times as long.
+    fn is_worth_awaiting(&self, wire: Wire<'_>, from: Slot, rts: &Rts) -> bool {
+        let bytes = rts.length as usize;
+        bytes >= WORTH_WAKING
+            && wire.node.pace().is_awake()
+            && self.reaches.copiers(true).is_ok_and(|copiers| match leads(wire.node, from) {
+                true => copiers.chosen(bytes) == Who::Both,
+                false => copiers.follow(bytes, false) == Who::Both,
+            })
+    }
+
+    /// A peer copies a message of this side's, or has it copied into its buffers. If the peer finds out what
+    /// is the fastest for messages that cross, its next one goes the same way.
+    pub(super) fn saw_copied(&self, node: &Node, by: Slot, sending: &Sending, who: Who) {
+        if !leads(node, by)
+            && node.is_local(by)
+            && let Ok(copiers) = self.reaches.copiers(true)
+        {
+            copiers.saw(who, sending.record.get().buffer.place.len());
+        }
+    }
+}
+
+/// Whether it is this side of two that finds out who copies messages that cross.
+pub(super) fn leads(node: &Node, peer: Slot) -> bool {
+    node.slot() < peer
+}
+
+/// Looks again for [`SHORTLY`].
+fn wait_shortly(come: impl Fn() -> bool) -> bool {
+    let start = Instant::now();
+    while start.elapsed() < SHORTLY {
+        spin_hint();
+        if come() {
+            return true;
+        }
+    }
+    false
 }

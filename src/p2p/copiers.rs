@@ -17,6 +17,11 @@
 //! than they did are no reason for one as long as they are far from what the other way takes: times of
 //! messages that follow each other vary by a factor of two.
 //!
+//! Of messages that cross, the side with the lower rank finds out and the other one copies those that it receives
+//! as it sees its own copied ([`Copiers::follow`]): each waits for the other's copies, too, so that one
+//! way tried by one side alone would show nothing but that it is not the other's, and slow down what the other
+//! is finding out at the time.
+//!
 //! What counts is the time from when the copy could begin, which is at the end of the one before if that was
 //! later, until its end: so both the time of a message alone and the rate of many. Of many that are under way
 //! some end together, of which the first has taken all the time; so means count, over more messages than that.
@@ -142,19 +147,22 @@ struct Class {
     cold: u32,
     /// When the last one ended.
     last: u64,
+    /// Who copied the last of this side's that crossed one of such a peer.
+    seen: Who,
 }
 
-impl Default for Copiers {
-    fn default() -> Copiers {
-        // What is the fastest in most cases begins, and through shared buffers is tried first.
-        let class = |block, span| Class {
+impl Class {
+    fn new(block: u32, span: u32, first: Who) -> Class {
+        // What counts of it must be known before another way is tried.
+        let fresh = if first == Who::Both { block } else { 0 };
+        Class {
             block,
             span,
-            now: Who::Halves,
-            chosen: Who::Halves,
-            left: COLD + block,
+            now: first,
+            chosen: first,
+            left: COLD + fresh + block,
             rest: SHORTEST * block,
-            tried: Who::Receiver,
+            tried: if first == Who::Both { Who::Both } else { Who::Receiver },
             open: false,
             times: [Times::default(); 3],
             turns: 0,
@@ -165,12 +173,15 @@ impl Default for Copiers {
             under_way: 0,
             cold: COLD,
             last: 0,
-        };
-        let classes = std::array::from_fn(|i| {
-            let many = i <= class_of(MANY);
-            Mutex::new(if many { class(BLOCK_OF_MANY, SPAN_OF_MANY) } else { class(BLOCK, BLOCK) })
-        });
-        Copiers { classes, whole: AtomicBool::new(false) }
+            seen: first,
+        }
+    }
+}
+
+impl Default for Copiers {
+    /// What is the fastest in most cases begins, and through shared buffers is tried first.
+    fn default() -> Copiers {
+        Copiers::beginning(|_| Who::Halves)
     }
 }
 
@@ -184,11 +195,44 @@ impl Copiers {
         f(&mut class.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
+    fn beginning(first: impl Fn(usize) -> Who) -> Copiers {
+        let class = |i: usize| {
+            let (many, first) = (i <= class_of(MANY), first(i));
+            let (block, span) = if many { (BLOCK_OF_MANY, SPAN_OF_MANY) } else { (BLOCK, BLOCK) };
+            Mutex::new(Class::new(block, span, first))
+        };
+        Copiers { classes: std::array::from_fn(class), whole: AtomicBool::new(false) }
+    }
+
+    /// Of messages that cross, none of which goes by halves. Those that cannot have been lent begin through
+    /// shared buffers: these need both sides, so one that tries them while the other has the kernel copy waits
+    /// for it, and never finds out that they would be faster; the other way round it does.
+    pub fn of_crossing() -> Copiers {
+        let lent = class_of(super::lent::MOST);
+        let first = |class| if class > lent { Who::Both } else { Who::Receiver };
+        let copiers = Copiers::beginning(first);
+        copiers.keep_whole();
+        copiers
+    }
+
     /// Who copies a message of so many bytes that is to begin. `lent`: it might have been lent, which is two
     /// copies by both sides, too, and found out by others: not to be tried here.
     pub fn choose(&self, bytes: usize, lent: bool) -> Who {
         let open = Open { whole: self.whole.load(Ordering::Relaxed), lent };
         self.class(bytes, |class| class.choose(open))
+    }
+
+    /// Who copies one that crosses one of this side's, where its sender finds that out.
+    pub fn follow(&self, bytes: usize, lent: bool) -> Who {
+        match self.class(bytes, |class| class.seen) {
+            Who::Both if lent => Who::Receiver,
+            who => who,
+        }
+    }
+
+    /// Who has copied one of this side's that crossed such a one.
+    pub fn saw(&self, who: Who, bytes: usize) {
+        self.class(bytes, |class| class.seen = who);
     }
 
     /// Halves are not possible: they are chosen no more.
@@ -501,5 +545,48 @@ mod tests {
                 copiers.took(other, bytes, 0, u64::MAX);
             }
         }
+    }
+
+    /// Two sides of messages that cross, of which one finds out and the other follows: both go the faster way
+    /// nearly always, whichever it is, although a way that only one side goes is slow.
+    #[test]
+    fn of_two_sides_one_finds_out_for_both() {
+        for faster in [Who::Both, Who::Receiver] {
+            for bytes in [128 << 10, 1 << 20, 32 << 20] {
+                let [leader, follower] = [(); 2].map(|()| Copiers::of_crossing());
+                let (mut now, mut went) = (5, [0; 3]);
+                for round in 0..20_000 {
+                    let mine = leader.choose(bytes, false);
+                    let its = follower.follow(bytes, false);
+                    let cost = match mine == its {
+                        true if mine == faster => 10_000,
+                        true => 20_000,
+                        false => 40_000,
+                    };
+                    let began = now;
+                    now += cost;
+                    leader.took(mine, bytes, began, now);
+                    follower.saw(mine, bytes);
+                    if round >= 10_000 {
+                        went[mine as usize] += u32::from(mine == its);
+                    }
+                }
+                let most = went[faster as usize];
+                assert!(most > 9_000, "{faster:?} is the faster way for {bytes}: {went:?}");
+            }
+        }
+    }
+
+    /// What might have been lent does not go through shared buffers, whatever was seen.
+    #[test]
+    fn who_follows_has_nothing_lent_twice() {
+        let copiers = Copiers::of_crossing();
+        assert_eq!(copiers.follow(1 << 20, false), Who::Both);
+        assert_eq!(copiers.follow(64 << 10, true), Who::Receiver);
+        copiers.saw(Who::Both, 100 << 10);
+        assert_eq!(copiers.follow(100 << 10, false), Who::Both);
+        assert_eq!(copiers.follow(64 << 10, true), Who::Receiver);
+        copiers.saw(Who::Receiver, 100 << 10);
+        assert_eq!(copiers.follow(100 << 10, false), Who::Receiver);
     }
 }

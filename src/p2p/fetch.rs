@@ -19,6 +19,7 @@ use super::counters::count;
 use super::engine::Stream;
 use super::messenger::Messenger;
 use super::record::{Record, RecordRef};
+use super::wire;
 use crate::base::Slot;
 use crate::link::core::Wire;
 use crate::link::far::{Direction, Flow, Outcome, Registered, Transfer};
@@ -130,7 +131,7 @@ impl Messenger {
             if transfer.is_done() {
                 count(&self.counting.fetched);
                 self.switching.came_far(stream.arrived.bytes, stream.began);
-                self.tell_finished(wire, from, stream.number, 0);
+                self.tell_finished(wire, from, stream.number, wire::RECEIVED);
                 record.finish(Ok(stream.arrived));
             } else if wire.node.is_dead(from) {
                 record.finish(Err(wire.node.died(from, "a message")));
@@ -163,7 +164,7 @@ impl Messenger {
         drop(lent);
         self.outgoing.less();
         // As for what comes in pieces: its sender does not notice.
-        self.tell_finished(wire, stream.from, stream.number, 0);
+        self.tell_finished(wire, stream.from, stream.number, wire::RECEIVED);
         Some(true)
     }
 }

@@ -184,7 +184,7 @@ impl Messenger {
         let (from, total) = (stream.from, stream.arrived.bytes);
         // It was given up: its sender need not know.
         let Some(record) = stream.record else {
-            return self.tell_finished(wire, from, stream.number, 0);
+            return self.tell_finished(wire, from, stream.number, wire::RECEIVED);
         };
         if stream.come < total {
             copiers.into_iter().for_each(|copiers| copiers.keep_whole());
@@ -195,7 +195,7 @@ impl Messenger {
             let now = self.switching.now();
             self.note_copied((Some(Who::Halves), false), total, stream.began, now);
         }
-        self.tell_finished(wire, from, stream.number, 0);
+        self.tell_finished(wire, from, stream.number, wire::RECEIVED);
         record.finish(Ok(stream.arrived));
     }
 

@@ -17,6 +17,7 @@ use super::awaited::Awaited;
 use super::budget::Budget;
 use super::claim::Claims;
 use super::counters::{Counting, count};
+use super::dues::Dues;
 use super::engine::Engine;
 use super::express;
 use super::far::Beyond;
@@ -41,7 +42,6 @@ use crate::link::receive::Manner;
 use crate::shm::node::Node;
 use crate::shm::park::Pace;
 use std::cell::Cell;
-use std::collections::VecDeque;
 use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
@@ -81,7 +81,7 @@ pub struct Messenger {
     own: Option<(Weak<Endpoints>, usize)>,
     /// The one thread that communicates, see `biased`; 0 if any may.
     only: AtomicU64,
-    due: Mutex<VecDeque<Due>>,
+    due: Mutex<Dues>,
     /// Copies that are due, and 1 once the messages are damaged.
     pub(super) work: AtomicU32,
     /// Why every call fails.
@@ -240,7 +240,7 @@ impl Messenger {
     /// Leaves a copy to whoever makes progress next.
     pub(super) fn defer(&self, due: Due) {
         let mut all = lock(&self.due);
-        all.push_back(due);
+        all.push(due);
         self.add_work(1, &all);
     }
 
@@ -378,19 +378,18 @@ impl Messenger {
 
     /// How many announced messages of `from`'s are due next, up to `most`.
     pub(super) fn pulls_behind(&self, from: Slot, most: usize) -> usize {
-        let its = |due: &&Due| matches!(due, Due::Pull { from: of, .. } if *of == from);
-        lock(&self.due).iter().take(most).take_while(its).count()
+        lock(&self.due).pulls_of(from, most)
     }
 
     fn next_due(&self) -> Option<Due> {
         let mut all = lock(&self.due);
-        let due = all.pop_front()?;
+        let due = all.pop()?;
         self.add_work(-1, &all);
         Some(due)
     }
 
     /// Changed under the lock alone, so it takes no atomic addition.
-    fn add_work(&self, more: i32, _locked: &MutexGuard<'_, VecDeque<Due>>) {
+    fn add_work(&self, more: i32, _locked: &MutexGuard<'_, Dues>) {
         let work = self.work.load(Ordering::Relaxed).wrapping_add_signed(more);
         self.work.store(work, Ordering::Release);
     }
@@ -405,9 +404,14 @@ impl Messenger {
                 return Ok(());
             }
             let Some(due) = self.next_due() else { return Ok(()) };
+            let pull = due.is_pull();
             self.carry(wire, due);
             // Another thread may wait for what this was.
             wire.doorbell().notify();
+            if pull && self.work.load(Ordering::Relaxed) != 0 {
+                // A peer may have asked for a piece meanwhile, and wait for it.
+                self.take_all(wire)?;
+            }
         }
     }
 

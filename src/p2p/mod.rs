@@ -57,6 +57,8 @@ mod damage_tests;
 #[cfg(not(loom))]
 mod direct;
 #[cfg(not(loom))]
+mod dues;
+#[cfg(not(loom))]
 mod eager;
 #[cfg(not(loom))]
 mod endpoint;

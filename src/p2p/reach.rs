@@ -106,8 +106,8 @@ impl Reaches {
         here.cookie_at.store(at, Ordering::Relaxed);
         here.cookie.store(*cookie, Ordering::Relaxed);
         here.ready.store(1, Ordering::Release);
-        let (known, copiers, crossing) = (Mutex::default(), Copiers::default(), Copiers::default());
-        crossing.keep_whole();
+        let (known, copiers) = (Mutex::default(), Copiers::default());
+        let crossing = Copiers::of_crossing();
         let lately = Default::default();
         Ok(Reaches { known, lately, allowed, granted, copiers, crossing, _cookie: cookie })
     }

@@ -8,6 +8,7 @@ use super::messenger::{Messenger, Wanted};
 use super::outgoing::Waiting;
 use super::record::{Arrived, Buffer, Record, RecordRef};
 use super::send::missing;
+use super::wire;
 use crate::base::{Deadline, Result, Slot};
 use crate::link::core::Wire;
 use std::any::Any;
@@ -243,7 +244,12 @@ impl Endpoint {
             }
         };
         if let Some(number) = number {
-            self.messenger.tell_finished(self.wire(), taken.envelope.source, number, 1);
+            self.messenger.tell_finished(
+                self.wire(),
+                taken.envelope.source,
+                number,
+                wire::GIVEN_UP,
+            );
         }
     }
 
@@ -527,7 +533,7 @@ impl Messenger {
         drop(engine);
         pooled_ones.into_iter().for_each(|pooled| self.give_back(wire.node, pooled));
         for (source, number) in numbers {
-            self.tell_finished(wire, source, number, 1);
+            self.tell_finished(wire, source, number, wire::GIVEN_UP);
         }
     }
 }

@@ -136,7 +136,7 @@ impl Messenger {
             Err(error) => {
                 let taken = self.engine().streams.remove(number);
                 if let Some(Stream { number, record: Some(record), .. }) = taken {
-                    self.tell_finished(wire, from, number, 1);
+                    self.tell_finished(wire, from, number, wire::GIVEN_UP);
                     record.finish(Err(error));
                 }
             }
@@ -229,6 +229,9 @@ impl Messenger {
         let record = sending.record;
         let total = record.get().buffer.place.len();
         let position = sending.granted;
+        if position == 0 {
+            self.saw_copied(wire.node, to, sending, Who::Both);
+        }
         let len = size.min(total - position);
         sending.granted += len;
         sending.busy += 1;

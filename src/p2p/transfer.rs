@@ -11,7 +11,7 @@
 //!    fill a buffer; DATA ----------------> empty it; CTS again
 //! ```
 
-use super::awake::Waiting;
+use super::awake::{Waiting, leads};
 use super::claim::claim;
 use super::copiers::Who;
 use super::counters::count;
@@ -22,7 +22,7 @@ use super::lent;
 use super::messenger::Messenger;
 use super::reach::{self, Direction, Reach};
 use super::record::{Arrived, RecordRef};
-use super::wire::Rts;
+use super::wire::{self, Rts};
 use crate::base::{Error, Result, Slot};
 use crate::link::core::Wire;
 use crate::net::provider::Remote;
@@ -52,6 +52,13 @@ pub(super) enum Due {
     Missed { from: Slot, len: u64 },
     /// Neither: packets of a switch have come.
     Packets { from: Slot },
+}
+
+impl Due {
+    /// Whether it is a whole message, that this side copies.
+    pub fn is_pull(&self) -> bool {
+        matches!(self, Due::Pull { .. })
+    }
 }
 
 /// What one side gets whose peer gave the message up. If somebody has died, most likely because of
@@ -137,7 +144,8 @@ impl Messenger {
         let crossing = waiting == Some(Waiting::Crossing);
         let together = crossing || waiting == Some(Waiting::Both);
         let copiers = self.reaches.copiers(crossing);
-        let choice = copiers.ok().filter(|_| together);
+        let follows = crossing && !leads(wire.node, from);
+        let choice = copiers.ok().filter(|_| together && !follows);
         let bytes = arrived.bytes;
         let middle = (bytes <= self.limits.lend).then(|| lent::class_of(bytes));
         if let Some(class) = middle {
@@ -146,6 +154,7 @@ impl Messenger {
         let who = match (waiting, copiers) {
             (None, _) => Who::Receiver,
             (Some(_), Err(granted)) => granted,
+            (Some(_), Ok(copiers)) if follows => copiers.follow(bytes, middle.is_some()),
             (Some(Waiting::Both | Waiting::Crossing), Ok(copiers)) => {
                 copiers.choose(bytes, middle.is_some())
             }
@@ -202,7 +211,8 @@ impl Messenger {
                     self.switching.moved(bytes, now.saturating_sub(began));
                 }
                 self.note_copied((choice.map(|_| alone), crossing), bytes, began, now);
-                self.tell_finished(wire, from, rts.number, 0);
+                let status = if crossing { wire::COPIED } else { wire::RECEIVED };
+                self.tell_finished(wire, from, rts.number, status);
                 record.finish(Ok(arrived));
             }
             // The kernel does not do it after all.

@@ -162,6 +162,14 @@ pub(super) struct Rts {
     pub missed: bool,
 }
 
+/// How a message ended that was announced: its receiver has it.
+pub(super) const RECEIVED: u8 = 0;
+/// It was given up.
+pub(super) const GIVEN_UP: u8 = 1;
+/// Its receiver has it, and had the kernel copy it, though it could have had pieces as both waited, each for
+/// the other's message, too.
+pub(super) const COPIED: u8 = 2;
+
 const READABLE: u64 = 1;
 const CLAIMED: u64 = 2;
 const MISSED: u64 = 4;
