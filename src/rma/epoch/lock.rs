@@ -122,7 +122,7 @@ impl<T: Datum> LockEpoch<'_, T> {
 
     #[inline(always)]
     fn close(&self) -> Result<()> {
-        let (window, hold) = (self.epoch.window, self.grant.hold);
+        let (window, hold) = (self.epoch.window, self.grant.hold());
         let core = window.core();
         if hold == Hold::Block && window.all_live() && core.unlock_plainly(self.target, self.kind) {
             return Ok(());
@@ -136,7 +136,7 @@ impl<T: Datum> Drop for LockEpoch<'_, T> {
     fn drop(&mut self) {
         if std::thread::panicking() {
             let core = self.epoch.window.core();
-            core.abandon_lock(self.target, self.kind, self.grant.hold);
+            core.abandon_lock(self.target, self.kind, self.grant.hold());
         } else {
             // An error also shows in later uses of the lock or the target.
             let _ = self.close();

@@ -1,6 +1,7 @@
 //! Passive-target synchronisation without element types: taking and giving back the locks of
 //! `shm::lock::part` within the rules of `state`.
 
+use super::super::block::WindowBlock;
 use super::super::core::Core;
 use super::super::remote::Locking;
 use super::state::{GUARDED, LOCK_ALL, NESTED, NONE, OFFERED, misuse};
@@ -8,10 +9,8 @@ use super::{Assertions, LockKind};
 use crate::base::{Rank, Result, reentry};
 use crate::shm::lock::part::{self, Begun, Parts, Taken};
 
-/// How a granted lock is given back. As wide as what it is loaded by together with its neighbours:
-/// a narrower store just before would hold that load up.
+/// How a granted lock is given back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u32)]
 pub(super) enum Hold {
     /// Through the window's block.
     Block,
@@ -21,11 +20,36 @@ pub(super) enum Hold {
     Engine,
 }
 
-/// A granted lock.
+/// A granted lock: how it is given back, and the rank that was lost while it had it. One word: of fields
+/// that are stored one by one and loaded together just behind, the load waits until all stores are done.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Grant {
-    pub hold: Hold,
-    pub recovered: Option<Rank>,
+pub(super) struct Grant(u64);
+
+impl Grant {
+    /// Through the window's block, and nobody was lost.
+    const PLAIN: Grant = Grant::new(Hold::Block, None);
+    const HOLD: u64 = 3;
+
+    const fn new(hold: Hold, recovered: Option<Rank>) -> Grant {
+        let lost = match recovered {
+            Some(rank) => rank.0 as u64 + 1,
+            None => 0,
+        };
+        Grant(lost << 2 | hold as u64)
+    }
+
+    #[inline(always)]
+    pub fn hold(self) -> Hold {
+        match self.0 & Grant::HOLD {
+            0 => Hold::Block,
+            1 => Hold::Asserted,
+            _ => Hold::Engine,
+        }
+    }
+
+    fn recovered(self) -> Option<Rank> {
+        (self.0 >> 2).checked_sub(1).map(|rank| Rank(rank as u32))
+    }
 }
 
 /// How far a lock came at once.
@@ -53,24 +77,44 @@ impl Core {
         kind: LockKind,
         assertions: Assertions,
     ) -> Result<Grant> {
-        match self.begin_lock(target, kind, assertions) {
-            Beginning::Done => Ok(Grant { hold: Hold::Block, recovered: None }),
+        // The read-modify-write waits for all stores before it, also for those that keep registers. One
+        // function for each kind needs fewer, and fewer still where no thread-local is looked at, which is
+        // a call until the program is linked.
+        let begun = match kind {
+            _ if reentry::is_inside() => Beginning::Refused,
+            LockKind::Exclusive => self.begin_exclusive(target, assertions.no_check),
+            LockKind::Shared => self.begin_shared(target, assertions.no_check),
+        };
+        match begun {
+            Beginning::Done => Ok(Grant::PLAIN),
             begun => self.go_on_locking(what, target, kind, assertions, begun),
         }
     }
 
-    /// Locks a part that nobody else wants, where nothing needs a closer look.
     #[inline(never)]
-    fn begin_lock(&self, target: Rank, kind: LockKind, assertions: Assertions) -> Beginning {
+    fn begin_exclusive(&self, target: Rank, no_check: bool) -> Beginning {
+        self.begin_lock(target, no_check, |block| part::begin_exclusive(block, target.0))
+    }
+
+    #[inline(never)]
+    fn begin_shared(&self, target: Rank, no_check: bool) -> Beginning {
+        self.begin_lock(target, no_check, |block| part::begin_shared(block, target.0))
+    }
+
+    /// Locks a part that nobody else wants, where nothing needs a closer look; outside of handlers.
+    #[inline(always)]
+    fn begin_lock(
+        &self,
+        target: Rank,
+        no_check: bool,
+        begin: impl FnOnce(&WindowBlock) -> Begun,
+    ) -> Beginning {
         let block = &*self.block;
-        let plain = self.plain_locks && !assertions.no_check && target.0 < block.size();
-        if !plain || reentry::is_inside() || !self.epochs.is_idle() {
+        let plain = self.plain_locks && !no_check && target.0 < block.size();
+        if !plain || !self.epochs.is_idle() {
             return Beginning::Refused;
         }
-        let begun = match kind {
-            LockKind::Exclusive => part::begin_exclusive(block, target.0),
-            LockKind::Shared => part::begin_shared(block, target.0),
-        };
+        let begun = begin(block);
         if begun == Begun::Granted && self.epochs.is_noted() {
             return Beginning::Done;
         }
@@ -109,7 +153,7 @@ impl Core {
         }
         // A rank beyond the team is nothing that a member wrote.
         let recovered = lost.filter(|&rank| rank < self.block.team.size()).map(Rank);
-        Ok(Grant { hold: Hold::Block, recovered })
+        Ok(Grant::new(Hold::Block, recovered))
     }
 
     /// Takes a lock that is not one of the block's, if it is to be such a one.
@@ -140,7 +184,7 @@ impl Core {
                 .lock(target, Locking { exclusive, no_check: assertions.no_check, beside })
                 .inspect_err(|_| _ = self.epochs.unlist(target.0))?;
             self.epochs.taken(target.0);
-            return Ok(Some(Grant { hold: Hold::Engine, recovered: None }));
+            return Ok(Some(Grant::new(Hold::Engine, None)));
         }
         if assertions.no_check {
             if self.held(target).is_some() {
@@ -148,7 +192,7 @@ impl Core {
             }
             self.epochs.list(what, target.0, kind, own)?;
             self.epochs.taken(target.0);
-            return Ok(Some(Grant { hold: Hold::Asserted, recovered: None }));
+            return Ok(Some(Grant::new(Hold::Asserted, None)));
         }
         Ok(None)
     }
@@ -229,9 +273,9 @@ impl Core {
 
     /// Who was lost while it held a part exclusively that this process has locked since.
     pub(super) fn recovered_from(&self, target: Rank, grant: Grant) -> Result<Option<Rank>> {
-        match (grant.hold, self.remote()) {
+        match (grant.hold(), self.remote()) {
             (Hold::Engine, Some(engine)) => engine.recovered_from(target),
-            _ => Ok(grant.recovered),
+            _ => Ok(grant.recovered()),
         }
     }
 
@@ -244,7 +288,7 @@ impl Core {
         assertions: Assertions,
     ) -> Result<()> {
         let grant = self.lock(what, target, kind, assertions)?;
-        if let Some(rank) = grant.recovered {
+        if let Some(rank) = grant.recovered() {
             self.epochs.groups().recovered.push((target.0, rank));
         }
         if assertions.concurrent_am {
