@@ -243,10 +243,10 @@ impl Course<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Job;
     use crate::base::{Error, Rank};
     use crate::coll::Team;
     use crate::layout::Op;
-    use crate::world::Job;
     use std::time::Duration;
 
     #[test]
