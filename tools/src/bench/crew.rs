@@ -247,8 +247,22 @@ impl Crew {
         wait_until(self.shares_cores, all)
     }
 
+    /// Leader: ends a comparison, and hands on what came of it. After an error nobody is waited for, who may be
+    /// dead; the others must not wait for ever.
+    pub fn conclude<R>(&self, outcome: Result<R>) -> Result<R> {
+        self.announce(Order::End);
+        let value = outcome?;
+        self.await_all(Self::arrived)?;
+        Ok(value)
+    }
+
     /// Leader: gives an order and waits until everybody has seen it.
     pub fn order(&self, order: Order) -> Result<()> {
+        self.announce(order);
+        self.await_all(Self::arrived)
+    }
+
+    fn announce(&self, order: Order) {
         let (side, count) = match order {
             Order::Batch { side, count } => (side as u64, count),
             Order::End => (END, 0),
@@ -257,7 +271,6 @@ impl Crew {
         self.control.word(8).store(side, Relaxed);
         self.control.word(16).store(count, Relaxed);
         self.control.word(0).store(self.sequence.get(), Release);
-        self.await_all(Self::arrived)
     }
 
     /// Leader: waits until everybody is through with the last order.

@@ -109,10 +109,7 @@ pub fn run(crew: &Crew, case: &Case, effort: Effort) -> Result<Option<Row>> {
     let mut sides = [pair.subject, pair.floor];
     if crew.leads() {
         let row = lead(crew, case, effort, &mut sides);
-        // Also after an error: the others must not wait for ever.
-        let end = crew.order(Order::End);
-        let row = row?;
-        end.map(|()| Some(row))
+        crew.conclude(row).map(Some)
     } else {
         while let Order::Batch { side, count } = crew.next()? {
             sides[side % 2].follow(count)?;

@@ -160,10 +160,7 @@ impl Item<'_> {
             return Ok(None);
         }
         let medians = self.lead(&mut sides, counted);
-        // Also after an error: the others must not wait for ever.
-        let end = crew.order(Order::End);
-        let medians = medians?;
-        end.map(|()| Some(medians))
+        crew.conclude(medians).map(Some)
     }
 
     fn lead(&self, sides: &mut [Box<dyn Side + '_>], counted: &[Counted<'_>]) -> Result<Vec<f64>> {
