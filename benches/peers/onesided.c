@@ -11,10 +11,10 @@ static uint64_t *origin, *result, *old, expected;
 static int target, acts, count;
 static MPI_Group neighbours;
 
-static void open_window(void)
+static void open_told(MPI_Info info)
 {
     MPI_Aint length = bytes < 64 ? 64 : bytes;
-    MPI_Win_allocate(length, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &part, &win);
+    MPI_Win_allocate(length, 1, info, MPI_COMM_WORLD, &part, &win);
     memset(part, 0, (size_t)length);
     origin = memory((size_t)bytes);
     result = memory((size_t)bytes + ASIDE * 8);
@@ -24,6 +24,22 @@ static void open_window(void)
     acts = size > 2 || rank == 0;
     count = (int)((bytes + 7) / 8);
     MPI_Barrier(MPI_COMM_WORLD);
+}
+
+static void open_window(void)
+{
+    open_told(MPI_INFO_NULL);
+}
+
+/* A window that is told that its elements are updated one by one (MPI-4.1, section 12.2.1). */
+static void open_single(void)
+{
+    MPI_Info info;
+    MPI_Info_create(&info);
+    MPI_Info_set(info, "mpi_accumulate_granularity", "8");
+    MPI_Info_set(info, "accumulate_ops", "same_op");
+    open_told(info);
+    MPI_Info_free(&info);
 }
 
 static void close_window(void)
@@ -254,6 +270,7 @@ static void await_answers(long all)
 
 #define LATENCY(NAME, RUN) {NAME, open_window, RUN, close_window, NANOSECONDS, 1}
 #define RATE(NAME, RUN) {NAME, open_window, RUN, close_window, MILLIONS_PER_SECOND, 1}
+#define SINGLE(NAME, RUN, UNIT) {NAME, open_single, RUN, close_window, UNIT, 1}
 
 static const struct workload all[] = {
     LATENCY("put", put_each),
@@ -267,6 +284,9 @@ static const struct workload all[] = {
     RATE("accumulate-rate", accumulate_many),
     RATE("get-accumulate-rate", get_accumulate_many),
     RATE("fetch-and-op-rate", fetch_and_op_many),
+    SINGLE("single-fetch-and-op", fetch_and_op_each, NANOSECONDS),
+    SINGLE("single-compare-and-swap", compare_and_swap_each, NANOSECONDS),
+    SINGLE("single-fetch-and-op-rate", fetch_and_op_many, MILLIONS_PER_SECOND),
     LATENCY("lock-shared", lock_shared),
     LATENCY("lock-exclusive", lock_exclusive),
     LATENCY("lock-contended", lock_contended),

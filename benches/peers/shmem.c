@@ -195,6 +195,10 @@ static const struct workload all[] = {
     RATE("get-rate", get_many),
     RATE("accumulate-rate", accumulate_many),
     RATE("fetch-and-op-rate", fetch_and_op_many),
+    /* Its atomics are always of single elements. */
+    LATENCY("single-fetch-and-op", fetch_and_op_each),
+    LATENCY("single-compare-and-swap", compare_and_swap_each),
+    RATE("single-fetch-and-op-rate", fetch_and_op_many),
     LATENCY("barrier", barrier),
     {"allreduce", open_sums, allreduce, close_sums, NANOSECONDS, 1, 0},
     {"signal", begin_signal, signal_latency, end_signals, NANOSECONDS, 2, 0},

@@ -257,9 +257,10 @@ fn broken_same_unit(job: &Job) -> Result<()> {
 }
 
 fn hints_differ(job: &Job) -> Result<()> {
-    let changes: [(&str, &str); 10] = [
+    let changes: [(&str, &str); 11] = [
         ("accumulate_ordering", "none"),
         ("accumulate_ops", "same_op"),
+        ("mpi_accumulate_granularity", "8"),
         ("same_size", "true"),
         ("same_disp_unit", "true"),
         ("no_locks", "true"),

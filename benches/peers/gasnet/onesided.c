@@ -172,7 +172,7 @@ OPERATION accumulate(void)
 
 OPERATION fetch_and_op(void)
 {
-    gex_AD_OpNBI_U64(domain, result, target, part, GEX_OP_FADD, 1, 0, NEAR);
+    gex_AD_OpNBI_U64(domain, old, target, part, GEX_OP_FADD, 1, 0, NEAR);
 }
 
 /* MANY at a time. */
@@ -206,6 +206,10 @@ static const struct workload all[] = {
     RATE("get-rate", get_many),
     RATE("accumulate-rate", accumulate_many),
     RATE("fetch-and-op-rate", fetch_and_op_many),
+    /* A domain is always told what it is for. */
+    LATENCY("single-fetch-and-op", fetch_and_op_each),
+    LATENCY("single-compare-and-swap", compare_and_swap_each),
+    RATE("single-fetch-and-op-rate", fetch_and_op_many),
     {"signal", begin_signal, signal_latency, end_signals, NANOSECONDS, 2, 0},
     {"signal-bandwidth", begin_signals, signal_bandwidth, end_signals, GIGABYTES_PER_SECOND, 1, 0},
 };

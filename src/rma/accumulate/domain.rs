@@ -25,6 +25,10 @@
 //! factor at most against the better of the two ways (the argument of the ski rental: before each
 //! change, at least as much was lost with the way given up).
 //!
+//! *Windows of single elements.* Where a program has said that every element is to be updated by
+//! itself ([`Info::accumulate_granularity`]), the way is Native for ever, nobody outwaits anybody,
+//! and so no update says that it is under way.
+//!
 //! *Pairs* of 16 bytes have no native way: they are always updated under the lock, and stored by
 //! one instruction. Nobody who dies leaves a torn element, so the next holder of the lock goes on.
 //!
@@ -44,7 +48,6 @@ use crate::shm::lock::LockGuard;
 use crate::shm::map::PAGE;
 use crate::shm::node::Node;
 use crate::shm::section;
-use std::ptr::NonNull;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -53,6 +56,8 @@ use std::time::Duration;
 pub(super) const STRIPE: usize = 16 << 10;
 /// Up to so many elements are updated in one section before anything else is considered.
 const FEW: usize = 4;
+/// Bytes of the longest element.
+const WHOLE: u32 = 16;
 /// Elements updated natively in one section: some µs at most, for others may wait for its end.
 const SECTION: usize = 256;
 
@@ -125,9 +130,9 @@ pub(super) fn kinds(kind: Kind) -> Kinds {
 impl Domain {
     /// The domain of the window whose block this is.
     pub fn new(block: &Arc<WindowBlock>, info: &Info) -> Domain {
-        let node = block.team.node();
+        let (node, granularity) = (block.team.node(), info.accumulate_granularity);
         Domain {
-            near: Near { bias: NonNull::from(&block.header().accumulate), key: node.section_key() },
+            near: Near::new(&block.header().accumulate, node, (1..=WHOLE).contains(&granularity)),
             block: block.clone(),
             balance: AtomicI32::new(0),
             turn_after: node.turn_after() as i32,
@@ -395,7 +400,8 @@ impl Domain {
             update();
             return true;
         }
-        if run.count <= FEW && self.near.natively(self, update).is_some() {
+        if (run.count <= FEW || self.near.is_single()) && self.near.natively(self, update).is_some()
+        {
             return true;
         }
         if run.count > 1 {
@@ -506,7 +512,7 @@ impl Domain {
             unsafe { (kinds.plain)(run) };
             return;
         };
-        if let Some(section) = section::mine(self.near.key, || &**self.team().node()) {
+        if let Some(section) = self.near.section(self) {
             let turn = section.enter();
             let alone = self.near.bias().way() == Way::Locked;
             if alone {

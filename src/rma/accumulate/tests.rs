@@ -3,6 +3,7 @@
 
 use crate::base::sync::{AtomicBool, AtomicU32, Ordering};
 use crate::layout::Layout;
+use crate::rma::Info;
 use crate::shm::bias::Way;
 use crate::{Element, Job, Op, Rank, Window};
 use std::sync::Mutex;
@@ -202,6 +203,56 @@ fn the_way_follows_what_the_program_does() {
             window.local().get(3).unwrap(),
             102.0 + f64::from(single) + 100.0 * f64::from(single / 2)
         );
+    })
+    .unwrap();
+}
+
+/// Where single elements are what the window was promised to be used for, nothing turns it, and
+/// nobody says that an update is under way: whatever the sizes and operations, none is lost.
+#[test]
+fn windows_of_single_elements_lose_nothing_and_do_not_turn() {
+    const LEN: usize = 5000;
+    const ROUNDS: u64 = 100;
+    Job::threads(3, |job| {
+        for granularity in [1, 16] {
+            let info = Info { accumulate_granularity: granularity, ..Info::default() };
+            let build = || Window::<f64>::builder(job.team()).info(info.clone());
+            let window = build().allocate(LEN).unwrap();
+            let epoch = window.lock_all().unwrap();
+            let (ones, mut old) = (vec![1.0; LEN], vec![0.0; LEN]);
+            for round in 0..ROUNDS as usize {
+                epoch.accumulate(Rank(0), 0, Op::Sum, &ones).unwrap();
+                epoch.get_accumulate(Rank(0), 1, Op::Sum, &ones[1..], &mut old[1..]).unwrap();
+                epoch.fetch_and_op(Rank(0), round, Op::Sum, 1.0).unwrap();
+                let mut seen = epoch.fetch_and_op(Rank(0), round, Op::NoOp, 0.0).unwrap();
+                loop {
+                    let was = epoch.compare_and_swap(Rank(0), round, seen, seen + 1.0).unwrap();
+                    if was == seen {
+                        break;
+                    }
+                    seen = was;
+                }
+                let layout = Layout::of::<f64>();
+                let (there, here) = (layout.vector(500, 1, 10).unwrap(), layout.times(500));
+                epoch.accumulate_layout(Rank(0), 0, there.times(1), Op::Sum, &ones, here).unwrap();
+            }
+            assert_eq!(window.domain().way(), Way::Native);
+            job.team().barrier().unwrap();
+            let part = window.part(Rank(0)).unwrap();
+            for i in 0..LEN {
+                let often = 1 + usize::from(i > 0) + usize::from(i % 10 == 0);
+                let single = if i < ROUNDS as usize { 2 } else { 0 };
+                let each = often as u64 * ROUNDS + single;
+                assert_eq!(part.get(i).unwrap(), 3.0 * each as f64, "element {i}");
+            }
+            epoch.unlock_all().unwrap();
+            window.free().unwrap();
+            // Without the promise it turns.
+            let window = Window::<f64>::allocate(job.team(), 1 << 16).unwrap();
+            let epoch = window.lock_all().unwrap();
+            epoch.accumulate(Rank(0), 0, Op::Sum, &vec![1.0; 1 << 16]).unwrap();
+            assert_ne!(window.domain().way(), Way::Native);
+        }
     })
     .unwrap();
 }

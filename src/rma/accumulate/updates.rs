@@ -6,7 +6,8 @@ use super::element::{Element, Run};
 use crate::base::{Rank, Result, prefetch};
 use crate::layout::Op;
 use crate::shm::bias::Bias;
-use crate::shm::section;
+use crate::shm::node::Node;
+use crate::shm::section::{self, Section};
 use std::ptr::NonNull;
 
 /// What an update looks at first. Copied to where the update begins: each load that depends on
@@ -15,9 +16,13 @@ use std::ptr::NonNull;
 pub(crate) struct Near {
     /// In the window's block.
     pub(super) bias: NonNull<Bias>,
-    /// Names the attachment to the node for `section::mine`.
-    pub(super) key: u64,
+    /// Names the attachment to the node for `section::mine`, or is [`SINGLE`].
+    key: u64,
 }
+
+/// In place of an attachment's key, where elements are updated one by one for ever: nobody outwaits
+/// what nobody says. No attachment has it.
+const SINGLE: u64 = u64::MAX;
 
 // SAFETY: `bias` points to an atomic of the window's block, which lives as long as it.
 unsafe impl Send for Near {}
@@ -32,6 +37,26 @@ pub(crate) struct Updates<'w> {
 }
 
 impl Near {
+    /// What updates of the window look at whose way is in `bias`, by threads of `node`'s attachment.
+    /// If `single`, they look at nothing but that.
+    pub(super) fn new(bias: &Bias, node: &Node, single: bool) -> Near {
+        let key = if single { SINGLE } else { node.section_key() };
+        Near { bias: NonNull::from(bias), key }
+    }
+
+    /// Whether all elements that have a native way are updated by it, whatever the bias says.
+    #[inline(always)]
+    pub(super) fn is_single(&self) -> bool {
+        self.key == SINGLE
+    }
+
+    /// This thread's word, if it has one. There must be something to be said with it.
+    #[inline(always)]
+    pub(super) fn section<'d>(&self, domain: &'d Domain) -> Option<&'d Section> {
+        debug_assert!(!self.is_single());
+        section::mine(self.key, || &**domain.team().node())
+    }
+
     #[inline(always)]
     pub(super) fn bias(&self) -> &Bias {
         // SAFETY: in the window's block, which outlives the domain.
@@ -41,7 +66,10 @@ impl Near {
     /// Runs a native update if that is the way at present and this thread has a word to say so.
     #[inline(always)]
     pub(super) fn natively<R>(&self, domain: &Domain, update: impl FnOnce() -> R) -> Option<R> {
-        let section = section::mine(self.key, || &**domain.team().node())?;
+        if self.is_single() {
+            return Some(update());
+        }
+        let section = self.section(domain)?;
         let turn = section.enter();
         let done = if self.bias().is_native() { Some(update()) } else { None };
         section.leave(turn);
@@ -129,8 +157,10 @@ impl<'w> Updates<'w> {
     /// Atomically replaces `*at` by `*at OP value`; returns what was there.
     ///
     /// Cost while single elements are what the window sees: [`Element::fetch_op`]'s, a load of a
-    /// line of the block that is seldom written, and two stores to a line of the thread's own.
-    /// Otherwise a lock and its release on top.
+    /// line of the block that is seldom written, and two stores to a line of the thread's own, for
+    /// which the next atomic instruction waits. Otherwise a lock and its release on top. Where the
+    /// window was promised to have no use for many at a time
+    /// ([`Info::accumulate_granularity`](crate::rma::Info)), [`Element::fetch_op`]'s alone.
     ///
     /// # Errors
     /// [`Error::TimedOut`] if the lock was not to be had within the team's limit.

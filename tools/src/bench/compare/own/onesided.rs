@@ -3,7 +3,7 @@
 use super::{Run, unknown};
 use crate::bench::crew::Crew;
 use crate::bench::pages::{Pages, buffers};
-use hither::rma::{Epoch, LockKind};
+use hither::rma::{AccumulateOps, Epoch, Info, LockKind};
 use hither::{Compare, Op, Rank, Result, SignalOp, Window};
 use std::hint::black_box;
 
@@ -19,7 +19,14 @@ pub fn make(crew: &Crew, name: &str, size: usize) -> Result<Run<'static>> {
     let target = Rank((rank + 1) % ranks);
     let acts = ranks > 2 || rank == 0;
     let words = size.div_ceil(8).max(1);
-    let window = Window::<u64>::allocate(&team, words.max(8))?;
+    let (name, single) = name.strip_prefix("single-").map_or((name, false), |name| (name, true));
+    let info = if single {
+        let accumulate_ops = AccumulateOps::SameOp;
+        Info { accumulate_granularity: 8, accumulate_ops, ..Info::default() }
+    } else {
+        Info::default()
+    };
+    let window = Window::<u64>::builder(&team).info(info).allocate(words.max(8))?;
     // As `benches/peers` do: memory that was never written is read by other ways of the processor.
     window.local().write(0, &vec![0; words.max(8)])?;
     let origin = Pages::<u64>::new(words);

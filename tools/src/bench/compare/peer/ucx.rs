@@ -32,7 +32,7 @@ enum Column {
 }
 
 /// Its tests: our workload, its test, operations under way (0: as many as it likes), what of it.
-const TESTS: [(&str, &str, u32, Column); 13] = [
+const TESTS: [(&str, &str, u32, Column); 15] = [
     ("latency", "tag_lat", 0, Column::Latency(1e3)),
     ("latency-still", "tag_lat", 0, Column::Latency(1e3)),
     ("rate", "tag_bw", 0, Column::Rate),
@@ -47,6 +47,8 @@ const TESTS: [(&str, &str, u32, Column); 13] = [
     ("get-rate", "ucp_get", 0, Column::Rate),
     ("fetch-and-op", "ucp_fadd", 1, Column::Latency(1e3)),
     ("compare-and-swap", "ucp_cswap", 1, Column::Latency(1e3)),
+    ("single-fetch-and-op", "ucp_fadd", 1, Column::Latency(1e3)),
+    ("single-compare-and-swap", "ucp_cswap", 1, Column::Latency(1e3)),
 ];
 
 impl Column {

@@ -181,6 +181,15 @@ pub const ALL: &[Workload] = &[
         .direct(Goal::None),
     new(OneSided, "get-accumulate-rate", "get_accumulate, 128 a flush", RATE).direct(Goal::None),
     new(OneSided, "fetch-and-op-rate", "fetch_and_op, 128 a flush", RATE).direct(AtLeast(1.0)),
+    // The window is told, as GASNet-EX's domain always is.
+    new(OneSided, "single-fetch-and-op", "fetch_and_op, flush, window of single elements", NS)
+        .asked(AtMost(1.3), AtMost(0.3))
+        .direct(AtMost(1.0)),
+    new(OneSided, "single-compare-and-swap", "compare_and_swap, flush, the same", NS)
+        .asked(AtMost(1.3), AtMost(0.3))
+        .direct(AtMost(1.0)),
+    new(OneSided, "single-fetch-and-op-rate", "fetch_and_op, 128 a flush, the same", RATE)
+        .direct(AtLeast(1.0)),
     new(OneSided, "lock-shared", "lock shared, put, unlock", NS).asked(AtMost(1.3), AtMost(0.65)),
     new(OneSided, "lock-exclusive", "lock exclusive, put, unlock", NS)
         .asked(AtMost(1.3), AtMost(0.65)),
