@@ -7,6 +7,7 @@ use hither::rma::{AccumulateOps, Epoch, Info, LockKind};
 use hither::{Compare, Op, Rank, Result, SignalOp, Window};
 use std::hint::black_box;
 
+/// A power of two.
 const MANY: u64 = 128;
 /// How many words behind the beginning of a page old values come back (see `benches/peers/common.h`).
 const ASIDE: usize = 8;
@@ -68,7 +69,8 @@ pub fn make(crew: &Crew, name: &str, size: usize) -> Result<Run<'static>> {
         "compare-and-swap" => each(window, acts, target, many, move |epoch| {
             let next = expected.wrapping_add(1);
             let found = epoch.compare_and_swap(target, 0, expected, next)?;
-            expected = if found == expected { next } else { found };
+            // Foreseen, as a program's loop around it is, so that the next one need not wait for it.
+            expected = if found == expected { next } else { elsewhere(found) };
             Ok(0)
         }),
         "lock-shared" => locked(window, LockKind::Shared, target, false),
@@ -99,6 +101,12 @@ pub fn make(crew: &Crew, name: &str, size: usize) -> Result<Run<'static>> {
     })
 }
 
+#[cold]
+#[inline(never)]
+fn elsewhere(found: u64) -> u64 {
+    found
+}
+
 /// Operations under a lock of all, each completed or many at a time.
 fn each(
     window: Window<u64>,
@@ -114,15 +122,13 @@ fn each(
         let epoch = window.lock_all()?;
         // One place that calls `once`, so that it is compiled into the loop, as the library's operations are
         // meant to be.
-        let every = if many { MANY } else { 1 };
-        let (mut left, mut total) = (every, 0u64);
-        for _ in 0..n {
+        let last = if many { MANY - 1 } else { 0 };
+        let mut total = 0u64;
+        for i in 0..n {
             align();
             total = total.wrapping_add(once(&epoch)?);
-            left -= 1;
-            if left == 0 {
+            if i & last == last {
                 epoch.flush(target)?;
-                left = every;
             }
         }
         epoch.flush(target)?;
