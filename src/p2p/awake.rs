@@ -31,7 +31,7 @@ use super::reach::Reach;
 use super::record::Record;
 use super::wire::Rts;
 use crate::base::Slot;
-use crate::base::sync::{Ordering, spin_hint};
+use crate::base::sync::{AtomicU32, Ordering, spin_hint};
 use crate::link::core::Wire;
 use crate::shm::node::Node;
 use std::time::{Duration, Instant};
@@ -44,8 +44,51 @@ const NAMED: u64 = 1 << 32;
 pub(super) const WORTH_WAKING: usize = 512 << 10;
 
 /// How long after its announcement a sender may still be announcing others before it waits: a fraction of what
-/// copies of [`WORTH_WAKING`] take.
-const SHORTLY: Duration = Duration::from_micros(4);
+/// the kernel takes for as many bytes, for each of these, and at most.
+const SHORTLY: Duration = Duration::from_micros(1);
+const FOR_EACH: usize = 128 << 10;
+const AT_MOST: u32 = 4;
+/// From so many bytes on that is long enough for a sender of some messages.
+const WORTH_AWAITING: usize = 256 << 10;
+
+/// Whether to wait for senders that do not wait yet: not for a while where that was in vain, for twice as
+/// many messages each time.
+#[derive(Debug, Default)]
+pub(super) struct Patience {
+    /// How many messages it is not tried for; how many after the next failure.
+    left: AtomicU32,
+    next: AtomicU32,
+}
+
+/// For how many it is not tried at most.
+const LONGEST: u32 = 64;
+
+impl Patience {
+    /// Whether `come` says so within `turns` of a moment, if it is tried at all.
+    fn wait(&self, turns: u32, come: impl Fn() -> bool) -> bool {
+        // Threads may overwrite each other's: it is an estimate.
+        let left = self.left.load(Ordering::Relaxed);
+        if left > 0 {
+            self.left.store(left - 1, Ordering::Relaxed);
+            return false;
+        }
+        let start = Instant::now();
+        let found = loop {
+            spin_hint();
+            if come() {
+                break true;
+            }
+            if start.elapsed() >= SHORTLY * turns {
+                break false;
+            }
+        };
+        let next = self.next.load(Ordering::Relaxed);
+        let (left, next) = if found { (0, 0) } else { (next, (2 * next + 1).min(LONGEST)) };
+        self.left.store(left, Ordering::Relaxed);
+        self.next.store(next, Ordering::Relaxed);
+        found
+    }
+}
 
 impl Record {
     /// Notes the claim of a send.
@@ -154,11 +197,13 @@ impl Messenger {
         let waits = record.awake.load(Ordering::Relaxed) != 0;
         let attended = || rts.claim.is_some_and(|name| claim::is_attended(wire.node, from, name));
         let crosses = || self.engine().sendings.iter().any(|(_, sending)| sending.to == from);
+        let bytes = rts.length as usize;
+        let turns = u32::try_from(bytes / FOR_EACH).unwrap_or(AT_MOST).min(AT_MOST);
         let shared = attended()
             || waits
-                && crosses()
-                && self.is_worth_awaiting(wire, from, rts)
-                && wait_shortly(attended);
+                && bytes >= WORTH_AWAITING
+                && self.is_worth_awaiting(wire, from, bytes, crosses())
+                && self.patience.wait(turns, attended);
         match (shared && crosses(), waits) {
             _ if !shared => None,
             (true, waits) => waits.then_some(Waiting::Crossing),
@@ -167,17 +212,16 @@ impl Messenger {
         }
     }
 
-    /// Whether the sender of a message that crosses one of this side's, and goes through shared buffers if both
-    /// wait, may be about to: it has just announced what it sends. What the kernel copies meanwhile keeps
-    /// both sides' pieces waiting for many times as long.
-    fn is_worth_awaiting(&self, wire: Wire<'_>, from: Slot, rts: &Rts) -> bool {
-        let bytes = rts.length as usize;
-        bytes >= WORTH_WAKING
-            && wire.node.pace().is_awake()
-            && self.reaches.copiers(true).is_ok_and(|copiers| match leads(wire.node, from) {
-                true => copiers.chosen(bytes) == Who::Both,
-                false => copiers.follow(bytes, false) == Who::Both,
-            })
+    /// Whether a message is over sooner if its sender waits for it, too, which may be about to: it has just
+    /// announced what it sends, and announces others. What the kernel copies meanwhile keeps this side
+    /// from those: one in a window of eight took as long as half of the others.
+    fn is_worth_awaiting(&self, wire: Wire<'_>, from: Slot, bytes: usize, crosses: bool) -> bool {
+        let who = match self.reaches.copiers(crosses) {
+            Err(who) => who,
+            Ok(copiers) if crosses && !leads(wire.node, from) => copiers.follow(bytes, false),
+            Ok(copiers) => copiers.chosen(bytes),
+        };
+        wire.node.pace().is_awake() && who != Who::Receiver
     }
 
     /// A peer copies a message of this side's, or has it copied into its buffers. If the peer finds out what
@@ -197,14 +241,30 @@ pub(super) fn leads(node: &Node, peer: Slot) -> bool {
     node.slot() < peer
 }
 
-/// Looks again for [`SHORTLY`].
-fn wait_shortly(come: impl Fn() -> bool) -> bool {
-    let start = Instant::now();
-    while start.elapsed() < SHORTLY {
-        spin_hint();
-        if come() {
-            return true;
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+
+    /// Who never waits is waited for less and less, and again as soon as that has paid.
+    #[test]
+    fn patience_is_short_with_those_who_never_come() {
+        let (patience, looks) = (Patience::default(), Cell::new(0));
+        let mut tries = Vec::new();
+        for message in 0..1000 {
+            looks.set(0);
+            assert!(!patience.wait(0, || {
+                looks.set(looks.get() + 1);
+                false
+            }));
+            if looks.get() > 0 {
+                tries.push(message);
+            }
         }
+        assert_eq!(tries[..6], [0, 1, 3, 7, 15, 31]);
+        assert!(tries.len() > 1000 / 66 && tries.len() < 30, "{tries:?}");
+        let paid = (0..=LONGEST).position(|_| patience.wait(0, || true));
+        assert!(paid.is_some());
+        assert!((0..100).all(|_| patience.wait(0, || true)));
     }
-    false
 }

@@ -14,6 +14,7 @@
 
 use super::advert::Adverts;
 use super::awaited::Awaited;
+use super::awake::Patience;
 use super::budget::Budget;
 use super::claim::Claims;
 use super::counters::{Counting, count};
@@ -91,6 +92,7 @@ pub struct Messenger {
     pub(super) lending: Arc<Lending>,
     pub(super) judge: Judge,
     pub(super) adverts: Adverts,
+    pub(super) patience: Patience,
     pub(super) awaited: Awaited,
     pub(super) switching: Switching,
     pub(super) beyond: Beyond,
@@ -171,6 +173,7 @@ impl Messenger {
             lending: Arc::new(lending),
             judge: Judge::default(),
             adverts: Adverts::default(),
+            patience: Patience::default(),
             awaited: Awaited::default(),
             beyond: Beyond::default(),
             fetches: Fetches::default(),
