@@ -5,7 +5,7 @@
 //! ```text
 //!  receiver                                        sender
 //!    CTS(buffer a), CTS(buffer b) ... ------------->  fills a         DATA(a, 0)
-//!    empties a <------------------------------------  fills b         DATA(b, 64K)
+//!    empties a <------------------------------------  fills b         DATA(b, 128K)
 //!    CTS(buffer a) -------------------------------->  ...
 //! ```
 //! Both sides take part in their calls. The sender fills pieces in the order in which they are
@@ -31,19 +31,21 @@ use std::collections::VecDeque;
 use std::ptr::NonNull;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Bytes of a buffer.
-const BUFFER: usize = 64 << 10;
+/// Bytes of a buffer: what a piece takes besides its copy is a tenth of it.
+const BUFFER: usize = 128 << 10;
 /// Buffers that a process makes at a time, when it needs any, and of those that it has at most.
-const BUFFERS: usize = 16;
-const MOST: usize = 64;
+const BUFFERS: usize = 8;
+const MOST: usize = 32;
 /// Buffers that one stream has at most.
 const ABREAST: usize = 4;
 
-/// Bytes of a piece: short messages in some, too, so that one side fills while the other empties, unless
-/// there are others to fill and empty meanwhile.
+/// Bytes of a piece: as much as a buffer holds, if there are other messages to fill and empty meanwhile; less of one
+/// that is alone, so that one side fills while the other empties.
 fn piece(total: usize, alone: bool) -> usize {
-    let least = if alone { 16 << 10 } else { BUFFER };
-    (total / ABREAST).next_multiple_of(4096).clamp(least, BUFFER)
+    match alone {
+        true => (total / ABREAST).next_multiple_of(4096).clamp(BUFFER / 8, BUFFER / 2),
+        false => BUFFER,
+    }
 }
 
 /// A process's buffers.
