@@ -1,6 +1,7 @@
 //! The raw limits: each the smallest program that shows what the hardware (or the system) does,
 //! without protection, waiting, naming or anything else a library adds.
 
+pub mod announced;
 pub mod atomics;
 pub mod barrier;
 pub mod broadcast;

@@ -5,6 +5,7 @@
 
 use crate::bench::crew::Crew;
 use crate::bench::duel::Side;
+use crate::bench::floor::announced::{Announced, Update};
 use crate::bench::floor::atomics::{Atomics, Instruction};
 use crate::bench::floor::barrier::FlagBarrier;
 use crate::bench::floor::broadcast::FlagBroadcast;
@@ -42,11 +43,16 @@ pub fn name(workload: &str, size: usize) -> Option<&'static str> {
         "put" | "get" if size == 8 => "instruction + fence",
         "put" | "get" => "memcpy + fence",
         "put-rate" | "get-rate" => "instructions",
-        "accumulate" | "accumulate-rate" | "get-accumulate" | "get-accumulate-rate" => "fetch_add",
-        "fetch-and-op" | "fetch-and-op-rate" => "fetch_add",
+        "accumulate"
+        | "accumulate-rate"
+        | "get-accumulate"
+        | "get-accumulate-rate"
+        | "fetch-and-op"
+        | "fetch-and-op-rate" => "fetch_add, announced",
         "single-fetch-and-op" | "single-fetch-and-op-rate" => "fetch_add",
         "sum-same" => "fetch_add by all",
-        "compare-and-swap" | "single-compare-and-swap" => "cmpxchg",
+        "compare-and-swap" => "cmpxchg, announced",
+        "single-compare-and-swap" => "cmpxchg",
         "lock-shared" | "lock-exclusive" => "robust mutex",
         "lock-contended" => "robust mutex of all",
         "fence" | "barrier" => "flag barrier",
@@ -67,6 +73,13 @@ pub fn floor_name(workload: &str) -> Option<&'static str> {
     match workload {
         "rate" => Some("bare ring"),
         "rate-pairs" => Some("bare rings"),
+        "accumulate"
+        | "accumulate-rate"
+        | "get-accumulate"
+        | "get-accumulate-rate"
+        | "fetch-and-op"
+        | "fetch-and-op-rate" => Some("fetch_add"),
+        "compare-and-swap" => Some("cmpxchg"),
         _ => None,
     }
 }
@@ -99,24 +112,46 @@ fn waits(workload: &str) -> bool {
 
 /// The floor, if that is another program.
 fn floor(crew: &Crew, workload: &str, size: usize) -> Result<Option<Box<dyn Side>>> {
+    let update = |operation, per_epoch| raw(crew, operation, Sync::LockAll, (size, per_epoch));
     Ok(match workload {
         "rate" => Some(pairs(crew, Ring::long(size), |p| boxed(Ring::packed(p, size, true)))?),
         "rate-pairs" => {
             let ring = Ring::of_pair(crew, size, |p| Ring::packed(p, size, true))?;
             Some(boxed(Pairs::new(crew, ring))?)
         }
+        "accumulate" => Some(update(Operation::Accumulate, 1)?),
+        "accumulate-rate" => Some(update(Operation::Accumulate, MANY)?),
+        "get-accumulate" => Some(update(Operation::GetAccumulate, 1)?),
+        "get-accumulate-rate" => Some(update(Operation::GetAccumulate, MANY)?),
+        "fetch-and-op" => Some(update(Operation::FetchAndOp, 1)?),
+        "fetch-and-op-rate" => Some(update(Operation::FetchAndOp, MANY)?),
+        "compare-and-swap" => Some(update(Operation::CompareAndSwap, 1)?),
         _ => None,
     })
 }
 
+/// Instructions of one rank, between what stands for epochs of so many.
+fn raw(
+    crew: &Crew,
+    operation: Operation,
+    sync: Sync,
+    (size, per_epoch): (usize, u64),
+) -> Result<Box<dyn Side>> {
+    let bytes = size.max(8);
+    let make = |part: &Crew| boxed(RawEpochs::new(part, operation, sync, bytes, per_epoch));
+    // Of two ranks one is the target.
+    if crew.size() == 2 { make(crew) } else { parts(crew, 1, 2 * bytes, make) }
+}
+
+/// One rank's updates that others could outwait.
+fn announced(crew: &Crew, update: Update) -> Result<Box<dyn Side>> {
+    let make = |part: &Crew| boxed(Announced::new(part, update));
+    if crew.size() == 2 { make(crew) } else { parts(crew, 1, 0, make) }
+}
+
 fn limits(crew: &Crew, workload: &str, size: usize) -> Result<Sides> {
     let one = |side: Result<Box<dyn Side>>| side.map(|side| vec![side]);
-    let raw = |operation, sync, per_epoch| {
-        let bytes = size.max(8);
-        let make = |part: &Crew| boxed(RawEpochs::new(part, operation, sync, bytes, per_epoch));
-        // Of two ranks one is the target.
-        one(if crew.size() == 2 { make(crew) } else { parts(crew, 1, 2 * bytes, make) })
-    };
+    let raw = |operation, sync, per_epoch| one(raw(crew, operation, sync, (size, per_epoch)));
     let all = Sync::LockAll;
     match workload {
         "latency" | "signal" if size <= 8 => one(pairs(crew, 0, |p| boxed(PingPong::new(p, 2)))),
@@ -137,15 +172,16 @@ fn limits(crew: &Crew, workload: &str, size: usize) -> Result<Sides> {
         "request" => one(pairs(crew, 0, |p| boxed(LockedCall::new(p, true)))),
         "put" => raw(Operation::Put, all, 1),
         "get" => raw(Operation::Get, all, 1),
-        "accumulate" => raw(Operation::Accumulate, all, 1),
-        "get-accumulate" => raw(Operation::GetAccumulate, all, 1),
-        "fetch-and-op" | "single-fetch-and-op" => raw(Operation::FetchAndOp, all, 1),
-        "compare-and-swap" | "single-compare-and-swap" => raw(Operation::CompareAndSwap, all, 1),
+        "accumulate" | "accumulate-rate" | "fetch-and-op" | "fetch-and-op-rate" => {
+            one(announced(crew, Update::FetchAdd))
+        }
+        "get-accumulate" | "get-accumulate-rate" => one(announced(crew, Update::FetchAddKept)),
+        "compare-and-swap" => one(announced(crew, Update::CompareSwap)),
+        "single-fetch-and-op" => raw(Operation::FetchAndOp, all, 1),
+        "single-compare-and-swap" => raw(Operation::CompareAndSwap, all, 1),
         "put-rate" => raw(Operation::Put, all, MANY),
         "get-rate" => raw(Operation::Get, all, MANY),
-        "accumulate-rate" => raw(Operation::Accumulate, all, MANY),
-        "get-accumulate-rate" => raw(Operation::GetAccumulate, all, MANY),
-        "fetch-and-op-rate" | "single-fetch-and-op-rate" => raw(Operation::FetchAndOp, all, MANY),
+        "single-fetch-and-op-rate" => raw(Operation::FetchAndOp, all, MANY),
         "lock-shared" => raw(Operation::Put, Sync::LockShared, 1),
         "lock-exclusive" => raw(Operation::Put, Sync::LockExclusive, 1),
         "lock-contended" => one(boxed(RobustMutex::new(crew).map(|mutex| All(LockUnlock(mutex))))),
