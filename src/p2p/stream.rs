@@ -43,7 +43,10 @@ const ABREAST: usize = 4;
 /// that is alone, so that one side fills while the other empties.
 fn piece(total: usize, alone: bool) -> usize {
     match alone {
-        true => (total / ABREAST).next_multiple_of(4096).clamp(BUFFER / 8, BUFFER / 2),
+        true => {
+            let quarter = (total / ABREAST).clamp(BUFFER / 8, BUFFER / 2);
+            (total / (2 * ABREAST)).clamp(quarter, BUFFER).next_multiple_of(4096)
+        }
         false => BUFFER,
     }
 }
