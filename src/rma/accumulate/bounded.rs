@@ -1,6 +1,7 @@
 //! Updates by a caller that keeps others waiting: of as many elements as are to be had soon.
 
-use super::domain::{Domain, STRIPE, check_kind_aligned, cost, kinds};
+use super::balance::cost;
+use super::domain::{Domain, STRIPE, check_kind_aligned, kinds};
 use super::element::Run;
 use crate::base::{Error, Rank, Result};
 use crate::layout::{Kind, Op};

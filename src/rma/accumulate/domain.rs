@@ -18,12 +18,7 @@
 //! origin, and passes over stripes that are being worked on until nothing else is left. So N
 //! origins work on one target, and on the same elements, at the same time.
 //!
-//! *When to change.* Every update that the present way makes dearer than the other one would
-//! adds the difference to a private balance of its process, and every one that it makes cheaper
-//! takes it off again. Once the loss exceeds [`Node::turn_after`], which is several times what a
-//! change costs, the process changes the way. So whatever the program does, it loses a constant
-//! factor at most against the better of the two ways (the argument of the ski rental: before each
-//! change, at least as much was lost with the way given up).
+//! When the way changes, the [`balance`](super::balance) says.
 //!
 //! *Windows of single elements.* Where a program has said that every element is to be updated by
 //! itself ([`Info::accumulate_granularity`]), the way is Native for ever, nobody outwaits anybody,
@@ -31,13 +26,12 @@
 //!
 //! *Pairs* of 16 bytes have no native way: they are always updated under the lock, and stored by
 //! one instruction. Nobody who dies leaves a torn element, so the next holder of the lock goes on.
-//!
-//! [`Node::turn_after`]: crate::shm::node::Node::turn_after
 
+use super::balance::{cost, gain};
 use super::element::{self, Element, Run};
 use super::updates::{Near, Updates};
 use super::{kernel, pairs};
-use crate::base::sync::{AtomicI32, Ordering};
+use crate::base::sync::AtomicI32;
 use crate::base::{Deadline, Error, Rank, Result};
 use crate::coll::Team;
 use crate::layout::{Comb, Kind, Located, Op};
@@ -47,7 +41,6 @@ use crate::shm::bias::Way;
 use crate::shm::lock::LockGuard;
 use crate::shm::map::PAGE;
 use crate::shm::node::Node;
-use crate::shm::section;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -61,18 +54,6 @@ const WHOLE: u32 = 16;
 /// Elements updated natively in one section: some µs at most, for others may wait for its end.
 const SECTION: usize = 256;
 
-/// ns that updates cost, roughly: only their ratios and the order of magnitude matter.
-pub(super) mod cost {
-    /// A native update of an element.
-    pub const NATIVE: usize = 5;
-    /// A plain one: 8 of them.
-    pub const PLAIN_8: usize = 4;
-    /// Taking and releasing a free lock.
-    pub const LOCK: i32 = 12;
-    /// A lock that somebody else holds.
-    pub const CONTENDED: i32 = 250;
-}
-
 /// One process's side of a window's atomic domain. Every window has one: it is kept small.
 #[derive(Debug)]
 pub(crate) struct Domain {
@@ -80,8 +61,8 @@ pub(crate) struct Domain {
     block: Arc<WindowBlock>,
     /// ns lost by the present way: positive by native updates, negative by locks. Threads may
     /// overwrite each other's; it is an estimate.
-    balance: AtomicI32,
-    turn_after: i32,
+    pub(super) balance: AtomicI32,
+    pub(super) turn_after: i32,
     /// How many µs to wait for the lock of a stripe; 0: as long as the team waits.
     pub(super) patience: u32,
     /// Replacing may not meet another operation on the same element, so it needs no protection.
@@ -527,54 +508,6 @@ impl Domain {
         // SAFETY: the caller's.
         unsafe { native(run) };
     }
-
-    /// Adds to the balance what native updates lose (or locks, if negative), and changes the way
-    /// once it is enough.
-    pub(super) fn weigh(&self, loss: i32) {
-        let way = self.near.bias().way();
-        let balance = self.balance.load(Ordering::Relaxed).saturating_add(loss);
-        // What speaks for the present way cannot be saved up.
-        let balance = match way {
-            Way::Native => balance.max(0),
-            Way::Locked => balance.min(0),
-            Way::Both => balance,
-        };
-        let to = if loss > 0 { Way::Locked } else { Way::Native };
-        let enough = balance.unsigned_abs() >= self.turn_after.unsigned_abs()
-            && (balance >= 0) == (loss > 0)
-            && way != to;
-        self.balance.store(if enough { 0 } else { balance }, Ordering::Relaxed);
-        if enough {
-            self.near.bias().turn(to, || self.outwait());
-        }
-    }
-
-    #[cfg(test)]
-    pub fn way(&self) -> Way {
-        self.near.bias().way()
-    }
-
-    #[cfg(test)]
-    pub fn turn(&self, to: Way) -> bool {
-        self.near.bias().turn(to, || self.outwait())
-    }
-
-    /// Waits for the sections of all members.
-    pub(super) fn outwait(&self) -> bool {
-        let node = &**self.team().node();
-        if self.team().ranks().any(|rank| self.team().slot_of(rank).is_err()) {
-            return false;
-        }
-        let slots = self.team().ranks().filter_map(|rank| self.team().slot_of(rank).ok());
-        let sections = slots.flat_map(|slot| node.sections(slot).map(move |word| (slot, word)));
-        section::outwait(sections, |slot| node.probe(slot))
-    }
-}
-
-/// ns that plain updates of so many elements save against native ones.
-fn gain(count: usize) -> i32 {
-    let ns = count.saturating_mul(8 * cost::NATIVE - cost::PLAIN_8) / 8;
-    i32::try_from(ns).unwrap_or(i32::MAX)
 }
 
 /// An error if an element of that type at `at` cannot be updated whole. Costs nothing for types

@@ -1,5 +1,6 @@
 //! Updates of elements in windows: one atomic domain for all origins and the target itself.
 
+mod balance;
 mod bounded;
 mod devices;
 pub(crate) mod domain;
