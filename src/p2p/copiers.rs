@@ -33,7 +33,10 @@ use std::sync::{Mutex, PoisonError};
 const BLOCK: u32 = 8;
 const BLOCK_OF_MANY: u32 = 32;
 /// The first messages of a size, which are not counted.
-const COLD: u32 = 24;
+const COLD: u32 = 8;
+const COLD_OF_MANY: u32 = 24;
+/// The first ones through shared buffers, likewise: so many touch all of these.
+const FRESH: u32 = 2;
 /// Several times as many as are under way, over which a mean is one.
 const SPAN_OF_MANY: u32 = 256;
 /// The largest of these.
@@ -152,26 +155,28 @@ struct Class {
 }
 
 impl Class {
-    fn new(block: u32, span: u32, first: Who) -> Class {
+    fn new(many: bool, first: Who) -> Class {
+        let (block, span) = if many { (BLOCK_OF_MANY, SPAN_OF_MANY) } else { (BLOCK, BLOCK) };
+        let (cold, fresh) = if many { (COLD_OF_MANY, block) } else { (COLD, FRESH) };
         // What counts of it must be known before another way is tried.
-        let fresh = if first == Who::Both { block } else { 0 };
+        let counted = if first == Who::Both { fresh + block } else { block };
         Class {
             block,
             span,
             now: first,
             chosen: first,
-            left: COLD + fresh + block,
+            left: cold + counted,
             rest: SHORTEST * block,
             tried: if first == Who::Both { Who::Both } else { Who::Receiver },
             open: false,
             times: [Times::default(); 3],
             turns: 0,
             again: [0; 3],
-            fresh: block,
+            fresh,
             expected: 0.0,
             since: 0,
             under_way: 0,
-            cold: COLD,
+            cold,
             last: 0,
             seen: first,
         }
@@ -196,11 +201,7 @@ impl Copiers {
     }
 
     fn beginning(first: impl Fn(usize) -> Who) -> Copiers {
-        let class = |i: usize| {
-            let (many, first) = (i <= class_of(MANY), first(i));
-            let (block, span) = if many { (BLOCK_OF_MANY, SPAN_OF_MANY) } else { (BLOCK, BLOCK) };
-            Mutex::new(Class::new(block, span, first))
-        };
+        let class = |i: usize| Mutex::new(Class::new(i <= class_of(MANY), first(i)));
         Copiers { classes: std::array::from_fn(class), whole: AtomicBool::new(false) }
     }
 
@@ -314,8 +315,9 @@ impl Class {
         self.open = false;
         // One that is hardly better is not worth the change.
         if there < 0.95 * here {
-            // What was chosen until now has just been measured: the third one is tried next, and soon.
+            // What was chosen until now has just been measured, and need not be soon: the third one is tried next.
             (self.chosen, self.tried) = (self.tried, self.chosen);
+            self.again[self.tried as usize] = self.turns.saturating_add(2);
             self.rest = SHORTEST * self.block;
             (self.expected, self.since) = (there, 0);
             (self.now, self.left) = (self.chosen, self.block);
