@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 pub const CASES: &[Written] = &[
     ("mixed_ways_as_they_are_counted", counted),
+    ("mixed_sums_of_single_elements", single_elements),
     ("mixed_sums_of_words_are_exact", sums),
     ("mixed_sums_of_many_are_exact", many),
     ("mixed_pairs_lose_no_update", pairs),
@@ -464,6 +465,45 @@ fn turns(job: &Job) -> Result<()> {
     let mut mine = [0; 64];
     window.local().read(0, &mut mine)?;
     assert_eq!(mine, [each * u64::from(job.size()); 64]);
+    window.free()
+}
+
+/// A window that is told to update its elements one by one loses nothing, however many are updated at a time.
+fn single_elements(job: &Job) -> Result<()> {
+    const LEN: usize = 3000;
+    const ROUNDS: usize = 6;
+    let mut info = Info::default();
+    assert!(info.set("mpi_accumulate_granularity", "8")?);
+    let window = Window::<u64>::builder(job.team()).info(info).allocate(LEN)?;
+    let (ones, mut old) = ([1; LEN], [0; LEN]);
+    let epoch = window.lock_all()?;
+    for round in 0..ROUNDS {
+        for target in job.team().ranks() {
+            epoch.accumulate(target, 0, Op::Sum, &ones)?;
+            epoch.get_accumulate(target, 1, Op::Sum, &ones[1..], &mut old[1..])?;
+            epoch.flush(target)?;
+            // This rank's own updates are among what was there.
+            assert!(old[1..].iter().all(|sum| *sum > 2 * round as u64));
+            epoch.fetch_and_op(target, round, Op::Sum, 1)?;
+            let mut seen = epoch.fetch_and_op(target, round, Op::NoOp, 0)?;
+            loop {
+                let was = epoch.compare_and_swap(target, round, seen, seen + 1)?;
+                if was == seen {
+                    break;
+                }
+                seen = was;
+            }
+        }
+    }
+    epoch.unlock_all()?;
+    job.team().barrier()?;
+    let mut mine = [0; LEN];
+    window.local().read(0, &mut mine)?;
+    for (at, sum) in mine.iter().enumerate() {
+        let each = ROUNDS * (1 + usize::from(at > 0)) + 2 * usize::from(at < ROUNDS);
+        assert_eq!(*sum, each as u64 * u64::from(job.size()), "element {at}");
+    }
+    job.team().barrier()?;
     window.free()
 }
 

@@ -17,7 +17,12 @@ const MANY: u64 = 128;
 /// The workload of that name, if there is one here. All PEs make it at once.
 pub fn workload<'a>(pe: &Pe, name: &str, bytes: usize) -> Option<Workload<'a>> {
     // Its arrays of atomics are always of single elements.
-    let name = name.strip_prefix("single-").unwrap_or(name);
+    let name = match name {
+        "single-fetch-and-op" => "fetch-and-op",
+        "single-fetch-and-op-rate" => "fetch-and-op-rate",
+        "single-compare-and-swap" => "compare-and-swap",
+        name => name,
+    };
     match name {
         "put" | "get" if bytes != 8 => blocks(pe, name, bytes),
         "put" | "get" | "put-rate" | "get-rate" => words(pe, name),
