@@ -207,7 +207,7 @@ fn the_way_follows_what_the_program_does() {
     .unwrap();
 }
 
-/// Where single elements are what the window was promised to be used for, nothing turns it, and
+/// Where the window was told that elements are updated one by one, nothing turns it, and
 /// nobody says that an update is under way: whatever the sizes and operations, none is lost.
 #[test]
 fn windows_of_single_elements_lose_nothing_and_do_not_turn() {

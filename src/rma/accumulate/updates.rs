@@ -159,7 +159,7 @@ impl<'w> Updates<'w> {
     /// Cost while single elements are what the window sees: [`Element::fetch_op`]'s, a load of a
     /// line of the block that is seldom written, and two stores to a line of the thread's own, for
     /// which the next atomic instruction waits. Otherwise a lock and its release on top. Where the
-    /// window was promised to have no use for many at a time
+    /// window was told that elements are updated one by one
     /// ([`Info::accumulate_granularity`](crate::rma::Info)), [`Element::fetch_op`]'s alone.
     ///
     /// # Errors
