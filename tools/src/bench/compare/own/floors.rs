@@ -29,6 +29,12 @@ const MANY: u64 = 128;
 
 type Sides = Vec<Box<dyn Side>>;
 
+/// Whether its operations add to single elements of a window that may be updated in either way.
+fn adds(workload: &str) -> bool {
+    let operation = workload.strip_suffix("-rate").unwrap_or(workload);
+    matches!(operation, "accumulate" | "get-accumulate" | "fetch-and-op")
+}
+
 /// What the limit of a workload is called.
 pub fn name(workload: &str, size: usize) -> Option<&'static str> {
     Some(match workload {
@@ -43,12 +49,7 @@ pub fn name(workload: &str, size: usize) -> Option<&'static str> {
         "put" | "get" if size == 8 => "instruction + fence",
         "put" | "get" => "memcpy + fence",
         "put-rate" | "get-rate" => "instructions",
-        "accumulate"
-        | "accumulate-rate"
-        | "get-accumulate"
-        | "get-accumulate-rate"
-        | "fetch-and-op"
-        | "fetch-and-op-rate" => "fetch_add, announced",
+        other if adds(other) => "fetch_add, announced",
         "single-fetch-and-op" | "single-fetch-and-op-rate" => "fetch_add",
         "sum-same" => "fetch_add by all",
         "compare-and-swap" => "cmpxchg, announced",
@@ -73,12 +74,7 @@ pub fn floor_name(workload: &str) -> Option<&'static str> {
     match workload {
         "rate" => Some("bare ring"),
         "rate-pairs" => Some("bare rings"),
-        "accumulate"
-        | "accumulate-rate"
-        | "get-accumulate"
-        | "get-accumulate-rate"
-        | "fetch-and-op"
-        | "fetch-and-op-rate" => Some("fetch_add"),
+        other if adds(other) => Some("fetch_add"),
         "compare-and-swap" => Some("cmpxchg"),
         _ => None,
     }

@@ -69,8 +69,7 @@ pub fn make(crew: &Crew, name: &str, size: usize) -> Result<Run<'static>> {
         "compare-and-swap" => each(window, acts, target, many, move |epoch| {
             let next = expected.wrapping_add(1);
             let found = epoch.compare_and_swap(target, 0, expected, next)?;
-            // Foreseen, as a program's loop around it is, so that the next one need not wait for it.
-            expected = if found == expected { next } else { elsewhere(found) };
+            expected = if found == expected { next } else { found };
             Ok(0)
         }),
         "lock-shared" => locked(window, LockKind::Shared, target, false),
@@ -99,12 +98,6 @@ pub fn make(crew: &Crew, name: &str, size: usize) -> Result<Run<'static>> {
         "signal" | "signal-bandwidth" => return signals(crew, name == "signal", size),
         _ => return Err(unknown(name)),
     })
-}
-
-#[cold]
-#[inline(never)]
-fn elsewhere(found: u64) -> u64 {
-    found
 }
 
 /// Operations under a lock of all, each completed or many at a time.
