@@ -46,8 +46,8 @@ pub(super) const WORTH_WAKING: usize = 512 << 10;
 /// How long after its announcement a sender may still be announcing others before it waits: a fraction of what
 /// the kernel takes for as many bytes, for each of these, and at most.
 const SHORTLY: Duration = Duration::from_micros(1);
-const FOR_EACH: usize = 128 << 10;
-const AT_MOST: u32 = 4;
+const FOR_EACH: usize = 64 << 10;
+const AT_MOST: u32 = 8;
 /// From so many bytes on that is long enough for a sender of some messages.
 const WORTH_AWAITING: usize = 256 << 10;
 

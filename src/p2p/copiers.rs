@@ -1,60 +1,18 @@
 //! Who copies a large message for whose end both sides wait: both, all of it through shared buffers; both by
 //! the kernel, each a half; or the receiver alone, by the kernel. Which
 //! is sooner over depends on how near their cores are, on whose caches have the data, and on how many
-//! messages follow each other; so it is found out while the program runs, for each size.
-//!
-//! ```text
-//!   BLOCK messages one way, BLOCK another --> the faster one for a while --> BLOCK another way --.
-//!                                                     ^                                          |
-//!                                                     '- twice as long, if it is still faster <--+
-//!                                                     '- as long as at first, if it is not <-----'
-//!                                                        or messages take longer than they did
-//! ```
-//! A trial is over when most of its messages have ended, which may be after the next ones have begun; at once, and
-//! of that way there is none in some of the next turns, where it takes several times as
-//! long: else trials alone would take as much time as all other messages. The first messages through shared buffers
-//! do not count: they find pages that nobody has touched. And messages that take longer
-//! than they did are no reason for one as long as they are far from what the other way takes: times of
-//! messages that follow each other vary by a factor of two.
+//! messages follow each other; so it is found out while the program runs (see [`trials`](super::trials)), for each
+//! size.
 //!
 //! Of messages that cross, the side with the lower rank finds out and the other one copies those that it receives
 //! as it sees its own copied ([`Copiers::follow`]): each waits for the other's copies, too, so that one
 //! way tried by one side alone would show nothing but that it is not the other's, and slow down what the other
 //! is finding out at the time.
-//!
-//! What counts is the time from when the copy could begin, which is at the end of the one before if that was
-//! later, until its end: so both the time of a message alone and the rate of many. Of many that are under way
-//! some end together, of which the first has taken all the time; so means count, over more messages than that.
 
+use super::trials::{Open, Trials};
 use crate::base::sync::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-/// Messages of a trial: more of those of which many are under way at a time.
-const BLOCK: u32 = 8;
-const BLOCK_OF_MANY: u32 = 32;
-/// The first messages of a size, which are not counted.
-const COLD: u32 = 8;
-const COLD_OF_MANY: u32 = 24;
-/// The first ones through shared buffers, likewise: so many touch all of these.
-const FRESH: u32 = 2;
-/// Several times as many as are under way, over which a mean is one.
-const SPAN_OF_MANY: u32 = 256;
-/// The largest of these.
-const MANY: usize = (256 << 10) - 1;
-/// How many of them have to end.
-const ENOUGH: f64 = 0.75;
-/// Trials' messages between trials, at first and at most.
-const SHORTEST: u32 = 4;
-const LONGEST: u32 = 64;
-/// Messages under way that are told from one, at most.
-const TOGETHER: u32 = 64;
-/// How many times as long the other way takes that is not worth a whole trial, and how many messages tell.
-const HOPELESS: f64 = 2.5;
-const TELLING: f64 = 3.0;
-/// Turns in which it is not tried then.
-const SKIPPED: u32 = 4;
-/// Which part of what the other way takes is near it.
-const NEAR: f64 = 0.6;
 /// Powers of two that have sizes of their own: from 16 KiB to 32 MiB.
 const SMALLEST: u32 = 14;
 const CLASSES: usize = 12;
@@ -71,116 +29,15 @@ pub(super) enum Who {
 }
 
 impl Who {
-    const ALL: [Who; 3] = [Who::Both, Who::Halves, Who::Receiver];
-}
-
-/// What is not open to a message.
-#[derive(Clone, Copy)]
-struct Open {
-    /// Halves: they are not possible.
-    whole: bool,
-    /// Both sides through shared buffers: it might have been lent.
-    lent: bool,
+    pub const ALL: [Who; 3] = [Who::Both, Who::Halves, Who::Receiver];
 }
 
 /// What is known of messages of each size.
 #[derive(Debug)]
 pub(super) struct Copiers {
-    classes: [Mutex<Class>; CLASSES],
+    classes: [Mutex<Trials>; CLASSES],
     /// Halves turned out not to be possible.
     whole: AtomicBool,
-}
-
-/// Times of messages that went one way: nanoseconds for each KiB, of which older ones fade.
-#[derive(Clone, Copy, Default, Debug)]
-struct Times {
-    sum: f64,
-    count: f64,
-}
-
-impl Times {
-    fn mean(&self) -> Option<f64> {
-        (self.count > 0.0).then(|| self.sum / self.count)
-    }
-
-    /// Whether what is interrupted can be told from what is not.
-    fn is_settled(&self) -> bool {
-        self.count >= 2.0
-    }
-
-    /// One more; means are over so many to twice as many.
-    fn add(&mut self, time: f64, span: u32) {
-        (self.sum, self.count) = (self.sum + time, self.count + 1.0);
-        if self.count >= f64::from(2 * span) {
-            (self.sum, self.count) = (self.sum / 2.0, self.count / 2.0);
-        }
-    }
-}
-
-#[derive(Debug)]
-struct Class {
-    /// Messages of a trial, and over how many of the chosen way the mean is.
-    block: u32,
-    span: u32,
-    /// Who copies the messages that begin now.
-    now: Who,
-    /// Who does but for trials.
-    chosen: Who,
-    /// Messages that are still to begin before that changes.
-    left: u32,
-    /// Messages between trials.
-    rest: u32,
-    /// What was tried last, and whether it is still open what came of it.
-    tried: Who,
-    open: bool,
-    /// Of the last trial if it is not the chosen one's.
-    times: [Times; 3],
-    /// Turns so far, and from which on each way may be tried.
-    turns: u32,
-    again: [u32; 3],
-    /// Messages through shared buffers that are not to be counted yet.
-    fresh: u32,
-    /// What the chosen one's mean was when it was chosen, or a trial began; and messages since.
-    expected: f64,
-    since: u32,
-    /// Messages that have begun and not ended.
-    under_way: u32,
-    /// Of the first ones, how many are still to end: they find pages that were never touched, and cold caches,
-    /// and say nothing of the way that they went.
-    cold: u32,
-    /// When the last one ended.
-    last: u64,
-    /// Who copied the last of this side's that crossed one of such a peer.
-    seen: Who,
-}
-
-impl Class {
-    fn new(many: bool, first: Who) -> Class {
-        let (block, span) = if many { (BLOCK_OF_MANY, SPAN_OF_MANY) } else { (BLOCK, BLOCK) };
-        let (cold, fresh) = if many { (COLD_OF_MANY, block) } else { (COLD, FRESH) };
-        // What counts of it must be known before another way is tried.
-        let counted = if first == Who::Both { fresh + block } else { block };
-        Class {
-            block,
-            span,
-            now: first,
-            chosen: first,
-            left: cold + counted,
-            rest: SHORTEST * block,
-            tried: if first == Who::Both { Who::Both } else { Who::Receiver },
-            open: false,
-            times: [Times::default(); 3],
-            turns: 0,
-            again: [0; 3],
-            fresh,
-            expected: 0.0,
-            since: 0,
-            under_way: 0,
-            cold,
-            last: 0,
-            seen: first,
-        }
-    }
 }
 
 impl Default for Copiers {
@@ -195,13 +52,13 @@ fn class_of(bytes: usize) -> usize {
 }
 
 impl Copiers {
-    fn class<R>(&self, bytes: usize, f: impl FnOnce(&mut Class) -> R) -> R {
+    fn class<R>(&self, bytes: usize, f: impl FnOnce(&mut Trials) -> R) -> R {
         let class = &self.classes[class_of(bytes)];
         f(&mut class.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     fn beginning(first: impl Fn(usize) -> Who) -> Copiers {
-        let class = |i: usize| Mutex::new(Class::new(i <= class_of(MANY), first(i)));
+        let class = |i: usize| Mutex::new(Trials::new(1 << (SMALLEST as usize + i), first(i)));
         Copiers { classes: std::array::from_fn(class), whole: AtomicBool::new(false) }
     }
 
@@ -225,7 +82,7 @@ impl Copiers {
 
     /// Who copies one that crosses one of this side's, where its sender finds that out.
     pub fn follow(&self, bytes: usize, lent: bool) -> Who {
-        match self.class(bytes, |class| class.seen) {
+        match self.class(bytes, |class| class.seen()) {
             Who::Both if lent => Who::Receiver,
             who => who,
         }
@@ -233,7 +90,7 @@ impl Copiers {
 
     /// Who has copied one of this side's that crossed such a one.
     pub fn saw(&self, who: Who, bytes: usize) {
-        self.class(bytes, |class| class.seen = who);
+        self.class(bytes, |class| class.saw(who));
     }
 
     /// Halves are not possible: they are chosen no more.
@@ -243,7 +100,7 @@ impl Copiers {
 
     /// Who copies such messages but for trials: for one that is not to be counted.
     pub fn chosen(&self, bytes: usize) -> Who {
-        self.class(bytes, |class| class.chosen)
+        self.class(bytes, |class| class.chosen())
     }
 
     /// One that `who` has copied took from `began` until `now`, in nanoseconds: how much of that after the one
@@ -253,125 +110,9 @@ impl Copiers {
     }
 }
 
-impl Class {
-    fn choose(&mut self, open: Open) -> Who {
-        let whole = open.whole;
-        if whole && self.chosen == Who::Halves {
-            // A trial among messages that do not count would say nothing.
-            let left = self.block + self.cold;
-            (self.chosen, self.now, self.left) = (Who::Receiver, Who::Receiver, left);
-            (self.open, self.expected) = (false, 0.0);
-        } else if whole && self.now == Who::Halves {
-            (self.now, self.left, self.open) = (self.chosen, self.rest, false);
-        }
-        if self.left == 0 {
-            self.turn(open);
-        }
-        self.left -= 1;
-        self.under_way = (self.under_way + 1).min(TOGETHER);
-        self.now
-    }
-
-    /// What is to be tried, if anything is: what was not tried last time.
-    fn candidate(&self, open: Open) -> Option<Who> {
-        let after = |i| Who::ALL[(self.tried as usize + i) % Who::ALL.len()];
-        let out = |who| match who {
-            Who::Halves => open.whole,
-            Who::Both => open.lent,
-            Who::Receiver => false,
-        };
-        let due = |who: Who| self.again[who as usize] <= self.turns;
-        (1..=Who::ALL.len()).map(after).find(|&who| who != self.chosen && !out(who) && due(who))
-    }
-
-    fn mean(&self, who: Who) -> Option<f64> {
-        self.times[who as usize].mean()
-    }
-
-    /// What the cheapest way that is not the chosen one took when it was tried; 0 if none was.
-    fn other(&self) -> f64 {
-        let others = Who::ALL.into_iter().filter(|&who| who != self.chosen);
-        others.filter_map(|who| self.mean(who)).reduce(f64::min).unwrap_or(0.0)
-    }
-
-    /// A trial begins, or all its messages have begun.
-    fn turn(&mut self, open: Open) {
-        let free = self.now == self.chosen;
-        self.turns = self.turns.saturating_add(free.into());
-        let candidate = self.candidate(open).filter(|_| free);
-        let Some(candidate) = candidate else {
-            (self.now, self.left) = (self.chosen, self.rest);
-            return;
-        };
-        self.now = candidate;
-        let fresh = if candidate == Who::Both { self.fresh } else { 0 };
-        (self.tried, self.open, self.left) = (self.now, true, self.block + fresh);
-        self.times[self.now as usize] = Times::default();
-        (self.expected, self.since) = (self.mean(self.chosen).unwrap_or(0.0), 0);
-    }
-
-    /// What has come of a trial.
-    fn decide(&mut self, there: f64, here: f64) {
-        self.open = false;
-        // One that is hardly better is not worth the change.
-        if there < 0.95 * here {
-            // What was chosen until now has just been measured, and need not be soon: the third one is tried next.
-            (self.chosen, self.tried) = (self.tried, self.chosen);
-            self.again[self.tried as usize] = self.turns.saturating_add(2);
-            self.rest = SHORTEST * self.block;
-            (self.expected, self.since) = (there, 0);
-            (self.now, self.left) = (self.chosen, self.block);
-            return;
-        }
-        if there > HOPELESS * here {
-            self.again[self.tried as usize] = self.turns.saturating_add(SKIPPED);
-        }
-        self.rest = (self.rest * 2).min(LONGEST * self.block);
-        (self.now, self.left) = (self.chosen, self.rest);
-    }
-
-    fn took(&mut self, who: Who, bytes: usize, began: u64, now: u64) -> u64 {
-        let time = now.saturating_sub(began.max(self.last));
-        self.last = self.last.max(now);
-        let together = self.under_way.max(1);
-        self.under_way = together - 1;
-        if self.cold > 0 {
-            self.cold -= 1;
-            return time;
-        }
-        if who == Who::Both && self.fresh > 0 {
-            self.fresh -= 1;
-            return time;
-        }
-        let times = &mut self.times[who as usize];
-        let mut cost = time as f64 * 1024.0 / bytes.max(1) as f64;
-        // One that was interrupted tells little.
-        if let Some(mean) = times.mean().filter(|_| times.is_settled()) {
-            cost = cost.min(2.0 * mean * f64::from(together));
-        }
-        times.add(cost, self.span);
-        let (count, mean) = (times.count, times.mean().unwrap_or(0.0));
-        if who == self.chosen {
-            self.since = self.since.saturating_add(1);
-            let longer = self.expected > 0.0 && mean > 1.3 * self.expected;
-            if longer && self.now == who && self.since >= self.span && mean > NEAR * self.other() {
-                // Something has changed: the cores' distance, or where the data lie.
-                (self.left, self.rest) = (0, SHORTEST * self.block);
-                (self.expected, self.since, self.again) = (mean, 0, [0; 3]);
-            }
-        } else if self.open && who == self.tried {
-            let here = self.mean(self.chosen);
-            let hopeless = |here: f64| together <= 2 && count >= TELLING && mean > HOPELESS * here;
-            if count >= ENOUGH * f64::from(self.block) || here.is_some_and(hopeless) {
-                self.decide(mean, here.unwrap_or(mean));
-            }
-        }
-        time
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::trials::{BLOCK_OF_MANY, LONGEST};
     use super::*;
     use proptest::prelude::*;
 
@@ -410,6 +151,56 @@ mod tests {
             run(&copiers, bytes, 2 * (LONGEST + 3) * BLOCK_OF_MANY, &mut now, cost(then));
             let went = run(&copiers, bytes, 4000, &mut now, cost(then));
             prop_assert!(went[then as usize] > 3800, "{went:?}, {then:?} is the cheapest");
+        }
+
+        /// Times that go up and down by more than a factor of two are no reason to try others again and again.
+        #[test]
+        fn trials_stay_rare_however_much_times_vary(
+            bytes in (256usize << 10)..(64 << 20), fast in 0usize..3, period in 8u64..64,
+        ) {
+            let (copiers, fast) = (Copiers::default(), Who::ALL[fast]);
+            let (mut now, mut count) = (5, 0);
+            let mut cost = |who: Who| {
+                count += 1;
+                let base = if who == fast { 10_000 } else { 24_000 };
+                base * if count / period % 2 == 0 { 7 } else { 17 } / 10
+            };
+            let mut run = |count: u32| -> u32 {
+                let one = |_| {
+                    let (who, began) = (copiers.choose(bytes, false), now);
+                    now += cost(who);
+                    copiers.took(who, bytes, began, now);
+                    u32::from(who != fast)
+                };
+                (0..count).map(one).sum()
+            };
+            run(4000);
+            let others = run(16_000);
+            prop_assert!(others < 1200, "{others} of 16000 go ways that take more than twice as long");
+        }
+
+        /// The first ones of a trial, which find caches as others have left them, do not decide.
+        #[test]
+        fn what_is_slow_only_at_first_is_found_to_be_fast(
+            bytes in (256usize << 10)..(64 << 20), slow in 1u32..9,
+        ) {
+            let copiers = Copiers::default();
+            let (mut now, mut last, mut since) = (5, Who::Receiver, 0);
+            let mut went = [0; 3];
+            for _ in 0..16_000 {
+                let (who, began) = (copiers.choose(bytes, false), now);
+                since = if who == last { since + 1 } else { 1 };
+                last = who;
+                now += match who {
+                    Who::Both if since <= slow => 60_000,
+                    Who::Both => 10_000,
+                    Who::Halves => 14_000,
+                    Who::Receiver => 20_000,
+                };
+                copiers.took(who, bytes, began, now);
+                went[who as usize] += 1;
+            }
+            prop_assert!(went[Who::Both as usize] > 14_000, "{went:?}");
         }
 
         /// What is not possible is chosen no more, even if it was the fastest.

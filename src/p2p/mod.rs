@@ -112,6 +112,8 @@ mod switch;
 #[cfg(not(loom))]
 mod transfer;
 #[cfg(not(loom))]
+mod trials;
+#[cfg(not(loom))]
 mod watch;
 #[cfg(not(loom))]
 mod wire;

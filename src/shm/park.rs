@@ -61,8 +61,12 @@ impl Pace {
     /// waited by then.
     const STRANGER: Duration = Duration::from_millis(1);
 
-    /// Yields of a wait after which what has come came because of them.
+    /// Yields of a wait after which what has come came because of them, if they took so long: there and back
+    /// between two processes is 2 µs and more, and one that lets nobody run returns after 0.4. Without a look at
+    /// that, an answer that came just then by chance was taken for one from this core, and all that crowds a
+    /// process followed.
     const AT_ONCE: u32 = 2;
+    const SWITCHED: Duration = Duration::from_micros(1);
 
     /// The same with the pauses that take [`Pace::AWAKE`] on this processor, at most: a pause takes
     /// from 5 to 70 ns. Costs some 20 µs.
@@ -119,6 +123,19 @@ impl Pace {
     /// The third: with yields of the processor. Whoever has a core as a rule goes on to sleep after
     /// one that has let strangers run: from there it is back sooner.
     pub fn poll_with_yields<R>(self, poll: &mut impl FnMut() -> Option<R>) -> Yielded<R> {
+        self.poll_between(poll, || {
+            let start = Instant::now();
+            yield_now();
+            start.elapsed()
+        })
+    }
+
+    /// The same with what gives up the processor, and says for how long.
+    fn poll_between<R>(
+        self,
+        poll: &mut impl FnMut() -> Option<R>,
+        mut give_up: impl FnMut() -> Duration,
+    ) -> Yielded<R> {
         let mut at_once = false;
         for turn in 0..self.yields {
             if let Some(value) = poll() {
@@ -128,12 +145,11 @@ impl Pace {
                 yield_now();
                 continue;
             }
-            let start = Instant::now();
-            yield_now();
-            if start.elapsed() >= Self::STRANGER {
+            let away = give_up();
+            if away >= Self::STRANGER {
                 return Yielded::Strangers;
             }
-            at_once = turn < Self::AT_ONCE;
+            at_once = turn < Self::AT_ONCE && away >= Self::SWITCHED;
         }
         Yielded::Nothing
     }
@@ -299,6 +315,42 @@ impl WaitCell {
             }
             slice = (slice * 2).min(pace.longest);
         }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    /// What a wait makes of yields that each took so many nanoseconds, the last of which brought the answer.
+    fn outcome(yields: &[u64]) -> Yielded<()> {
+        let (mut polls, mut left) = (0, yields.iter());
+        let mut poll = || {
+            polls += 1;
+            (polls > yields.len()).then_some(())
+        };
+        let give_up = || Duration::from_nanos(left.next().copied().unwrap_or(0));
+        Pace::DEDICATED.poll_between(&mut poll, give_up)
+    }
+
+    #[test]
+    fn only_an_answer_that_a_change_of_processes_brought_was_waiting_for_this_core() {
+        for (yields, at_once) in [
+            (&[][..], false),
+            (&[2_000], true),
+            (&[400, 2_000], true),
+            // It was under way on another core.
+            (&[400], false),
+            (&[400, 400], false),
+            (&[2_000, 400], false),
+            // Others have run, and it came later.
+            (&[2_000, 2_000, 2_000], false),
+        ] {
+            let come = outcome(yields);
+            assert!(matches!(come, Yielded::Come((), it) if it == at_once), "{yields:?}: {come:?}");
+        }
+        assert!(matches!(outcome(&[400, 2_000_000]), Yielded::Strangers));
+        assert!(matches!(outcome(&[400; 99]), Yielded::Nothing));
     }
 }
 
