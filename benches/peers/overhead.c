@@ -13,7 +13,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-enum { MOST = 500, REPEATS = 9, COLD = 10, TAG = 2, APART = 128, LENGTH = 4096 };
+enum { MOST = 500, REPEATS = 9, PAIRS = 37, COLD = 10, TAG = 2, APART = 128, LENGTH = 4096 };
 static const double BASE = 1.035, STOP = 1.75, STEP = 0.05;
 
 static char *flags;
@@ -79,14 +79,20 @@ static double median(double *values, int count)
 
 static double alone(double amount)
 {
+    double start = now();
+    work(amount);
+    return now() - start;
+}
+
+/* Operations of the work that take a nanosecond. */
+static double measured_pace(void)
+{
     double times[REPEATS];
     int i;
-    for (i = 0; i < REPEATS; i++) {
-        double start = now();
-        work(amount);
-        times[i] = now() - start;
-    }
-    return median(times, REPEATS);
+    pace = 0.1;
+    for (i = 0; i < REPEATS; i++)
+        times[i] = alone(1e6);
+    return 0.1 * 1e6 / median(times, REPEATS);
 }
 
 /* One transfer: rank 0 posts, works and waits; rank 1 does its side. Rank 0's nanoseconds. */
@@ -113,10 +119,20 @@ static double transfer(int sends, int first, char *buffer, double amount)
     return now() - start;
 }
 
-/* More and more work, until it takes 1.75 times what the transfer takes by itself. */
+static double met(int sends, int first, char *buffer, double amount)
+{
+    double took;
+    MPI_Barrier(MPI_COMM_WORLD);
+    took = transfer(sends, first, buffer, amount);
+    MPI_Barrier(MPI_COMM_WORLD);
+    return took;
+}
+
+/* More and more work, until it takes 1.75 times what the transfer takes by itself; then what that takes beyond the
+ * same work alone, in turn. */
 static void measure_kind(int sends, int first, int availability)
 {
-    double times[REPEATS], first_time = 0, latest = 0, amount, last = 0, sum = 0, base = 0, overhead;
+    double times[PAIRS], first_time = 0, latest = 0, amount, last = 0, sum = 0, base = 0, overhead;
     int iterations = 0, averaged = 0, averaging = 1, i;
     char *buffer;
     if (size != 2) {
@@ -125,8 +141,7 @@ static void measure_kind(int sends, int first, int availability)
     }
     map_flags();
     buffer = memory((size_t)bytes);
-    pace = 0.1;
-    pace = 0.1 * 1e6 / alone(1e6);
+    pace = measured_pace();
     for (;;) {
         amount = iterations * STEP * first_time;
         if (iterations >= MOST || (iterations > 0 && latest >= STOP * base))
@@ -135,10 +150,7 @@ static void measure_kind(int sends, int first, int availability)
         if (amount < 0)
             break;
         for (i = iterations == 0 ? -COLD : 0; i < REPEATS; i++) {
-            double took;
-            MPI_Barrier(MPI_COMM_WORLD);
-            took = transfer(sends, first, buffer, amount);
-            MPI_Barrier(MPI_COMM_WORLD);
+            double took = met(sends, first, buffer, amount);
             if (i >= 0)
                 times[i] = took;
         }
@@ -155,6 +167,11 @@ static void measure_kind(int sends, int first, int availability)
         iterations++;
         /* The others only count: rank 0 has the curve. */
     }
+    for (i = 0; i < PAIRS; i++) {
+        times[i] = met(sends, first, buffer, last);
+        if (rank == 0)
+            times[i] -= alone(last);
+    }
     free(buffer);
     if (rank != 0)
         return;
@@ -162,7 +179,7 @@ static void measure_kind(int sends, int first, int availability)
         fprintf(stderr, "times do not grow with work\n");
         MPI_Abort(MPI_COMM_WORLD, 1);
     }
-    overhead = latest - alone(last);
+    overhead = median(times, PAIRS);
     /* Never quite nothing: others are divided by it. */
     if (overhead < 1)
         overhead = 1;

@@ -104,17 +104,17 @@ impl Run {
         self.latest.1
     }
 
-    /// The result, where the work of the last iteration takes `alone` without any message.
-    pub fn finish(self, alone: f64) -> Result<Outcome> {
+    /// The result, where the last iteration takes `beyond` longer than its work without any message.
+    pub fn finish(self, beyond: f64) -> Result<Outcome> {
         let transfer = self.base();
-        let sound = transfer.is_normal() && transfer > 0.0 && alone.is_finite();
+        let sound = transfer.is_normal() && transfer > 0.0 && beyond.is_finite();
         if !sound || self.next().is_some() || self.latest.0 < self.method.stop * transfer {
             return Err(Error::invalid(
                 "the measurement of overhead",
                 format!("times do not grow with work: {:.0} ns at last", self.latest.0),
             ));
         }
-        let overhead = (self.latest.0 - alone).max(0.0);
+        let overhead = beyond.max(0.0);
         let availability = (1.0 - overhead / transfer).clamp(0.0, 1.0);
         Ok(Outcome { transfer, overhead, availability })
     }
@@ -135,7 +135,8 @@ mod tests {
             run.add(work, curve(work));
         }
         let (iterations, last) = (run.iterations, run.last_work());
-        (run.finish(alone(last)), iterations)
+        let beyond = curve(last) - alone(last);
+        (run.finish(beyond), iterations)
     }
 
     fn close(value: f64, want: f64, tolerance: f64) -> bool {
