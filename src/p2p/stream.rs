@@ -36,9 +36,8 @@ const BUFFER: usize = 128 << 10;
 /// Buffers that a process makes at a time, when it needs any, and of those that it has at most.
 const BUFFERS: usize = 8;
 const MOST: usize = 32;
-/// Buffers that one stream has at most, and one whose receiver does not wait yet.
+/// Buffers that one stream has at most.
 const ABREAST: usize = 4;
-const KEPT: usize = MOST / 2;
 
 /// Bytes of a piece: as much as a buffer holds, if there are other messages to fill and empty meanwhile; less of one
 /// that is alone, so that one side fills while the other empties.
@@ -88,7 +87,7 @@ impl Buffers {
     /// `count` buffers, or none if there are not so many.
     fn take_all(&self, node: &Node, count: usize) -> Option<Vec<u64>> {
         let mut state = self.lock();
-        while state.free.len() < count && state.made < MOST && state.waiting.is_empty() {
+        if state.free.len() < count && state.made < MOST && state.waiting.is_empty() {
             // Who gets none has another way.
             state.make(node).ok()?;
         }
@@ -158,7 +157,8 @@ impl Messenger {
     ) -> std::result::Result<(), Stream> {
         stream.piece = piece(stream.arrived.bytes, false);
         let wanted = stream.arrived.bytes.div_ceil(stream.piece);
-        let taken = (1..=KEPT).contains(&wanted).then(|| self.buffers.take_all(wire.node, wanted));
+        let taken =
+            (1..=ABREAST).contains(&wanted).then(|| self.buffers.take_all(wire.node, wanted));
         let Some(buffers) = taken.flatten() else { return Err(stream) };
         count(&self.counting.streamed);
         let number = self.engine().streams.insert(stream);
