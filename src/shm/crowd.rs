@@ -10,13 +10,14 @@
 //!                                  |
 //!        more inside than cores? crowded = MEMORY      else, if not 0: crowded -= 1
 //!
-//!   nothing for as long as one spins, and there it is when the core was given up:
+//!   nothing for as long as one spins, and there it is when the core was given up, SUSPICIONS times in a row:
 //!        who was waited for stood in line for this core: crowded = LONG_MEMORY
 //!
 //!   it was given up, and strangers ran for long: crowded = 0, and not again for as many waits
 //! ```
 //! The second happens to threads that no core is promised to, while the system has put two that talk
-//! to each other on one; it may take long to find another.
+//! to each other on one; it may take long to find another. Once is not enough: whatever runs for a moment
+//! as an answer comes from another core looks the same.
 //!
 //! While `crowded` is not 0 all waits of the process give up their core at once; those that spin
 //! already see it at their next pause. It is remembered for some waits, because threads that are
@@ -30,6 +31,9 @@ const MEMORY: u32 = 256;
 /// again takes as long as some hundred messages.
 const LONG_MEMORY: u32 = 1024;
 
+/// So many waits must have found that, none of those in between having ended while it spun.
+const SUSPICIONS: u32 = 3;
+
 /// See the [module](self).
 #[derive(Debug)]
 pub(super) struct Crowd {
@@ -41,6 +45,8 @@ pub(super) struct Crowd {
     crowded: AtomicU32,
     /// Waits for which strangers are.
     strangers: AtomicU32,
+    /// Waits in a row that ended as soon as the core was given up.
+    suspicions: AtomicU32,
 }
 
 /// A thread that waits awake, until dropped.
@@ -50,7 +56,7 @@ impl Crowd {
     /// Of a process that has `share` cores for itself.
     pub fn new(share: u32) -> Crowd {
         let zero = || AtomicU32::new(0);
-        Crowd { share, inside: zero(), crowded: zero(), strangers: zero() }
+        Crowd { share, inside: zero(), crowded: zero(), strangers: zero(), suspicions: zero() }
     }
 
     /// Of a process that need not look: it gives up its cores anyway, or was told not to.
@@ -61,8 +67,23 @@ impl Crowd {
     /// A wait that had spun in vain ended as soon as the core was given up.
     #[cold]
     pub fn note_yielded(&self) {
-        if self.share != u32::MAX && self.strangers.load(Ordering::Relaxed) == 0 {
-            self.crowded.store(LONG_MEMORY, Ordering::Relaxed);
+        if self.share == u32::MAX || self.strangers.load(Ordering::Relaxed) != 0 {
+            return;
+        }
+        // Two threads at once may lose one.
+        let suspicions = self.suspicions.load(Ordering::Relaxed) + 1;
+        if suspicions < SUSPICIONS {
+            return self.suspicions.store(suspicions, Ordering::Relaxed);
+        }
+        self.suspicions.store(0, Ordering::Relaxed);
+        self.crowded.store(LONG_MEMORY, Ordering::Relaxed);
+    }
+
+    /// A wait ended while it spun: who was waited for has a core. One load, as a rule.
+    #[inline]
+    pub fn note_spun(&self) {
+        if self.suspicions.load(Ordering::Relaxed) != 0 {
+            self.suspicions.store(0, Ordering::Relaxed);
         }
     }
 
@@ -135,7 +156,7 @@ mod tests {
     #[test]
     fn a_core_that_had_to_be_given_up_is_remembered_for_longer() {
         let crowd = Crowd::new(1);
-        crowd.note_yielded();
+        (0..SUSPICIONS).for_each(|_| crowd.note_yielded());
         for _ in 0..LONG_MEMORY {
             assert!(crowd.is_crowded());
             drop(crowd.enter());
@@ -144,23 +165,37 @@ mod tests {
     }
 
     #[test]
+    fn an_answer_that_came_as_the_core_was_given_up_may_be_chance() {
+        let crowd = Crowd::new(1);
+        for _ in 0..100 {
+            (1..SUSPICIONS).for_each(|_| crowd.note_yielded());
+            assert!(!crowd.is_crowded());
+            crowd.note_spun();
+        }
+        (1..SUSPICIONS).for_each(|_| crowd.note_yielded());
+        assert!(!crowd.is_crowded());
+        crowd.note_yielded();
+        assert!(crowd.is_crowded());
+    }
+
+    #[test]
     fn where_strangers_run_no_core_is_given_up_early() {
         let crowd = Crowd::new(1);
-        crowd.note_yielded();
+        (0..SUSPICIONS).for_each(|_| crowd.note_yielded());
         crowd.note_strangers();
         for _ in 0..LONG_MEMORY {
-            crowd.note_yielded();
+            (0..SUSPICIONS).for_each(|_| crowd.note_yielded());
             assert!(!crowd.is_crowded());
             drop(crowd.enter());
         }
-        crowd.note_yielded();
+        (0..SUSPICIONS).for_each(|_| crowd.note_yielded());
         assert!(crowd.is_crowded(), "they are forgotten");
     }
 
     #[test]
     fn whoever_need_not_look_is_not_counted() {
         let crowd = Crowd::ignored();
-        crowd.note_yielded();
+        (0..SUSPICIONS).for_each(|_| crowd.note_yielded());
         let all: Vec<_> = (0..9).map(|_| crowd.enter()).collect();
         assert!(all.iter().all(Option::is_none));
         assert!(!crowd.is_crowded());

@@ -411,6 +411,7 @@ impl Node {
         let awake = self.crowd.enter();
         let crowd = &self.crowd;
         if let Some(value) = pace.poll_with_pauses(|| !crowd.is_crowded(), &mut poll) {
+            crowd.note_spun();
             return Ok(value);
         }
         if let (Peers::One(peer), Some(habits)) = (peers, &self.habits) {
