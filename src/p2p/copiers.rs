@@ -112,7 +112,7 @@ impl Copiers {
 
 #[cfg(test)]
 mod tests {
-    use super::super::trials::{BLOCK_OF_MANY, LONGEST};
+    use super::super::trials::{BLOCK_OF_MANY, LONGEST, WARMING_BYTES};
     use super::*;
     use proptest::prelude::*;
 
@@ -184,6 +184,7 @@ mod tests {
         fn what_is_slow_only_at_first_is_found_to_be_fast(
             bytes in (256usize << 10)..(64 << 20), slow in 1u32..9,
         ) {
+            let slow = slow.min((WARMING_BYTES / bytes).max(1) as u32);
             let copiers = Copiers::default();
             let (mut now, mut last, mut since) = (5, Who::Receiver, 0);
             let mut went = [0; 3];

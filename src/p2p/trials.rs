@@ -8,8 +8,8 @@
 //! ```
 //! A trial is over when all its messages have ended, which may be after the next ones have begun; at once, and
 //! of that way there is none in some of the next turns, where it takes several times as
-//! long: else trials alone would take as much time as all other messages. The first half of a trial does not
-//! count: it finds data, and buffers, in the caches where the other way
+//! long: else trials alone would take as much time as all other messages. The first messages of a trial do not
+//! count, up to as many as the others: they find data, and buffers, in the caches where the other way
 //! has left them, and in the very first one pages that nobody has touched.
 //!
 //! Where messages take longer than they did, the next trial is soon; not too soon after the last one, and not as long
@@ -25,6 +25,8 @@ use super::copiers::Who;
 const BLOCK: u32 = 8;
 const BLOCK_BYTES: usize = 4 << 20;
 pub(super) const BLOCK_OF_MANY: u32 = 32;
+/// As many messages ahead of these do not count as bring so many bytes: one at least, and no more than those that do.
+pub(super) const WARMING_BYTES: usize = 8 << 20;
 /// The first messages of a size, which are not counted.
 const COLD: u32 = 8;
 const COLD_OF_MANY: u32 = 24;
@@ -87,8 +89,9 @@ impl Times {
 /// What is known of messages of one size.
 #[derive(Debug)]
 pub(super) struct Trials {
-    /// Messages of a trial, and over how many of the chosen way the mean is.
+    /// Messages of a trial, those ahead of them, and over how many of the chosen way the mean is.
     block: u32,
+    warms: u32,
     span: u32,
     /// Who copies the messages that begin now.
     now: Who,
@@ -130,10 +133,13 @@ impl Trials {
         let enough = ((BLOCK_BYTES / bytes) as u32).max(BLOCK);
         let (block, span) = if many { (BLOCK_OF_MANY, SPAN_OF_MANY) } else { (enough, enough) };
         let (cold, fresh) = if many { (COLD_OF_MANY, block) } else { (COLD, FRESH) };
+        // A trial of many is long enough for some of these not to matter.
+        let warms = if many { 0 } else { ((WARMING_BYTES / bytes) as u32).clamp(1, block) };
         // What counts of it must be known before another way is tried.
         let counted = if first == Who::Both { fresh + block } else { block };
         Trials {
             block,
+            warms,
             span,
             now: first,
             chosen: first,
@@ -154,9 +160,7 @@ impl Trials {
             seen: first,
         }
     }
-}
 
-impl Trials {
     /// Who copies messages that are not part of a trial.
     pub fn chosen(&self) -> Who {
         self.chosen
@@ -224,8 +228,7 @@ impl Trials {
         };
         self.now = candidate;
         let fresh = if candidate == Who::Both { self.fresh } else { 0 };
-        // A trial of many is long enough for some of these not to matter.
-        self.warming = if self.block < BLOCK_OF_MANY { self.block } else { 0 };
+        self.warming = self.warms;
         (self.tried, self.open, self.left) = (self.now, true, self.block + self.warming + fresh);
         self.times[self.now as usize] = Times::default();
         (self.expected, self.since) = (self.mean(self.chosen).unwrap_or(0.0), 0);
