@@ -142,6 +142,7 @@ impl Pace {
                 return Yielded::Come(value, at_once);
             }
             if !self.is_awake() {
+                // How long does not matter: who shares a core gives it up anyway.
                 yield_now();
                 continue;
             }

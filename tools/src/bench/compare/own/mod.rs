@@ -49,11 +49,19 @@ impl Side for Loop<'_> {
     }
 }
 
+/// Windows of some messages of so many bytes still have room in a machine's memory.
+const LARGEST: usize = 1 << 28;
+
 fn parse(item: &str) -> Result<(&'static Workload, usize)> {
     let wrong = || Error::invalid("bench own", format!("\"{item}\" is not NAME:BYTES"));
     let (name, size) = item.split_once(':').ok_or_else(wrong)?;
     let (_, workload) = workload::find(name).ok_or_else(wrong)?;
-    Ok((workload, size.parse().map_err(|_| wrong())?))
+    let size = size.parse().map_err(|_| wrong())?;
+    if size > LARGEST {
+        let why = format!("\"{item}\": BYTES are {LARGEST} at most");
+        return Err(Error::invalid("bench own", why));
+    }
+    Ok((workload, size))
 }
 
 /// Runs a rank.
@@ -205,4 +213,22 @@ impl Item<'_> {
 /// A workload that a group's part does not know.
 fn unknown(name: &str) -> Error {
     Error::invalid("bench own", format!("there is no loop for {name}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_workload_or_has_no_room_is_refused() {
+        assert!(
+            parse("bandwidth:1048576")
+                .is_ok_and(|(it, size)| it.name == "bandwidth" && size == 1 << 20)
+        );
+        for senseless in
+            ["bandwidth", "nonsense:8", "bandwidth:-5", "bandwidth:x", "bandwidth:268435457"]
+        {
+            assert!(parse(senseless).is_err(), "{senseless}");
+        }
+    }
 }
