@@ -103,6 +103,7 @@ impl Record {
 }
 
 impl Endpoint {
+    #[inline]
     fn is_large(&self, record: &Record) -> bool {
         record.buffer.place.len() > self.messenger.limits.eager
     }
@@ -133,9 +134,16 @@ impl Endpoint {
     }
 
     /// The caller waits from now on for the end of a receive. Under `key` it is posted, if it is.
+    #[inline]
     pub(super) fn attend_receive(&self, record: &Record, key: Option<Key>) {
+        if self.is_large(record) {
+            self.attend_large(record, key);
+        }
+    }
+
+    fn attend_large(&self, record: &Record, key: Option<Key>) {
         let woken = record.buffer.place.len() >= WORTH_WAKING;
-        if woken || self.is_large(record) && self.node.pace().is_awake() {
+        if woken || self.node.pace().is_awake() {
             record.awake.store(1, Ordering::Relaxed);
             self.advert_of(key).into_iter().for_each(|word| claim::attend(&self.node, word));
         }

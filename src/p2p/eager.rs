@@ -7,6 +7,7 @@
 //! ```
 
 use super::adapt::Class;
+use super::borrow::Borrow;
 use super::counters::count;
 use super::lent::{self, Loan};
 use super::messenger::Messenger;
@@ -96,7 +97,7 @@ enum Lies {
     /// Of a pool of this process's.
     Pool(Class, u32),
     /// Of its sender's.
-    Lent(u64),
+    Lent(Borrow),
 }
 
 impl Messenger {
@@ -148,9 +149,8 @@ impl Messenger {
     /// Receiver: a message has come in a buffer of its sender's; nothing if that cannot be.
     pub(super) fn borrowed(&self, node: &Node, len: u64, place: u64) -> Option<Pooled> {
         let len = usize::try_from(len).ok()?;
-        lent::ask_for(node, place, len);
-        lent::lent_at(node, place, len)?;
-        Some(Pooled { lies: Lies::Lent(place), len })
+        let borrow = Borrow::of(node, place, len)?;
+        Some(Pooled { lies: Lies::Lent(borrow), len })
     }
 
     /// Receiver: address of the data.
@@ -159,8 +159,7 @@ impl Messenger {
             Lies::Pool(class, index) => {
                 lock(&self.switching.mine).block(class)?.buffer(node, index).ok()?
             }
-            // Looked at when it came: what its sender has in the word by now is no reason to deliver nothing.
-            Lies::Lent(at) => lent::data_at(node, at, pooled.len)?,
+            Lies::Lent(borrow) => borrow.data(),
         };
         Some(at.as_ptr().cast_const())
     }
@@ -172,9 +171,9 @@ impl Messenger {
         pooled: Pooled,
         awaited: bool,
     ) -> Option<(Asked, Drained)> {
-        let Lies::Lent(at) = pooled.lies else { return None };
+        let Lies::Lent(borrow) = pooled.lies else { return None };
         let both_ways = self.judge.got(lent::class_of(pooled.len));
-        let asked = lent::asked(node, at)?;
+        let asked = borrow.asked(node)?;
         let began = self.switching.now();
         // Where ranks share cores each copy takes time from all of them, and it is the system that is late.
         let shared = !node.pace().is_awake();
@@ -185,10 +184,10 @@ impl Messenger {
     /// Receiver: it has ended.
     #[cold]
     pub(super) fn answer(&self, node: &Node, pooled: Pooled, asked: (Asked, Drained)) {
-        let (Lies::Lent(at), (asked, it)) = (pooled.lies, asked) else { return };
+        let (Lies::Lent(borrow), (asked, it)) = (pooled.lies, asked) else { return };
         let (bytes, it) = (it.bytes, Drained { ended: self.switching.now(), ..it });
         let verdict = self.judge.judge(lent::class_of(bytes), asked, it);
-        verdict.into_iter().for_each(|verdict| lent::answer(node, at, verdict));
+        verdict.into_iter().for_each(|verdict| borrow.answer(node, verdict));
     }
 
     /// Receiver: the data were copied, or nobody wants them.
@@ -196,7 +195,7 @@ impl Messenger {
         let switching = &self.switching;
         let (class, index) = match pooled.lies {
             Lies::Pool(class, index) => (class, index),
-            Lies::Lent(at) => return lent::give_back(node, at),
+            Lies::Lent(borrow) => return borrow.give_back(node),
         };
         let mut mine = lock(&switching.mine);
         if let Some(block) = mine.block(class) {

@@ -23,10 +23,10 @@
 //! A block of buffers is the job's until its sender leaves and has all of it back: a receiver may still copy
 //! out when the sender has died. Buffers of a receiver that has died are the sender's again.
 
-use super::middle::{Asked, Timed, Turns, Verdict, Way};
+use super::middle::{Timed, Turns, Verdict, Way};
 use super::words::Lent;
 use crate::base::sync::{AtomicU64, Ordering};
-use crate::base::{Offset, Slot, prefetch};
+use crate::base::{Offset, Slot};
 use crate::shm::map::PAGE;
 use crate::shm::node::Node;
 use crate::shm::region::locate;
@@ -42,7 +42,7 @@ pub(super) const MOST: usize = 1 << (SMALLEST + CLASSES - 1);
 /// Up to so many bytes they travel in the message as fast.
 pub(super) const FEW: usize = 1024;
 /// Bytes before the data.
-const HEAD: usize = 64;
+pub(super) const HEAD: usize = 64;
 /// Bytes of the buffers of a size, at most. An endpoint that is not the process's has an eighth.
 const BYTES: [usize; CLASSES] = [2 << 20, 2 << 20, 2 << 20, 2 << 20, 4 << 20];
 /// Messages between two looks from which on it is worth while to have many buffers take turns.
@@ -56,8 +56,9 @@ const VAIN: u32 = 16;
 /// Looks without a message in between after which memory is given back.
 const QUIET: u32 = 8;
 
+#[inline]
 pub(super) fn class_of(len: usize) -> usize {
-    let exponent = len.max(1).next_power_of_two().ilog2() as usize;
+    let exponent = (usize::BITS - len.saturating_sub(1).leading_zeros()) as usize;
     exponent.saturating_sub(SMALLEST).min(CLASSES - 1)
 }
 
@@ -107,9 +108,6 @@ struct Block {
     present: bool,
 }
 
-/// Bytes of data whose lines are asked for when their message comes; more is on its way by itself.
-const AHEAD: usize = 4096;
-
 fn word(node: &Node, at: u64) -> Option<Lent<'_>> {
     let at = locate(node.mapping(), Offset(at), 8, HEAD as u64).ok()?;
     // SAFETY: located, aligned, an atomic of any bits; the mapping lives as long as the node.
@@ -121,17 +119,6 @@ fn note(node: &Node, at: u64) -> Option<&AtomicU64> {
     let at = locate(node.mapping(), Offset(at.checked_add(8)?), 8, 8).ok()?;
     // SAFETY: located, aligned, an atomic of any bits; the mapping lives as long as the node.
     Some(unsafe { at.cast::<AtomicU64>().as_ref() })
-}
-
-/// Receiver: has the processor fetch the word of a buffer, which is looked at and given back, and the first lines of
-/// its data, whose transfers else begin when the word is there.
-pub(super) fn ask_for(node: &Node, at: u64, len: usize) {
-    if let Some(word) = word(node, at) {
-        prefetch::to_write(word.0);
-    }
-    if let Some(data) = data_at(node, at, len) {
-        prefetch::lines_to_read(data.as_ptr(), len.min(AHEAD));
-    }
 }
 
 fn is_back(node: &Node, at: u64) -> bool {
@@ -400,28 +387,4 @@ impl Drop for Loan {
 /// The data in a buffer: where it is known to be one.
 pub(super) fn data_at(node: &Node, at: u64, len: usize) -> Option<NonNull<u8>> {
     locate(node.mapping(), Offset(at.checked_add(HEAD as u64)?), len as u64, 1).ok()
-}
-
-/// Receiver: the data in a buffer that a peer named, if it lends them to this process.
-pub(super) fn lent_at(node: &Node, at: u64, len: usize) -> Option<NonNull<u8>> {
-    let (commons, length) = node.areas().commons();
-    let within = at.checked_sub(commons.0)?;
-    let fits = len <= MOST && within.checked_add((HEAD + len) as u64)? <= length;
-    let mine = fits && word(node, at)?.is_lent_to(node.slot());
-    if mine { data_at(node, at, len) } else { None }
-}
-
-/// Receiver: what the sender wants to know of the way it came, if anything.
-pub(super) fn asked(node: &Node, at: u64) -> Option<Asked> {
-    Asked::read(note(node, at)?.load(Ordering::Relaxed))
-}
-
-/// Receiver: says so, before the buffer goes back.
-pub(super) fn answer(node: &Node, at: u64, verdict: Verdict) {
-    note(node, at).into_iter().for_each(|note| note.store(verdict.note(), Ordering::Relaxed));
-}
-
-/// Receiver: its data were copied, or nobody wants them.
-pub(super) fn give_back(node: &Node, at: u64) {
-    word(node, at).into_iter().for_each(Lent::give_back);
 }

@@ -1,6 +1,7 @@
 //! Buffers that are lent: never one to two, however they come back; none is lost; memory goes back.
 
-use super::lent::{CLASSES, Lending, Loan, give_back, lent_at};
+use super::borrow::Borrow;
+use super::lent::{CLASSES, Lending, Loan};
 use crate::base::Slot;
 use crate::shm::map::Mapping;
 use crate::shm::node::Node;
@@ -25,6 +26,10 @@ fn lend(lending: &Arc<Lending>, node: &Node, class: usize) -> Option<u64> {
     loan.lend(node, 0);
     loan.sent();
     Some(at)
+}
+
+fn give_back(receiver: &Node, at: u64) {
+    Borrow::of(receiver, at, 0).unwrap().give_back(receiver);
 }
 
 fn quiet(lending: &Lending, node: &Node) {
@@ -65,8 +70,8 @@ proptest! {
                 Step::Lend(class) => {
                     if let Some(at) = lend(&lending, &node, class) {
                         prop_assert!(out.insert(at, class).is_none(), "{at:#x} was out");
-                        prop_assert!(lent_at(&receiver, at, 4096 << class).is_some());
-                        prop_assert!(lent_at(&node, at, 1).is_none(), "it is not lent to its owner");
+                        prop_assert!(Borrow::of(&receiver, at, 4096 << class).is_some());
+                        prop_assert!(Borrow::of(&node, at, 1).is_none(), "it is not lent to its owner");
                     }
                 }
                 Step::Drop(class) => {
@@ -131,7 +136,7 @@ fn who_leaves_keeps_only_what_is_out() {
     give_back(&receiver, back);
     let unsent = Loan::take(&lending, &node, 2, Slot(1)).unwrap();
     lending.leave(&node);
-    assert!(lent_at(&receiver, kept, 64 << 10).is_some(), "what is under way is not freed");
+    assert!(Borrow::of(&receiver, kept, 64 << 10).is_some(), "what is under way is not freed");
     let left = lending.bytes();
     assert!(left > 0);
     drop(unsent);

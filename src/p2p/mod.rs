@@ -45,6 +45,8 @@ mod awaited;
 #[cfg(not(loom))]
 mod awake;
 #[cfg(not(loom))]
+mod borrow;
+#[cfg(not(loom))]
 mod budget;
 #[cfg(not(loom))]
 mod claim;

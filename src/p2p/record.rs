@@ -123,6 +123,10 @@ impl Place {
     /// # Safety
     /// As for [`Place::write`]; `len` bytes at `from` are readable, and nobody writes to them now.
     pub unsafe fn fill(&self, from: *const u8, len: usize) {
+        if self.shape.is_none() {
+            // SAFETY: the caller's, and the place's.
+            return unsafe { crate::shm::copy::copy_out(self.at, from, len.min(self.len)) };
+        }
         let mut from = from;
         self.pieces(0, len, |to, len| {
             // SAFETY: the caller's; the pieces together are no longer than `len`.
@@ -298,6 +302,20 @@ impl Record {
         }
         // SAFETY: DONE: the engine no longer accesses it; requests serialise their owners.
         self.outcome.with_mut(|outcome| unsafe { (*outcome).take() })
+    }
+
+    /// The same, but for errors, which stay.
+    #[inline(always)]
+    pub fn take_arrived(&self) -> Option<Arrived> {
+        if !self.is_done() {
+            return None;
+        }
+        // SAFETY: as above. What is replaced has nothing to be dropped.
+        self.outcome.with_mut(|outcome| unsafe {
+            let Some(Ok(arrived)) = *outcome else { return None };
+            outcome.write(None);
+            Some(arrived)
+        })
     }
 
     /// Whether a message of `bytes` bytes with elements of this code fits.

@@ -172,8 +172,24 @@ const FIRST_CHUNK: usize = 4;
 const LARGEST_CHUNK: usize = 256;
 
 impl Records {
-    /// Keeps a record.
-    pub fn keep(&mut self, record: Record) -> NonNull<Record> {
+    /// None yet.
+    pub const fn new() -> Records {
+        Records { chunks: Vec::new() }
+    }
+
+    /// Drops all, of which nobody knows any more; the memory of up to so many is kept.
+    pub fn clear(&mut self, most: usize) {
+        let largest = self.chunks.pop();
+        self.chunks.clear();
+        if let Some(mut chunk) = largest {
+            chunk.clear();
+            self.chunks.extend(Some(chunk).filter(|chunk| chunk.capacity() <= most));
+        }
+    }
+
+    /// Keeps a record for a buffer, which is made where it stays.
+    #[inline]
+    pub fn keep(&mut self, buffer: Buffer) -> NonNull<Record> {
         let full = self.chunks.last().is_none_or(|chunk| chunk.len() == chunk.capacity());
         if full {
             let room = self.chunks.last().map_or(FIRST_CHUNK, |chunk| 2 * chunk.capacity());
@@ -182,10 +198,13 @@ impl Records {
         let chunk = self.chunks.len() - 1;
         let chunk = &mut self.chunks[chunk];
         let at = chunk.len();
-        chunk.push(record);
-        // Not through a reference to the others, which the engine has.
-        // SAFETY: it was just put there, so there is an allocation, and it is inside of that.
-        unsafe { NonNull::new_unchecked(chunk.as_mut_ptr().add(at)) }
+        // Written where it stays, rather than moved there.
+        chunk.spare_capacity_mut()[0].write(Record::new(buffer));
+        // SAFETY: one more was just written. The others, which the engine has, are not touched by a reference.
+        unsafe {
+            chunk.set_len(at + 1);
+            NonNull::new_unchecked(chunk.as_mut_ptr().add(at))
+        }
     }
 }
 
@@ -245,6 +264,7 @@ impl Borrowed {
         Borrowed { record: Recorded::Kept(record), what: What::Receive(*pattern, key), watch }
     }
 
+    #[inline]
     fn record(&self) -> &Record {
         match &self.record {
             Recorded::Shared(record) => record,
@@ -253,7 +273,17 @@ impl Borrowed {
         }
     }
 
+    /// What it takes, of a receive.
+    #[inline]
+    pub fn pattern(&self) -> Option<Pattern> {
+        match self.what {
+            What::Send(_) => None,
+            What::Receive(pattern, _) => Some(pattern),
+        }
+    }
+
     /// Whether it is over.
+    #[inline]
     pub fn is_over(&self) -> bool {
         self.record().is_done()
     }
@@ -270,7 +300,16 @@ impl Borrowed {
         endpoint.asked_for(&self.watch);
     }
 
+    /// What came, of one that is over and that nobody waited for, if all is well; else see [`Borrowed::outcome`].
+    #[inline(always)]
+    pub fn arrived(&self, endpoint: &Endpoint) -> Option<Arrived> {
+        let arrived = self.record().take_arrived()?;
+        endpoint.asked_for(&self.watch);
+        Some(arrived)
+    }
+
     /// The caller waits for it from now on, though for others first: it does nothing else meanwhile.
+    #[inline]
     pub fn attend(&self, endpoint: &Endpoint) {
         match self.what {
             What::Send(_) => endpoint.attend_send(self.record()),

@@ -9,8 +9,8 @@ use super::name::{Source, Status, Tag};
 use super::{Told, code, layout_code};
 use crate::base::{Error, Rank, Result};
 use crate::layout::{Datum, Shape};
-use crate::p2p::{Borrowed, Buffer, Mode, Pattern, Place, Record, Records};
-use std::cell::RefCell;
+use crate::p2p::{Borrowed, Buffer, Endpoint, Mode, Place, Records};
+use std::cell::{Cell, RefCell};
 use std::marker::PhantomData;
 
 const WHAT: &str = "exchange";
@@ -33,18 +33,20 @@ struct All<'env> {
 /// What became of one of those that were begun.
 enum State {
     /// It goes on, or is over and nobody was told.
-    Going(Begun),
+    Going(Borrowed),
     /// It was sent at once: there is nothing to wait for.
     Sent,
     /// It was waited for.
     Ended,
 }
 
-struct Begun {
-    request: Borrowed,
-    /// Of a receive.
-    pattern: Option<Pattern>,
+thread_local! {
+    /// Memory of the thread's last exchange, for the next one.
+    static SPARE: Cell<(Vec<State>, Records)> = const { Cell::new((Vec::new(), Records::new())) };
 }
+
+/// Most sends and receives for which memory is kept so.
+const SPARE_MOST: usize = 64;
 
 /// A send or receive inside of an exchange. Dropping it leaves it to the end of the exchange.
 pub struct Exchanged<'scope, 'env> {
@@ -79,7 +81,9 @@ impl Team {
         f: impl for<'scope> FnOnce(&'scope Exchange<'scope, 'env>) -> Result<R>,
     ) -> Result<R> {
         self.messages(WHAT)?;
-        let all = All { team: self, begun: RefCell::default(), records: RefCell::default() };
+        // None while the thread ends.
+        let (begun, records) = SPARE.try_with(Cell::take).unwrap_or_default();
+        let all = All { team: self, begun: begun.into(), records: records.into() };
         let scope = Exchange { all: &all, _scope: PhantomData, _env: PhantomData };
         let result = f(&scope)?;
         all.wait_all()?;
@@ -107,9 +111,7 @@ impl<'scope, 'env> Exchange<'scope, 'env> {
         // SAFETY: `All` is not gone before it has ended all that was begun, and the place is
         // borrowed for longer.
         let request = unsafe { Borrowed::send(endpoint, &letter, place, mode)? };
-        let state =
-            request.map_or(State::Sent, |request| State::Going(Begun { request, pattern: None }));
-        Ok(self.keep(state, 0))
+        Ok(self.keep(request.map_or(State::Sent, State::Going), 0))
     }
 
     fn send_flat<T: Datum>(
@@ -162,15 +164,15 @@ impl<'scope, 'env> Exchange<'scope, 'env> {
         &'scope self,
         from: Source,
         tag: Tag,
-        record: Record,
+        buffer: Buffer,
         unit: usize,
     ) -> Result<Exchanged<'scope, 'env>> {
         let pattern = self.all.team.pattern(from, tag)?;
         let endpoint = self.all.team.messages(WHAT)?;
-        let record = self.all.records.borrow_mut().keep(record);
+        let record = self.all.records.borrow_mut().keep(buffer);
         // SAFETY: as in `send`; and `All` keeps the record.
         let request = unsafe { Borrowed::receive(endpoint, &pattern, record) };
-        Ok(self.keep(State::Going(Begun { request, pattern: Some(pattern) }), unit))
+        Ok(self.keep(State::Going(request), unit))
     }
 
     /// Begins to receive into the beginning of `into`; see [`Team::irecv`].
@@ -181,8 +183,8 @@ impl<'scope, 'env> Exchange<'scope, 'env> {
         into: &'env mut [T],
     ) -> Result<Exchanged<'scope, 'env>> {
         // SAFETY: borrowed for 'env, for nobody else.
-        let record = Record::new(unsafe { buffer(into.as_mut_ptr(), into.len()) });
-        self.receive(from.into(), tag.into(), record, size_of::<T>())
+        let buffer = unsafe { buffer(into.as_mut_ptr(), into.len()) };
+        self.receive(from.into(), tag.into(), buffer, size_of::<T>())
     }
 
     /// As [`Exchange::irecv`], into the bytes of `shape` in `into`.
@@ -195,8 +197,8 @@ impl<'scope, 'env> Exchange<'scope, 'env> {
     ) -> Result<Exchanged<'scope, 'env>> {
         // SAFETY: as above.
         let place = unsafe { shaped(WHAT, into.as_mut_ptr(), into.len(), shape)? };
-        let record = Record::new(Buffer::new(place, layout_code(shape.layout), 1));
-        self.receive(from.into(), tag.into(), record, size_of::<T>())
+        let buffer = Buffer::new(place, layout_code(shape.layout), 1);
+        self.receive(from.into(), tag.into(), buffer, size_of::<T>())
     }
 
     /// Waits for everything that was begun so far.
@@ -212,13 +214,12 @@ impl All<'_> {
     fn wait_all(&self) -> Result<()> {
         let endpoint = self.team.messages(WHAT)?;
         let (mut first, mut last) = (Ok(()), [None; 2]);
-        let count = self.begun.borrow().len();
         for (at, state) in self.begun.borrow().iter().enumerate() {
-            if let State::Going(begun) = state
-                && !begun.request.is_over()
+            if let State::Going(request) = state
+                && !request.is_over()
             {
-                begun.request.attend(endpoint);
-                last[usize::from(begun.pattern.is_none())] = Some(at);
+                request.attend(endpoint);
+                last[usize::from(request.pattern().is_none())] = Some(at);
             }
         }
         // Most likely the others are over then: those who came first are the first to get messages. Where ranks
@@ -226,37 +227,65 @@ impl All<'_> {
         let mut early = last
             .map(|at| at.filter(|_| endpoint.waits_awake()))
             .map(|at| at.map(|at| (at, self.end(at, 0).map(drop))));
-        for at in 0..count {
-            let ended = early.iter_mut().find_map(|it| it.take_if(|(last, _)| *last == at));
-            let ended = ended.map_or_else(|| self.end(at, 0).map(drop), |(_, ended)| ended);
+        let mut at = 0;
+        while let Some(going) = self.next_going(endpoint, at, &mut first) {
+            let ended = early.iter_mut().find_map(|it| it.take_if(|(last, _)| *last == going));
+            let ended = ended.map_or_else(|| self.end(going, 0).map(drop), |(_, ended)| ended);
             first = first.and(ended);
+            at = going + 1;
         }
         first
+    }
+
+    /// Ends those from `at` on that are over, up to the first one that is not, or that was waited for: which one
+    /// that is. The first error goes to `first`.
+    fn next_going(&self, endpoint: &Endpoint, at: usize, first: &mut Result<()>) -> Option<usize> {
+        let mut begun = self.begun.borrow_mut();
+        let members = self.team.size();
+        for (going, state) in begun.iter_mut().enumerate().skip(at) {
+            match state {
+                State::Sent => {}
+                State::Going(request) => match request.arrived(endpoint) {
+                    // What is usual, looked at where it is.
+                    Some(arrived) if arrived.rank < members => *state = State::Ended,
+                    Some(arrived) => {
+                        *first = std::mem::replace(first, Ok(()))
+                            .and(self.team.status(arrived, 0).map(drop));
+                        *state = State::Ended;
+                    }
+                    None => return Some(going),
+                },
+                State::Ended => return Some(going),
+            }
+        }
+        None
+    }
+
+    /// What came of one that is over, and that nobody waited for.
+    #[inline]
+    fn conclude(&self, request: &Borrowed, unit: usize) -> Result<Option<Status>> {
+        let arrived = request.outcome(self.team.member.endpoint()?)?;
+        match request.pattern() {
+            Some(_) => self.team.status(arrived, unit).map(Some),
+            None => Ok(None),
+        }
     }
 
     /// Waits for one, if nobody has.
     fn end(&self, at: usize, unit: usize) -> Result<Option<Status>> {
         let mut all = self.begun.borrow_mut();
         let Some(state) = all.get_mut(at) else { return Ok(None) };
-        if let State::Going(begun) = state
-            && begun.request.is_over()
-        {
-            let arrived = begun.request.outcome(self.team.member.endpoint()?);
-            let receives = begun.pattern.is_some();
-            *state = State::Ended;
-            drop(all);
-            let arrived = arrived?;
-            return receives.then(|| self.team.status(arrived, unit)).transpose();
-        }
-        let State::Going(Begun { request, pattern }) = std::mem::replace(state, State::Ended)
-        else {
+        let State::Going(request) = std::mem::replace(state, State::Ended) else {
             return Ok(None);
         };
         drop(all);
+        if request.is_over() {
+            return self.conclude(&request, unit);
+        }
         // Should it panic, the request is given up before the borrow ends.
         let held = Held { all: self, request: &request };
         let endpoint = self.team.messages(WHAT)?;
-        let told = Told::default();
+        let (told, pattern) = (Told::default(), request.pattern());
         let check = || pattern.map_or(Ok(()), |pattern| self.team.check_for(&pattern, WHAT, &told));
         let ended = request.end(endpoint, self.team.deadline(), WHAT, check);
         let ended = told.pass(self.team, ended);
@@ -285,10 +314,17 @@ impl Drop for Held<'_, '_> {
 impl Drop for All<'_> {
     fn drop(&mut self) {
         // After an error or a panic in `f`: nothing may be left that knows the buffers.
-        for state in self.begun.take() {
-            if let State::Going(begun) = state {
-                drop(Held { all: self, request: &begun.request });
+        let (mut begun, mut records) = (self.begun.take(), self.records.take());
+        for state in &begun {
+            if let State::Going(request) = state {
+                drop(Held { all: self, request });
             }
+        }
+        begun.clear();
+        // Nobody knows any of them now.
+        records.clear(SPARE_MOST);
+        if begun.capacity() <= SPARE_MOST {
+            let _ = SPARE.try_with(|spare| spare.set((begun, records)));
         }
     }
 }
@@ -311,11 +347,11 @@ impl Exchanged<'_, '_> {
     pub fn test(&self) -> Result<bool> {
         let endpoint = self.all.team.messages(WHAT)?;
         let begun = self.all.begun.borrow();
-        let Some(State::Going(begun)) = begun.get(self.at) else {
+        let Some(State::Going(request)) = begun.get(self.at) else {
             return endpoint.progress().map(|()| true);
         };
-        begun.request.asked_for(endpoint);
+        request.asked_for(endpoint);
         endpoint.progress()?;
-        Ok(begun.request.is_over())
+        Ok(request.is_over())
     }
 }

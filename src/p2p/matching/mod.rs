@@ -16,8 +16,9 @@
 //! arrive in the order in which they were sent, so none of one source and context overtakes
 //! another that the same receive would have taken.
 //!
-//! One receive that is posted alone, as by a call that waits, lies beside the lists: it is compared
-//! with what arrives, and no table is searched. The second one moves it to its list.
+//! Receives that all have the same pattern, as that of a call that waits, or those of a window, stand in one
+//! *line*: the pattern is compared with what arrives, and no table is searched. The first receive with
+//! another one makes the line its pattern's list.
 //!
 //! Else everything costs the same for few entries and for many: a search in a hash table for each form
 //! that receives of this context are posted in (at most four), and a step in a list. Messages are
@@ -104,9 +105,8 @@ pub struct Matching<R, U> {
     /// Number of the latest entry.
     number: u64,
     contexts: Contexts,
-    /// The only receive. It has the number and the index that it keeps if it goes to `posted`.
-    alone: Option<(Key, Pattern, R)>,
-    /// Receives, if there is none alone.
+    /// The pattern of all receives, if their list is apart.
+    line: Option<Pattern>,
     posted: Queue<Pattern, R, 1>,
     unexpected: Queue<Envelope, U, 4>,
     /// Receives of the exact form by context and source; kept once it was needed.
@@ -132,7 +132,7 @@ impl<R, U> Matching<R, U> {
             seed,
             number: 0,
             contexts: Contexts::new(seed),
-            alone: None,
+            line: None,
             posted: Queue::new(seed),
             unexpected: Queue::new(seed),
             by_source: None,
@@ -148,7 +148,7 @@ impl<R, U> Matching<R, U> {
     /// Receives that are posted.
     #[inline]
     pub fn posted_len(&self) -> usize {
-        self.posted.len() + usize::from(self.alone.is_some())
+        self.posted.len()
     }
 
     /// Messages that are kept.
@@ -160,7 +160,7 @@ impl<R, U> Matching<R, U> {
     /// Whether no receive is posted and no message kept.
     #[inline]
     pub fn is_empty(&self) -> bool {
-        self.alone.is_none() && self.posted.len() == 0 && self.unexpected.len() == 0
+        self.posted.len() == 0 && self.unexpected.len() == 0
     }
 
     #[inline]
@@ -171,57 +171,65 @@ impl<R, U> Matching<R, U> {
 
     /// Posts a receive: it gets the earliest of the unexpected messages that it takes, or waits.
     /// One search for a message if any are there, and two for its context and its list if it has
-    /// to wait and is not alone.
+    /// to wait behind others of other patterns.
     #[inline]
     pub fn post(&mut self, pattern: Pattern, receive: R) -> Post<R, U> {
-        if let Some((envelope, message)) = self.take(&pattern) {
+        if self.unexpected.len() > 0
+            && let Some((envelope, message)) = self.take(&pattern)
+        {
             return Post::Matched(receive, envelope, message);
         }
         let number = self.next_number();
         self.shown.add(pattern.source);
-        if self.posted.len() == 0 && self.alone.is_none() {
-            let key = Key { index: self.posted.next_index(), number };
-            self.alone = Some((key, pattern, receive));
-            return Post::Waiting(key);
+        if self.posted.len() == 0 {
+            self.line = Some(pattern);
+            self.posted.set_apart();
+        } else if self.line != Some(pattern) {
+            self.join_line();
+            self.count(&pattern, 1);
         }
-        if let Some((key, pattern, receive)) = self.alone.take() {
-            self.enlist(key.number, pattern, receive);
-        }
-        Post::Waiting(self.enlist(number, pattern, receive))
+        let index = self.posted.push(number, pattern, receive, EXACT);
+        Post::Waiting(Key { index, number })
     }
 
-    /// Puts a receive into its list.
-    fn enlist(&mut self, number: u64, pattern: Pattern, receive: R) -> Key {
+    /// Receives are in lists from now on, and counted.
+    #[inline]
+    fn join_line(&mut self) {
+        if let Some(pattern) = self.line.take() {
+            self.posted.join();
+            self.count(&pattern, self.posted.len() as u32);
+        }
+    }
+
+    /// So many more receives are in the list of a pattern.
+    fn count(&mut self, pattern: &Pattern, more: u32) {
         let form = pattern.form();
-        self.contexts.entry(pattern.context).posted[form.index()] += 1;
+        self.contexts.entry(pattern.context).posted[form.index()] += more;
         if let (Form::Exact, Some(source), Some(counts)) =
             (form, pattern.source, &mut self.by_source)
         {
             let place = counts.entry(&Name::source(pattern.context, source));
-            *counts.at_mut(place) += 1;
+            *counts.at_mut(place) += more;
         }
-        let index = self.posted.push(number, pattern, receive, EXACT);
-        Key { index, number }
     }
 
     /// A message arrives: it goes to the receive that was posted first among those that take it.
-    /// No search if there is one receive at most; else one for its context, and one for each form
+    /// No search if they stand in line; else one for its context, and one for each form
     /// that receives are posted in there.
     #[inline]
     pub fn arrive(&mut self, envelope: &Envelope) -> Arrive<R> {
-        if let Some((_, pattern, _)) = &self.alone {
-            if !pattern.takes(envelope) {
-                return Arrive::Unexpected;
-            }
-            if let Some((key, pattern, receive)) = self.alone.take() {
-                self.shown.remove(pattern.source);
-                return Arrive::Matched(key, receive);
-            }
-        }
         if self.posted.len() == 0 {
             return Arrive::Unexpected;
         }
-        self.arrive_listed(envelope)
+        let Some(line) = &self.line else { return self.arrive_listed(envelope) };
+        if !line.takes(envelope) {
+            return Arrive::Unexpected;
+        }
+        let Some((index, number, pattern, receive)) = self.posted.pop_apart() else {
+            return Arrive::Unexpected;
+        };
+        self.shown.remove(pattern.source);
+        Arrive::Matched(Key { index, number }, receive)
     }
 
     /// As [`Matching::arrive`], to a receive in a list.
@@ -250,6 +258,9 @@ impl<R, U> Matching<R, U> {
     #[inline]
     fn uncount(&mut self, pattern: &Pattern) {
         self.shown.remove(pattern.source);
+        if self.line.is_some() {
+            return;
+        }
         let form = pattern.form();
         if let Some(context) = self.contexts.get(pattern.context) {
             context.posted[form.index()] -= 1;
@@ -314,11 +325,6 @@ impl<R, U> Matching<R, U> {
     /// Takes back a posted receive. Nothing if a message came first (or if this was never the key
     /// of a receive).
     pub fn cancel(&mut self, key: Key) -> Option<R> {
-        if self.alone.as_ref().is_some_and(|(it, ..)| *it == key) {
-            let (_, pattern, receive) = self.alone.take()?;
-            self.shown.remove(pattern.source);
-            return Some(receive);
-        }
         let (pattern, receive) = self.posted.remove(key.index, key.number)?;
         self.uncount(&pattern);
         Some(receive)
@@ -334,9 +340,6 @@ impl<R, U> Matching<R, U> {
     /// What is kept for a posted receive, as long as it is posted.
     #[inline]
     pub fn posted_mut(&mut self, key: Key) -> Option<&mut R> {
-        if let Some((it, _, receive)) = &mut self.alone {
-            return (*it == key).then_some(receive);
-        }
         self.posted.get_mut(key.index, key.number)
     }
 
@@ -348,9 +351,8 @@ impl<R, U> Matching<R, U> {
 
     /// Every posted receive, in no particular order.
     pub fn posted(&self) -> impl Iterator<Item = (Key, &Pattern, &R)> {
-        let listed = self.posted.iter();
-        let listed = listed.map(|(index, number, pattern, r)| (Key { index, number }, pattern, r));
-        self.alone.iter().map(|(key, pattern, r)| (*key, pattern, r)).chain(listed)
+        let all = self.posted.iter();
+        all.map(|(index, number, pattern, r)| (Key { index, number }, pattern, r))
     }
 
     /// Every message that is kept, in no particular order.
@@ -366,8 +368,8 @@ impl<R, U> Matching<R, U> {
     /// for others. At most four searches if the pattern names a source; the first such question
     /// with any tag walks over the posted receives, and each with one tag of any source does.
     pub fn has_rival(&mut self, pattern: &Pattern) -> bool {
-        if let Some((_, alone, _)) = &self.alone {
-            return alone.overlaps(pattern);
+        if let Some(line) = &self.line {
+            return self.posted.len() > 0 && line.overlaps(pattern);
         }
         let Some(context) = self.contexts.get(pattern.context) else {
             return false;
@@ -439,10 +441,7 @@ impl<R, U> Matching<R, U> {
         messages.sort_unstable_by_key(|key| key.number);
         let mut removed = Removed { posted: Vec::new(), unexpected: Vec::new() };
         for key in receives {
-            if let Some(alone) = self.alone.take() {
-                self.shown.remove(alone.1.source);
-                removed.posted.push(alone);
-            } else if let Some((pattern, receive)) = self.posted.remove(key.index, key.number) {
+            if let Some((pattern, receive)) = self.posted.remove(key.index, key.number) {
                 self.uncount(&pattern);
                 removed.posted.push((key, pattern, receive));
             }

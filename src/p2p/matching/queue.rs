@@ -7,6 +7,9 @@
 //! An entry is in one or several of its `N` lists at a time, in each between its neighbours, so
 //! it can be taken out from anywhere. Entries get numbers in the order in which they come, and
 //! lists are in that order. A list is in the table as long as it has entries.
+//!
+//! While all entries are in one list, of the same name, that may be *apart*: it is not in the table then, and
+//! nothing is looked up.
 
 use super::pattern::Name;
 use super::table::{Place, Seed, Table};
@@ -59,6 +62,8 @@ pub(super) struct Queue<L, V, const N: usize> {
     free: u32,
     len: usize,
     lists: Table<List>,
+    /// The one list that there is, if it is apart.
+    apart: Option<List>,
 }
 
 /// First entry of a list, and where the list is.
@@ -72,9 +77,10 @@ pub(super) struct First {
 
 impl<L: Label, V, const N: usize> Queue<L, V, N> {
     pub fn new(seed: Seed) -> Self {
-        Queue { entries: Vec::new(), free: NONE, len: 0, lists: Table::new(seed) }
+        Queue { entries: Vec::new(), free: NONE, len: 0, lists: Table::new(seed), apart: None }
     }
 
+    #[inline]
     pub fn len(&self) -> usize {
         self.len
     }
@@ -113,10 +119,19 @@ impl<L: Label, V, const N: usize> Queue<L, V, N> {
         })
     }
 
-    /// Index of the next entry that is appended.
+    /// From now on entries are of one name, and their list, the first one of each, is apart. There are no entries.
     #[inline]
-    pub fn next_index(&self) -> u32 {
-        if self.free == NONE { self.entries.len() as u32 } else { self.free }
+    pub fn set_apart(&mut self) {
+        self.apart = Some(List::default());
+    }
+
+    /// Puts the list that is apart into the table, if it is not empty: entries may have any names from now on.
+    pub fn join(&mut self) {
+        let Some(List { first, last }) = self.apart.take() else { return };
+        if let Some(entry) = self.entries.get(first as usize) {
+            let place = self.lists.entry(&entry.label.name(0));
+            *self.lists.at_mut(place) = List { first, last };
+        }
     }
 
     /// Appends an entry to those of its lists that have a bit in `lists`. `number` is not 0 and
@@ -124,15 +139,16 @@ impl<L: Label, V, const N: usize> Queue<L, V, N> {
     #[inline]
     pub fn push(&mut self, number: u64, label: L, value: V, lists: u8) -> u32 {
         let index = self.free;
-        let entry = Entry { number, label, lists, links: [UNLINKED; N], value: Some(value) };
+        let links = [UNLINKED; N];
         let index = match self.entries.get_mut(index as usize) {
             Some(free) => {
                 self.free = free.links[0].behind;
-                *free = entry;
+                (free.number, free.label, free.lists) = (number, label, lists);
+                (free.links, free.value) = (links, Some(value));
                 index
             }
             None => {
-                self.entries.push(entry);
+                self.entries.push(Entry { number, label, lists, links, value: Some(value) });
                 // Memory for as many entries as there are indexes is not to be had.
                 (self.entries.len() - 1) as u32
             }
@@ -146,9 +162,14 @@ impl<L: Label, V, const N: usize> Queue<L, V, N> {
 
     #[inline]
     fn link(&mut self, index: u32, list: usize) {
-        let name = self.entries[index as usize].label.name(list);
-        let place = self.lists.entry(&name);
-        let ends = self.lists.at_mut(place);
+        let ends = match &mut self.apart {
+            Some(apart) => apart,
+            None => {
+                let name = self.entries[index as usize].label.name(list);
+                let place = self.lists.entry(&name);
+                self.lists.at_mut(place)
+            }
+        };
         let before = std::mem::replace(&mut ends.last, index);
         match self.entries.get_mut(before as usize) {
             Some(entry) => entry.links[list].behind = index,
@@ -173,6 +194,26 @@ impl<L: Label, V, const N: usize> Queue<L, V, N> {
         self.take(index)
     }
 
+    /// Takes out the first entry of the list that is apart: its index and number, too. Nothing is searched.
+    #[inline]
+    pub fn pop_apart(&mut self) -> Option<(u32, u64, L, V)> {
+        let apart = self.apart.as_mut()?;
+        let index = apart.first;
+        let entry = self.entries.get_mut(index as usize)?;
+        let behind = entry.links[0].behind;
+        let (number, label) = (entry.number, entry.label);
+        let value = entry.value.take()?;
+        entry.number = 0;
+        entry.links[0].behind = std::mem::replace(&mut self.free, index);
+        self.len -= 1;
+        apart.first = behind;
+        match self.entries.get_mut(behind as usize) {
+            Some(entry) => entry.links[0].before = NONE,
+            None => apart.last = NONE,
+        }
+        Some((index, number, label, value))
+    }
+
     /// Takes out the entry at `index`, if it is the one with this number.
     pub fn remove(&mut self, index: u32, number: u64) -> Option<(L, V)> {
         self.get(index, number)?;
@@ -193,6 +234,15 @@ impl<L: Label, V, const N: usize> Queue<L, V, N> {
                 entry.links[list].before = before;
             }
             if before != NONE && behind != NONE {
+                continue;
+            }
+            if let Some(apart) = &mut self.apart {
+                if before == NONE {
+                    apart.first = behind;
+                }
+                if behind == NONE {
+                    apart.last = before;
+                }
                 continue;
             }
             let Some(place) = self.lists.find(&label.name(list)) else { continue };

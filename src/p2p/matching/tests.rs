@@ -26,6 +26,8 @@ impl Oracle {
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Post(Pattern),
+    /// So many with one pattern, as a window has them.
+    PostSeveral(Pattern, usize),
     Arrive(Envelope),
     Probe(Pattern),
     Take(Pattern),
@@ -63,6 +65,9 @@ impl Pair {
     }
 
     fn step(&mut self, step: Step) {
+        if let Step::PostSeveral(pattern, many) = step {
+            return (0..many).for_each(|_| self.step(Step::Post(pattern)));
+        }
         self.next += 1;
         let id = self.next;
         match step {
@@ -79,6 +84,7 @@ impl Pair {
                     self.oracle.posted.push((pattern, id));
                 }
             },
+            Step::PostSeveral(..) => {}
             Step::Arrive(envelope) => match self.oracle.receiver(&envelope) {
                 Some(at) => {
                     let (_, receive) = self.oracle.posted.remove(at);
@@ -203,7 +209,8 @@ fn pattern() -> impl Strategy<Value = Pattern> {
 
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
-        10 => pattern().prop_map(Step::Post),
+        8 => pattern().prop_map(Step::Post),
+        1 => (pattern(), 2..6usize).prop_map(|(pattern, many)| Step::PostSeveral(pattern, many)),
         10 => envelope().prop_map(Step::Arrive),
         3 => pattern().prop_map(Step::Probe),
         3 => pattern().prop_map(Step::Take),
@@ -305,6 +312,7 @@ fn a_long_run_does_what_lists_do() {
         let posts = if round / 1500 % 2 == 0 { 7 } else { 3 };
         let tags = if round / 700 % 3 == 0 { 200 } else { 12 };
         let step = match random.below(64) {
+            0..2 if random.below(10) < posts => Step::PostSeveral(random.pattern(tags), 8),
             0..40 if random.below(10) < posts => Step::Post(random.pattern(tags)),
             0..40 => Step::Arrive(random.envelope(tags)),
             40..48 => Step::Probe(random.pattern(tags)),

@@ -297,17 +297,22 @@ impl Cell {
         let (label, len) = unsafe { self.label(Part::First) };
         // Copies of constant size have no branches; bytes beyond the message are left over from older
         // ones and not shown to anyone. Where others may come behind it, none are read.
-        let bytes = if len <= HALF_BYTES {
-            HALF_BYTES
-        } else if len <= SHARED_BYTES {
-            SHARED_BYTES
-        } else {
-            FIRST_BYTES
+        let mut copy = |from: usize, to: usize| {
+            self.read(HEAD + from / 8, (to - from) / 8, |words| {
+                // SAFETY: the caller owns the words; scratch has room for a first cell.
+                unsafe {
+                    let at = scratch.start().add(from);
+                    std::ptr::copy_nonoverlapping(words.cast(), at, to - from);
+                }
+            });
         };
-        self.read(HEAD, bytes / 8, |words| {
-            // SAFETY: the caller owns the words; scratch has room for a first cell.
-            unsafe { std::ptr::copy_nonoverlapping(words.cast(), scratch.start(), bytes) };
-        });
+        copy(0, HALF_BYTES);
+        if len > HALF_BYTES {
+            copy(HALF_BYTES, SHARED_BYTES);
+        }
+        if len > SHARED_BYTES {
+            copy(SHARED_BYTES, FIRST_BYTES);
+        }
         (label, len)
     }
 

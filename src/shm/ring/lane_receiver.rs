@@ -121,6 +121,19 @@ impl LaneReceiver {
             let (label, bytes) = single.copy(scratch);
             return Ok(Polled::Message(Incoming { from: tag.owner(), label, bytes }));
         }
+        if tag.shape() == self.whole {
+            // SAFETY: as in `take_one`.
+            let single = unsafe { cell(&lane.cells, self.at, 0).single(Part::First) };
+            let Some(single) = single else {
+                return Err(
+                    self.break_off(format!("at {:?} more is said to be than fits", self.at))
+                );
+            };
+            let (len, (label, bytes)) = (single.size(), single.copy(scratch));
+            self.look_ahead(lane, 1, len <= SHARED_BYTES);
+            self.pass(lane, 1, len);
+            return Ok(Polled::Message(Incoming { from: tag.owner(), label, bytes }));
+        }
         if tag.lap() != self.at.tag_lap() && self.whole != BROKEN {
             self.expect(lane);
             return Ok(Polled::Empty);
@@ -128,7 +141,7 @@ impl LaneReceiver {
         if tag.state() != COMMITTED || self.whole == BROKEN {
             return Err(self.break_off(format!("at {:?} there is {tag:?}", self.at)));
         }
-        self.look_ahead(lane, tag.cells(), tag.cells() == 1);
+        self.look_ahead(lane, tag.cells(), false);
         self.reach(lane, tag.cells());
         let read = read(WHAT, lane.lap(self.cells), self.at, tag, scratch);
         let (label, bytes) = match read {
