@@ -76,7 +76,6 @@ pub(super) struct Counting {
     pub fetched: AtomicU64,
     pub advertised: AtomicU64,
     pub pooled: AtomicU64,
-    pub lent: AtomicU64,
     pub missed: AtomicU64,
     pub senseless: AtomicU64,
     unexpected: AtomicU64,
@@ -115,7 +114,6 @@ impl Counting {
             waiting: engine.matching.unexpected_len() as u64,
             sending: engine.sendings.len() as u64,
             pooled: read(&self.pooled),
-            lent: read(&self.lent),
             missed: read(&self.missed),
             protocol_errors: read(&self.senseless),
             ..MessageCounters::default()

@@ -24,11 +24,11 @@ use std::sync::Arc;
 
 /// A buffer that has a message, of which its receiver does not know yet.
 #[derive(Debug)]
-pub(super) enum Filled {
+pub(super) enum Filled<'a> {
     /// Of the receiver's pool.
     Pool(Leased),
     /// The sender's own.
-    Lent(Loan),
+    Lent(Loan<'a>),
 }
 
 /// A buffer of the receiver's that has a message, of which it does not know yet.
@@ -40,7 +40,7 @@ pub(super) struct Leased {
     sent: bool,
 }
 
-impl Filled {
+impl Filled<'_> {
     /// The payload that says so.
     pub fn words(&self, head: u64, len: usize) -> Words {
         let place = match self {
@@ -55,6 +55,14 @@ impl Filled {
         match self {
             Filled::Pool(_) => wire::POOL,
             Filled::Lent(_) => wire::LENT,
+        }
+    }
+
+    /// The same, for a message that waits.
+    pub fn keep(self) -> Filled<'static> {
+        match self {
+            Filled::Pool(leased) => Filled::Pool(leased),
+            Filled::Lent(loan) => Filled::Lent(loan.keep()),
         }
     }
 
@@ -76,8 +84,8 @@ impl Drop for Leased {
 }
 
 /// What came of an attempt to send by a pool.
-pub(super) enum Fill {
-    Filled(Filled),
+pub(super) enum Fill<'a> {
+    Filled(Filled<'a>),
     /// It may go so, but no buffer is free.
     Missed,
     /// It may not.
@@ -103,7 +111,7 @@ enum Lies {
 impl Messenger {
     /// Sender: puts the data of a large message into a buffer of its receiver's, if they may go so.
     /// Two uncontended locks and one compare-exchange beside the copy.
-    pub(super) fn try_pool(&self, wire: Wire<'_>, to: Slot, place: &Place) -> Fill {
+    pub(super) fn try_pool(&self, wire: Wire<'_>, to: Slot, place: &Place) -> Fill<'_> {
         let switching = &self.switching;
         let Some(peer) = switching.known(to) else { return Fill::No };
         let state = lock(&peer.state);

@@ -106,6 +106,7 @@ impl Endpoint {
     pub fn counters(&self) -> MessageCounters {
         let mut counters = self.messenger.counting.read(&self.messenger.engine());
         self.messenger.switching.fill_in(&mut counters);
+        counters.lent = self.messenger.lending.sent();
         counters.lent_bytes = self.messenger.lending.bytes();
         counters
     }

@@ -1,7 +1,6 @@
 //! Sending by buffers that are lent (see [`lent`](super::lent)): which messages may go so, which do, and the
 //! copy.
 
-use super::counters::count;
 use super::lent::{Announced, FEW, Loan, class_of, data_at};
 use super::messenger::Messenger;
 use super::middle::Timed;
@@ -32,7 +31,7 @@ impl Messenger {
 
     /// Sender: puts data into a buffer, if there is one. An uncontended lock, a line of the receiver's, and the
     /// copy.
-    pub(super) fn try_lend(&self, wire: Wire<'_>, to: Slot, place: &Place) -> Option<Loan> {
+    pub(super) fn try_lend(&self, wire: Wire<'_>, to: Slot, place: &Place) -> Option<Loan<'_>> {
         // Whatever comes now, it goes back by itself.
         let loan = Loan::take(&self.lending, wire.node, class_of(place.len()), to)?;
         self.fill(wire.node, loan, place, Timed::No)
@@ -46,7 +45,7 @@ impl Messenger {
         to: Slot,
         place: &Place,
         blocks: bool,
-    ) -> Option<Loan> {
+    ) -> Option<Loan<'_>> {
         let (node, class) = (wire.node, class_of(place.len()));
         // Where ranks share cores, who has to wait for the receiver to be run waits for long.
         let pressed = blocks && !node.pace().is_awake();
@@ -63,7 +62,13 @@ impl Messenger {
         }
     }
 
-    fn fill(&self, node: &Node, loan: Loan, place: &Place, timed: Timed) -> Option<Loan> {
+    fn fill<'a>(
+        &self,
+        node: &Node,
+        loan: Loan<'a>,
+        place: &Place,
+        timed: Timed,
+    ) -> Option<Loan<'a>> {
         let len = place.len();
         let began = if timed == Timed::No { 0 } else { self.switching.now() };
         let data = data_at(node, loan.at(), len)?;
@@ -80,7 +85,6 @@ impl Messenger {
         let took = if timed == Timed::No { 0 } else { self.switching.now().saturating_sub(began) };
         loan.lend(node, timed.note(took));
         self.switching.look_from_now_on();
-        count(&self.counting.lent);
         Some(loan)
     }
 }

@@ -20,6 +20,9 @@
 //! caches, and written to only after these have let it go (which takes twice as long as memory that neither
 //! has near); more of them would leave the caches altogether. What is beyond that waits until it is needed.
 //!
+//! A locked instruction behind a copy waits until all that it has written has reached the cache, line by line. So
+//! the locks of the shelves cost their usual thread none, nor does a loan.
+//!
 //! A block of buffers is the job's until its sender leaves and has all of it back: a receiver may still copy
 //! out when the sender has died. Buffers of a receiver that has died are the sender's again.
 
@@ -27,12 +30,13 @@ use super::middle::{Timed, Turns, Verdict, Way};
 use super::words::Lent;
 use crate::base::sync::{AtomicU64, Ordering};
 use crate::base::{Offset, Slot};
+use crate::link::biased::{Biased, Guard};
 use crate::shm::map::PAGE;
 use crate::shm::node::Node;
 use crate::shm::region::locate;
 use std::collections::VecDeque;
 use std::ptr::NonNull;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 /// Sizes of buffers: powers of two from 4 to 64 KiB.
 const SMALLEST: usize = 12;
@@ -72,12 +76,17 @@ fn stride_of(class: usize) -> usize {
 }
 
 /// A process's buffers.
-#[derive(Debug)]
 pub(super) struct Lending {
-    shelves: [Mutex<Shelf>; CLASSES],
+    shelves: [Biased<Shelf>; CLASSES],
     share: usize,
     /// Bytes of blocks that may still be made.
     left: AtomicU64,
+}
+
+impl std::fmt::Debug for Lending {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Lending").field("share", &self.share).finish_non_exhaustive()
+    }
 }
 
 /// Those of one size.
@@ -91,6 +100,8 @@ struct Shelf {
     /// To whom it was lent, oldest first; some are back.
     lent: VecDeque<(u64, Slot)>,
     vain: u32,
+    /// Messages in all.
+    sent: u64,
     /// Messages since the last look, and looks since the last message.
     takes: u32,
     quiet: u32,
@@ -267,7 +278,8 @@ impl Lending {
     /// For the process's endpoint, or for another one; so many bytes at most.
     pub fn new(own: bool, bytes: u64) -> Lending {
         let share = if own { 1 } else { 8 };
-        Lending { shelves: Default::default(), share, left: AtomicU64::new(bytes / share as u64) }
+        let shelves = std::array::from_fn(|_| Biased::new(Shelf::default()));
+        Lending { shelves, share, left: AtomicU64::new(bytes / share as u64) }
     }
 
     /// Counts a block that is about to be made, if it may be.
@@ -280,8 +292,14 @@ impl Lending {
         self.left.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    fn shelf(&self, class: usize) -> MutexGuard<'_, Shelf> {
-        self.shelves[class].lock().unwrap_or_else(PoisonError::into_inner)
+    #[inline]
+    fn shelf(&self, class: usize) -> Guard<'_, Shelf> {
+        self.shelves[class].lock()
+    }
+
+    /// Messages that were sent by them so far.
+    pub fn sent(&self) -> u64 {
+        (0..CLASSES).map(|class| self.shelf(class).sent).sum()
     }
 
     /// What is lent, and to whom.
@@ -328,33 +346,60 @@ pub(super) struct Announced;
 
 /// A buffer with a message in it, of which its receiver does not know yet.
 #[derive(Debug)]
-pub(super) struct Loan {
-    lending: Arc<Lending>,
+pub(super) struct Loan<'a> {
+    lender: Lender<'a>,
     class: usize,
     at: u64,
     to: Slot,
-    sent: bool,
+    state: State,
 }
 
-impl Loan {
+/// Whose it is. A count of references is dear behind a copy, so it is changed only for a message that has to wait.
+#[derive(Debug)]
+enum Lender<'a> {
+    Near(&'a Arc<Lending>),
+    Kept(Arc<Lending>),
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum State {
+    Unsent,
+    Sent,
+    /// Another loan has the buffer.
+    Passed,
+}
+
+impl Lender<'_> {
+    fn lending(&self) -> &Arc<Lending> {
+        match self {
+            Lender::Near(lending) => lending,
+            Lender::Kept(lending) => lending,
+        }
+    }
+}
+
+impl<'a> Loan<'a> {
+    fn new(lending: &'a Arc<Lending>, class: usize, at: u64, to: Slot) -> Loan<'a> {
+        Loan { lender: Lender::Near(lending), class, at, to, state: State::Unsent }
+    }
+
     /// A buffer of a size for a receiver, if there is one.
-    pub fn take(lending: &Arc<Lending>, node: &Node, class: usize, to: Slot) -> Option<Loan> {
+    pub fn take(lending: &'a Arc<Lending>, node: &Node, class: usize, to: Slot) -> Option<Self> {
         let at = lending.shelf(class).take(node, class, lending)?;
-        Some(Loan { lending: lending.clone(), class, at, to, sent: false })
+        Some(Loan::new(lending, class, at, to))
     }
 
     /// The same, unless the message is to be announced: with whether its time is wanted.
     pub fn take_in_turn(
-        lending: &Arc<Lending>,
+        lending: &'a Arc<Lending>,
         node: &Node,
         class: usize,
         to: Slot,
-    ) -> Result<(Option<Loan>, Timed), Announced> {
+    ) -> Result<(Option<Self>, Timed), Announced> {
         let mut shelf = lending.shelf(class);
         let Way::Lent(timed) = shelf.way(node) else { return Err(Announced) };
         let at = shelf.take(node, class, lending);
-        let lending = lending.clone();
-        Ok((at.map(|at| Loan { lending, class, at, to, sent: false }), timed))
+        Ok((at.map(|at| Loan::new(lending, class, at, to)), timed))
     }
 
     /// What is in it is the receiver's from now on, once it is told. With a note to it.
@@ -370,16 +415,28 @@ impl Loan {
 
     /// It was told.
     pub fn sent(mut self) {
-        self.sent = true;
+        self.state = State::Sent;
+    }
+
+    /// The same loan, for a message that waits.
+    pub fn keep(mut self) -> Loan<'static> {
+        let lender = Lender::Kept(self.lender.lending().clone());
+        let state = std::mem::replace(&mut self.state, State::Passed);
+        Loan { lender, class: self.class, at: self.at, to: self.to, state }
     }
 }
 
-impl Drop for Loan {
+impl Drop for Loan<'_> {
     fn drop(&mut self) {
-        let mut shelf = self.lending.shelf(self.class);
-        match self.sent {
-            true => shelf.lent.push_back((self.at, self.to)),
-            false => shelf.spare.push(self.at),
+        if self.state == State::Passed {
+            return;
+        }
+        let mut shelf = self.lender.lending().shelf(self.class);
+        if self.state == State::Sent {
+            shelf.sent += 1;
+            shelf.lent.push_back((self.at, self.to));
+        } else {
+            shelf.spare.push(self.at);
         }
     }
 }

@@ -28,7 +28,7 @@ pub(super) enum Waiting {
     /// Words. Not `logged`: it does not count among those that a receive could take.
     Words { label: Label, words: Words, logged: bool },
     /// As above, about data in a buffer of the receiver's: the record is done once it is sent.
-    Pooled { label: Label, words: Words, record: RecordRef, filled: Filled },
+    Pooled { label: Label, words: Words, record: RecordRef, filled: Filled<'static> },
     /// A packet of a switch: not numbered, but in order with what is.
     Packet { label: Label, words: Words },
 }

@@ -3,7 +3,7 @@
 use super::endpoint::Endpoint;
 use super::matching::{Key, Pattern};
 use super::record::{Arrived, Buffer, Place, Record};
-use super::send::{Letter, Mode};
+use super::send::{How, Letter, Mode, Now};
 use super::watch::Watch;
 use crate::base::sync::UnsafeCell;
 use crate::base::{Deadline, Error, Result, Slot};
@@ -53,7 +53,8 @@ impl<B: Send + 'static> Going<B> {
     ) -> Result<Going<B>> {
         let watch = endpoint.watch(Some(letter.to), owned.record.buffer.place.len());
         let busy = endpoint.busy(&watch);
-        endpoint.begin_send(letter, &owned.record, owned.clone(), mode, false)?;
+        let how = How { borrowed: false, blocks: false, tried: false };
+        endpoint.begin_send(letter, &owned.record, owned.clone(), mode, how)?;
         drop(busy);
         Ok(Going { endpoint: endpoint.clone(), owned, what: What::Send(letter.to), watch })
     }
@@ -235,13 +236,15 @@ impl Borrowed {
         place: Place,
         mode: Mode,
     ) -> Result<Option<Borrowed>> {
-        if mode == Mode::Standard && endpoint.send_now(letter, &place)? {
+        let watch = endpoint.watch(Some(letter.to), place.len());
+        let busy = endpoint.busy(&watch);
+        let now = endpoint.send_now(letter, &place, mode, false)?;
+        if now == Now::Sent {
             return Ok(None);
         }
+        let how = How { borrowed: true, blocks: false, tried: now == Now::Tried };
         let record = Arc::new(Record::new(Buffer::new(place, letter.element, 1)));
-        let watch = endpoint.watch(Some(letter.to), record.buffer.place.len());
-        let busy = endpoint.busy(&watch);
-        endpoint.begin_send(letter, &record, record.clone(), mode, true)?;
+        endpoint.begin_send(letter, &record, record.clone(), mode, how)?;
         drop(busy);
         let record = Recorded::Shared(record);
         Ok(Some(Borrowed { record, what: What::Send(letter.to), watch }))

@@ -67,6 +67,34 @@ pub(crate) enum Mode {
     Synchronous,
 }
 
+/// How a send is begun.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct How {
+    /// Its memory is the caller's, who may want it back before the end.
+    pub borrowed: bool,
+    /// The caller waits for the end.
+    pub blocks: bool,
+    /// A receive that waits for it was looked for, and so was a buffer to lend: neither is there, or the message is
+    /// to be announced.
+    pub tried: bool,
+}
+
+/// What came of sending a message at once.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Now {
+    Sent,
+    /// Nothing has happened.
+    Untried,
+    /// Nothing, but see [`How::tried`].
+    Tried,
+}
+
+impl Now {
+    fn of(sent: bool) -> Now {
+        if sent { Now::Sent } else { Now::Untried }
+    }
+}
+
 const DURING: &str = "send";
 
 impl Endpoint {
@@ -131,11 +159,16 @@ impl Endpoint {
         mode: Mode,
         deadline: Deadline,
     ) -> Result<()> {
+        let len = place.len();
+        self.blocking(Some(letter.to), len);
+        let now = self.send_now(letter, &place, mode, true)?;
+        if now == Now::Sent {
+            return Ok(());
+        }
         let record = Record::new(Buffer::new(place, letter.element, 1));
         // SAFETY: the record outlives the guard below, which gives it up if it is not done by then;
         // before that nobody keeps the handle.
         let handle = unsafe { RecordRef::new(&record) };
-        let len = record.buffer.place.len();
         if mode == Mode::Standard && self.is_short(letter.to, &record.buffer.place) {
             let (head, label) = (letter.head(), letter.label(wire::EAGER)?);
             let outgoing = &self.messenger.outgoing;
@@ -153,9 +186,9 @@ impl Endpoint {
                 self.wait_for_room(letter.to, deadline, attempt)
             });
         }
-        self.blocking(Some(letter.to), len);
         let guard = GivenUp { endpoint: self, record: &record, to: letter.to };
-        let begun = self.begin(letter, handle, mode, true, true)?;
+        let how = How { borrowed: true, blocks: true, tried: now == Now::Tried };
+        let begun = self.begin(letter, handle, mode, how)?;
         if let Begun::Over = begun {
             return Ok(());
         }
@@ -254,15 +287,7 @@ impl Endpoint {
     }
 
     /// Takes the first step of a message that does not simply go: what is to be sent now.
-    /// `borrowed`: its memory is the caller's, who may want it back before the end. `blocks`: it waits for that.
-    fn begin(
-        &self,
-        letter: &Letter,
-        handle: RecordRef,
-        mode: Mode,
-        borrowed: bool,
-        blocks: bool,
-    ) -> Result<Begun> {
+    fn begin(&self, letter: &Letter, handle: RecordRef, mode: Mode, how: How) -> Result<Begun<'_>> {
         let (messenger, wire) = (&*self.messenger, self.wire());
         let (to, head) = (letter.to, letter.head());
         let len = handle.get().buffer.place.len();
@@ -287,7 +312,7 @@ impl Endpoint {
                 return Ok(Begun::Eager { label: letter.label(wire::EAGER)?, head });
             }
         }
-        if let Some(at) = address {
+        if let Some(at) = address.filter(|_| !how.tried) {
             messenger.glance(wire)?;
             // SAFETY: the record's memory, which is not changed before the record is done.
             let data = unsafe { std::slice::from_raw_parts(at, len) };
@@ -304,8 +329,10 @@ impl Endpoint {
                 return Ok(Begun::Eager { label: letter.label(wire::EAGER)?, head });
             }
             let place = &handle.get().buffer.place;
-            let lent =
-                if lendable { messenger.try_lend_large(wire, to, place, blocks) } else { None };
+            let lent = match lendable && !how.tried {
+                true => messenger.try_lend_large(wire, to, place, how.blocks),
+                false => None,
+            };
             let filled = lent.map(|loan| Fill::Filled(Filled::Lent(loan)));
             match filled.unwrap_or_else(|| messenger.try_pool(wire, to, place)) {
                 Fill::Filled(filled) => {
@@ -324,46 +351,73 @@ impl Endpoint {
             messenger.note_rendezvous(wire, to, len);
         }
         let local = self.node.is_local(to);
-        let claimed = address.filter(|_| borrowed && local);
+        let claimed = address.filter(|_| how.borrowed && local);
         sending.claim = claimed.and_then(|_| messenger.claims.take(wire.node));
         sending.claim.into_iter().for_each(|name| handle.get().note_claim(name));
         sending.exposed = messenger.expose(wire, to, handle);
-        let rts = Rts { missed, ..messenger.rts(sending, borrowed || !local) };
+        let rts = Rts { missed, ..messenger.rts(sending, how.borrowed || !local) };
         Ok(Begun::Words { label: letter.label(wire::RTS)?, words: rts.words(head) })
     }
 
-    /// Sends a standard message of up to the eager limit, if there is room for it now: whether it was sent. If
-    /// not, nothing has happened.
+    /// Sends a standard message with its data, or in a buffer that is lent, if there is room for it now. Nothing is
+    /// allocated, and behind the copy into a buffer comes no locked instruction.
     #[inline]
-    pub(super) fn send_now(&self, letter: &Letter, place: &Place) -> Result<bool> {
+    pub(super) fn send_now(
+        &self,
+        letter: &Letter,
+        place: &Place,
+        mode: Mode,
+        blocks: bool,
+    ) -> Result<Now> {
+        if mode != Mode::Standard {
+            return Ok(Now::Untried);
+        }
         let (messenger, wire) = (&*self.messenger, self.wire());
         let (to, head, len) = (letter.to, letter.head(), place.len());
-        let Some(at) = place.address() else { return Ok(false) };
-        if len > messenger.limits.eager || !messenger.outgoing.is_empty() {
-            return Ok(false);
+        let Some(at) = place.address() else { return Ok(Now::Untried) };
+        if len > messenger.limits.eager.max(messenger.limits.lend) || !messenger.outgoing.is_empty()
+        {
+            return Ok(Now::Untried);
         }
+        // SAFETY: the place's memory, which is not changed before the send is over.
+        let data = unsafe { std::slice::from_raw_parts(at, len) };
         if self.is_short(to, place) {
             let label = letter.label(wire::EAGER)?;
-            // SAFETY: the place's memory, which is not changed before the send is over.
-            let data = unsafe { std::slice::from_raw_parts(at, len) };
-            return Ok(len <= express::MOST && self.send_express(to, label, head, data)
-                || wire.try_send_numbered(to, label, Headed(head, data), head)? == Numbered::Sent);
+            let sent = len <= express::MOST && self.send_express(to, label, head, data)
+                || wire.try_send_numbered(to, label, Headed(head, data), head)? == Numbered::Sent;
+            return Ok(Now::of(sent));
         }
         if !messenger.is_lendable(&self.node, to, place) || messenger.is_pressed(wire, to) {
-            return Ok(false);
+            return Ok(Now::Untried);
         }
-        let Some(loan) = messenger.try_lend(wire, to, place) else { return Ok(false) };
+        let loan = match len > messenger.limits.eager {
+            false => messenger.try_lend(wire, to, place),
+            true if self.node.is_dead(to) => None,
+            true => {
+                messenger.glance(wire)?;
+                if messenger.try_fulfil(wire, letter, data)? {
+                    return Ok(Now::Sent);
+                }
+                match messenger.try_lend_large(wire, to, place, blocks) {
+                    None => return Ok(Now::Tried),
+                    loan => loan,
+                }
+            }
+        };
+        let Some(loan) = loan else { return Ok(Now::Untried) };
         let filled = Filled::Lent(loan);
         let (label, words) = (letter.label(filled.kind())?, filled.words(head, len));
-        let sent = wire.try_send_numbered(to, label, words.bytes(), head)? == Numbered::Sent;
+        // What the general way keeps on the stack it reads back when the copy's stores are through.
+        let sent = self.send_express(to, label, head, &words.bytes()[8..])
+            || wire.try_send_numbered(to, label, words.bytes(), head)? == Numbered::Sent;
         if sent {
             filled.sent();
         }
-        Ok(sent)
+        Ok(Now::of(sent))
     }
 
     /// Begins a send that goes on after the call. `owner` keeps the record; its memory too unless
-    /// that is `borrowed`.
+    /// that is borrowed.
     ///
     /// # Errors
     /// The end of the peer, and damage. Then the record is not the engine's.
@@ -373,7 +427,7 @@ impl Endpoint {
         record: &Record,
         owner: Arc<dyn Any + Send + Sync>,
         mode: Mode,
-        borrowed: bool,
+        how: How,
     ) -> Result<()> {
         let (messenger, wire) = (&*self.messenger, self.wire());
         let to = letter.to;
@@ -395,7 +449,7 @@ impl Endpoint {
         }
         // SAFETY: as above.
         unsafe { record.keep(owner) };
-        let waiting = match self.begin(letter, handle, mode, borrowed, false) {
+        let waiting = match self.begin(letter, handle, mode, how) {
             Err(error) => {
                 handle.finish(Ok(Arrived::default()));
                 return Err(error);
@@ -407,7 +461,7 @@ impl Endpoint {
                 Waiting::Synchronous { label, head, number, record: handle }
             }
             Ok(Begun::Pooled { label, words, filled }) => {
-                Waiting::Pooled { label, words, record: handle, filled }
+                Waiting::Pooled { label, words, record: handle, filled: filled.keep() }
             }
         };
         messenger.outgoing.send_or_queue(messenger, wire, to, waiting);
@@ -493,7 +547,7 @@ impl Messenger {
 }
 
 /// What is to be sent of a message that has begun.
-enum Begun {
+enum Begun<'a> {
     Words {
         label: Label,
         words: Words,
@@ -512,7 +566,7 @@ enum Begun {
     Pooled {
         label: Label,
         words: Words,
-        filled: Filled,
+        filled: Filled<'a>,
     },
     /// Nothing: it is over.
     Over,

@@ -298,12 +298,20 @@ impl LaneSender {
         label: Label,
         payload: impl Payload,
     ) -> Result<LanePush> {
-        let push = self.guarded(lane, sending, |this| this.try_push(lane, label, payload));
-        Ok(match push.transpose()? {
-            Some(Push::Sent) => LanePush::Sent,
-            Some(Push::Full) => LanePush::Full,
-            None => LanePush::Revoked,
-        })
+        // As `guarded`, written out: what may be an error would be moved from one place on the stack to another.
+        sending.store(1, Ordering::Relaxed);
+        light_fence();
+        if lane.grant.grant.load(Ordering::Acquire) != self.grant {
+            sending.store(0, Ordering::Release);
+            return Ok(LanePush::Revoked);
+        }
+        let push = self.try_push(lane, label, payload);
+        sending.store(0, Ordering::Release);
+        match push {
+            Ok(Push::Sent) => Ok(LanePush::Sent),
+            Ok(Push::Full) => Ok(LanePush::Full),
+            Err(error) => Err(error),
+        }
     }
 
     /// Writes to the lane if it is still this producer's, in a time for which its consumer leaves it that.
