@@ -44,9 +44,15 @@ impl Endpoint {
         let (messenger, wire) = (&*self.messenger, self.wire());
         // SAFETY: the caller's.
         let handle = unsafe { RecordRef::new(record) };
-        let large = pattern.source.is_some() && record.buffer.place.len() > messenger.limits.eager;
+        // A source that would lend its message's buffer is not told where it is wanted: that is two copies, but
+        // both short, and the source need not ask the kernel, nor keep a log.
+        let place = &record.buffer.place;
+        let telling = pattern.source.is_some_and(|source| {
+            place.len() > messenger.limits.eager
+                && !messenger.is_lendable(&self.node, source, place)
+        });
         let mut engine = messenger.engine();
-        let sole = large && !engine.matching.has_rival(pattern);
+        let sole = telling && !engine.matching.has_rival(pattern);
         match engine.matching.post(*pattern, Posted { record: handle, advert: None, sole }) {
             Post::Matched(_, envelope, message) => {
                 engine.held = engine.held.saturating_sub(message.cost());
