@@ -457,6 +457,11 @@ impl<'a> Wire<'a> {
         Ok(())
     }
 
+    /// Whether that is so.
+    pub fn keeps_log(self, peer: Slot) -> bool {
+        self.core.table.get(peer).is_some_and(|vc| vc.lock().keeps_log())
+    }
+
     /// Whether one of the numbered messages to `peer` after number `from` is `such`, by its label's
     /// value and its note; `None` if that is not known. Those of [`Wire::push_numbered`] are not
     /// looked at.

@@ -320,6 +320,11 @@ impl Sending {
         self.log.get_or_insert_with(begin).unasked = 0;
     }
 
+    /// Whether there is one.
+    pub fn keeps_log(&self) -> bool {
+        self.log.is_some()
+    }
+
     /// Whether one of the logged messages after number `from` is `such` (by label value and note);
     /// `None` if the log does not reach back so far.
     pub fn logged_since(&mut self, from: u64, such: impl Fn(u64, u64) -> bool) -> Option<bool> {

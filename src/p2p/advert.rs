@@ -41,7 +41,7 @@ use super::record::{Arrived, RecordRef};
 use super::send::Letter;
 use super::wire::{self, Words, elements_agree};
 use crate::base::keys::ByNumber;
-use crate::base::sync::{AtomicUsize, Ordering};
+use crate::base::sync::{AtomicU32, AtomicUsize, Ordering};
 use crate::base::{Error, Result, Slot};
 use crate::link::Message;
 use crate::link::core::Wire;
@@ -51,6 +51,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Adverts of one peer that are kept.
 const MOST: usize = 64;
+
+/// Messages that may be lent, to a peer that has sent none lately, for each look.
+const PASSED: u32 = 16;
 
 /// An advert, as its receiver keeps it.
 #[derive(Clone, Copy, Debug)]
@@ -69,6 +72,8 @@ struct Advert {
 pub(super) struct Adverts {
     /// Of all peers, together; changed under the lock. Most sends find that there are none.
     count: AtomicUsize,
+    /// Messages that were lent without a look for adverts, since the last one.
+    passed: AtomicU32,
     peers: Mutex<ByNumber<Slot, VecDeque<Advert>>>,
 }
 
@@ -163,6 +168,27 @@ impl Messenger {
             self.adverts.count.fetch_add(1, Ordering::Relaxed);
         }
         adverts.push_back(advert);
+    }
+
+    /// Sender: the same as [`Messenger::try_fulfil`] for a message that may be lent. Whether anything has come is looked at
+    /// before each message only if its receiver sends adverts: one whose memory both have mapped does.
+    ///
+    /// # Errors
+    /// Those of both.
+    pub(super) fn try_fulfil_lent(
+        &self,
+        wire: Wire<'_>,
+        letter: &Letter,
+        data: &[u8],
+    ) -> Result<bool> {
+        let passed = self.adverts.passed.load(Ordering::Relaxed);
+        // A hint: another thread's count may be lost.
+        let looks = passed >= PASSED || wire.keeps_log(letter.to);
+        self.adverts.passed.store(if looks { 0 } else { passed + 1 }, Ordering::Relaxed);
+        if looks {
+            self.glance(wire)?;
+        }
+        self.try_fulfil(wire, letter, data)
     }
 
     /// Sender: copies a large message to where it is wanted, if its receiver said so; whether it

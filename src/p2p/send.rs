@@ -394,8 +394,7 @@ impl Endpoint {
             false => messenger.try_lend(wire, to, place),
             true if self.node.is_dead(to) => None,
             true => {
-                messenger.glance(wire)?;
-                if messenger.try_fulfil(wire, letter, data)? {
+                if messenger.try_fulfil_lent(wire, letter, data)? {
                     return Ok(Now::Sent);
                 }
                 match messenger.try_lend_large(wire, to, place, blocks) {
