@@ -313,6 +313,14 @@ impl<'a> Wire<'a> {
         self.expressed(peer, sent)
     }
 
+    /// The same for a message that is not numbered, see [`Sending::express_plain`](super::vc::Sending::express_plain).
+    #[inline(always)]
+    pub fn express_plain(self, peer: Slot, label: Label, payload: impl Payload) -> bool {
+        let sending = self.core.table.get(peer).and_then(Vc::lock_as_owner);
+        let sent = sending.map_or(Express::Not, |mut it| it.express_plain(label, payload));
+        self.expressed(peer, sent)
+    }
+
     /// The same for a message of several cells, see
     /// [`Sending::express_several`](super::vc::Sending::express_several).
     #[inline(always)]

@@ -262,6 +262,20 @@ impl Sending {
         if hot.there.doorbell.is_awaited() { Express::Awaited } else { Express::Sent }
     }
 
+    /// The short way of [`Sending::try_send`] for a message of one cell, on a connection that is hot and whose peer
+    /// is there.
+    #[inline(always)]
+    pub fn express_plain(&mut self, label: Label, payload: impl Payload) -> Express {
+        let State::Hot(hot) = &mut self.state else { return Express::Not };
+        if is_gone(&hot.standing)
+            || !hot.to_lane.try_one_guarded(&hot.lane, &hot.sending, label, payload)
+        {
+            return Express::Not;
+        }
+        self.plain += 1;
+        if hot.there.doorbell.is_awaited() { Express::Awaited } else { Express::Sent }
+    }
+
     /// As [`Sending::try_send`], for messages that the two sides count alike. `note` is what the
     /// log keeps of it.
     #[inline]

@@ -110,6 +110,9 @@ impl Outgoing {
 
     /// Sends an answer, now or later. What is for the dead is forgotten.
     pub fn note(&self, wire: Wire<'_>, to: Slot, label: Label, words: Words) {
+        if express_plain(wire, to, label, &words) {
+            return;
+        }
         match wire.try_send(to, label, words.bytes()) {
             Ok(Push::Sent) | Err(_) => {}
             Ok(Push::Full) => {
@@ -204,6 +207,9 @@ fn attempt(wire: Wire<'_>, to: Slot, waiting: &mut Waiting) -> Result<Numbered> 
             wire.try_send_numbered(to, *label, Headed(*head, &data), *head)
         }
         Waiting::Words { label, words, logged: true } | Waiting::Pooled { label, words, .. } => {
+            if express(wire, to, *label, words) {
+                return Ok(Numbered::Sent);
+            }
             wire.try_send_numbered(to, *label, words.bytes(), words.first())
         }
         Waiting::Words { label, words, .. } => wire.push_numbered(to, *label, words.bytes()),
@@ -214,6 +220,19 @@ fn attempt(wire: Wire<'_>, to: Slot, waiting: &mut Waiting) -> Result<Numbered> 
             })
         }
     }
+}
+
+/// Sends words the short way, if that can be (see [`Endpoint::express`](super::endpoint::Endpoint::express)): what the
+/// general way keeps on the stack it reads back only when a copy's stores, that came before, are through.
+#[inline(never)]
+fn express(wire: Wire<'_>, to: Slot, label: Label, words: &Words) -> bool {
+    wire.express(to, label, words.headed())
+}
+
+/// The same of words that are not numbered.
+#[inline(never)]
+fn express_plain(wire: Wire<'_>, to: Slot, label: Label, words: &Words) -> bool {
+    wire.express_plain(to, label, words.headed())
 }
 
 impl Waiting {

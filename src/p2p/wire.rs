@@ -29,7 +29,7 @@
 
 use crate::base::Result;
 use crate::link::KINDS;
-use crate::shm::ring::{Label, MAX_MESSAGE};
+use crate::shm::ring::{Headed, HeadedWords, Label, MAX_MESSAGE};
 
 pub(super) const EAGER: u8 = KINDS;
 pub(super) const EAGER_SYNC: u8 = KINDS + 1;
@@ -134,7 +134,14 @@ impl Words {
         self.words[0]
     }
 
+    /// The first one, and the bytes of the others.
+    #[inline(always)]
+    pub fn headed(&self) -> HeadedWords<'_> {
+        HeadedWords(Headed(self.words[0], self.bytes().get(8..).unwrap_or_default()))
+    }
+
     /// The bytes.
+    #[inline]
     pub fn bytes(&self) -> &[u8] {
         // SAFETY: `len` of the words are initialised bytes.
         unsafe {
