@@ -149,6 +149,9 @@ pub fn release(fd: BorrowedFd<'_>, offset: u64, length: u64) {
     }
 }
 
+/// No machine has so much: v1's way to say that a group has no limit, which v2 says in words.
+const NO_LIMIT: u64 = 1 << 62;
+
 /// Bytes that can still be had, and which limit says so: the smaller of the system's available
 /// memory and the room in every enclosing memory cgroup.
 pub fn available_memory() -> (u64, String) {
@@ -163,7 +166,11 @@ pub fn available_memory() -> (u64, String) {
     if let Ok(text) = std::fs::read_to_string("/proc/self/cgroup") {
         for (max, current) in cgroup_files(&text) {
             let read = |p: &str| std::fs::read_to_string(p).ok()?.trim().parse::<u64>().ok();
-            if let (Some(limit), Some(used)) = (read(&max), read(&current)) {
+            // Most groups have none; what they use takes as long to read as all else.
+            let limit = read(&max).filter(|limit| *limit < NO_LIMIT);
+            if let Some(limit) = limit
+                && let Some(used) = read(&current)
+            {
                 // Pages of files that are not in use count as used, but give way.
                 let left = limit.saturating_sub(used.saturating_sub(reclaimable(&max)));
                 if left < best.0 {
