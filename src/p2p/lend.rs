@@ -52,9 +52,7 @@ impl Messenger {
         if !self.limits.may_announce || pressed || self.reaches.copiers(false).is_err() {
             return self.try_lend(wire, to, place);
         }
-        if self.judge.sent(class) && node.pace().is_awake() {
-            self.lending.await_oldest(node, class);
-        }
+        self.judge.sent(class);
         match Loan::take_in_turn(&self.lending, node, class, to) {
             Ok((loan, timed)) => self.fill(node, loan?, place, timed),
             Err(Announced) if self.reaches.of(node, to) == Reach::Never => {

@@ -28,7 +28,7 @@
 
 use super::middle::{Timed, Turns, Verdict, Way};
 use super::words::Lent;
-use crate::base::sync::{AtomicU64, Ordering, spin_hint};
+use crate::base::sync::{AtomicU64, Ordering};
 use crate::base::{Offset, Slot};
 use crate::link::biased::{Biased, Guard};
 use crate::shm::map::PAGE;
@@ -37,7 +37,6 @@ use crate::shm::region::locate;
 use std::collections::VecDeque;
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 /// Sizes of buffers: powers of two from 4 to 64 KiB.
 const SMALLEST: usize = 12;
@@ -56,10 +55,6 @@ const HOT: u32 = 64;
 const TURNS: usize = 1 << 20;
 /// Bytes of buffers that are made at a time, at least.
 const LEAST: usize = 64 << 10;
-/// Bytes of a message for each nanosecond that its sender waits for the oldest buffer, at most: less than a copy takes.
-const MOMENT: u64 = 64;
-/// Looks at it between two at the clock.
-const LOOKS: u32 = 8;
 /// Searches in vain between two that look at more than the oldest buffer.
 const VAIN: u32 = 16;
 /// Looks without a message in between after which memory is given back.
@@ -300,28 +295,6 @@ impl Lending {
     #[inline]
     fn shelf(&self, class: usize) -> Guard<'_, Shelf> {
         self.shelves[class].lock()
-    }
-
-    /// A moment for the oldest buffer of a size, if as many are lent as take turns: who goes on with another one each time
-    /// that it is ahead of its receiver has them leave the caches, and both are slower for it.
-    pub fn await_oldest(&self, node: &Node, class: usize) {
-        let shelf = self.shelf(class);
-        let turns = shelf.takes > HOT && shelf.lent.len() * size_of(class) >= TURNS / self.share;
-        let Some((oldest, _)) = shelf.lent.front().copied().filter(|_| turns) else { return };
-        drop(shelf);
-        let mut looks = 0;
-        let mut until = None;
-        while !is_back(node, oldest) {
-            looks += 1;
-            if looks % LOOKS == 0 {
-                let now = Instant::now();
-                let moment = Duration::from_nanos(size_of(class) as u64 / MOMENT);
-                if now >= *until.get_or_insert(now + moment) {
-                    return;
-                }
-            }
-            spin_hint();
-        }
     }
 
     /// Messages that were sent by them so far.

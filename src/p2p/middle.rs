@@ -182,11 +182,10 @@ pub(super) struct Drained {
 }
 
 impl Judge {
-    /// The process has sent one itself, either way: whether it gets none meanwhile.
-    pub fn sent(&self, class: usize) -> bool {
+    /// The process has sent one itself, either way.
+    pub fn sent(&self, class: usize) {
         let own = self.own[class].load(Ordering::Relaxed);
         self.own[class].store((own + 1).min(AHEAD), Ordering::Relaxed);
-        own == AHEAD
     }
 
     /// It has got one, either way: whether it had sent one for it.
