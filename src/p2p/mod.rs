@@ -23,12 +23,12 @@
 //! | `stream` | large messages in pieces, where nobody can copy, or both are sooner there together |
 //! | `awake` | when that is |
 //! | `halves` | large messages of which each side has the kernel copy a part |
-//! | `copiers`, `trials`, `means` | which of these is the fastest; when that is tried; what was measured |
+//! | `copiers`, `trials` | which of these is the fastest; when that is tried |
 //! | `far` | the same over the network; what peers of other nodes are told |
 //! | `fetch` | large messages of other nodes that are read out of their senders' memory |
 //! | `awaited` | wakers of requests, and the thread that makes progress for them |
 //! | `lend`, `lent`, `borrow` | messages of middle size in buffers of their sender's; the buffers, and what their receivers have of them |
-//! | `middle` | which of them are announced instead, where that is faster |
+//! | `middle`, `means` | which of them are announced instead, where that is faster; what each way takes |
 //! | `eager`, `pool` | large messages that travel with their data, and the buffers they do so in |
 //! | `switch` | what [`adapt`] decides, at work |
 //! | `ports` | endpoints of their own, for threads |
