@@ -22,6 +22,9 @@
 //! and since it reaches the sender's shared memory without a system call where the sender would
 //! not reach its private one.
 //!
+//! A source that would lend its message's buffer (see `lent`) is told nothing: that is two copies, but short ones
+//! and without the kernel, and it need keep no log.
+//!
 //! A receive that goes on and is waited for later is attended meanwhile (see `claim`): as long as its
 //! thread is awake a sender whose data are shared memory, and which would have to ask the kernel,
 //! announces them instead.
