@@ -359,3 +359,33 @@ impl Borrowed {
         };
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn keep(records: &mut Records, many: usize) -> Vec<NonNull<Record>> {
+        let buffer = || {
+            // SAFETY: of no bytes.
+            let place = unsafe { Place::flat(NonNull::dangling().as_ptr(), 0) };
+            Buffer::new(place, 1, 1)
+        };
+        (0..many).map(|_| records.keep(buffer())).collect()
+    }
+
+    /// None is moved by those that come after it, nor is there memory of many left behind.
+    #[test]
+    fn records_stay_where_they_are_and_memory_of_many_goes() {
+        let mut records = Records::new();
+        for (many, kept) in [(1, true), (50, true), (64, true), (500, false), (3, true)] {
+            let all = keep(&mut records, many);
+            let apart: std::collections::BTreeSet<_> = all.iter().collect();
+            assert_eq!(apart.len(), many);
+            // SAFETY: kept until they are cleared.
+            assert!(all.iter().all(|record| !unsafe { record.as_ref() }.is_done()));
+            records.clear(64);
+            assert_eq!(records.chunks.len(), usize::from(kept), "after {many}");
+            assert!(records.chunks.iter().all(|it| it.is_empty() && it.capacity() <= 64));
+        }
+    }
+}
