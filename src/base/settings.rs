@@ -52,15 +52,16 @@ settings! {
     /// (7032 bytes) needs no other memory; up to larger limits, which HITHER_EAGER=fixed allows,
     /// they go through a pool of the receiver's buffers. Still larger ones are announced.
     EAGER_LIMIT = "HITHER_EAGER_LIMIT", "16K", "bytes";
-    /// In a node: messages of more than 1K and up to this size (64K at most) go through a buffer of the
-    /// sender's, unless both have their data mapped; 0: never.
-    LEND_LIMIT = "HITHER_LEND_LIMIT", "64K", "bytes";
+    /// In a node: messages of more than 1K and up to this size (512K at most) go through a buffer of the
+    /// sender's, unless both have their data mapped; 0: never. Those of more than 64K only where one
+    /// follows the other before that is over, unless HITHER_LEND=always.
+    LEND_LIMIT = "HITHER_LEND_LIMIT", "512K", "bytes";
     /// Of these, messages larger than HITHER_EAGER_LIMIT: whether they are announced instead, and wait for
     /// their receiver, where that takes less time, which is measured while the program runs (auto), or
     /// never (always).
     LEND = "HITHER_LEND", "auto", "auto or always";
     /// Memory of a process for such buffers, in the node's memory.
-    LEND_BYTES = "HITHER_LEND_BYTES", "8M", "bytes";
+    LEND_BYTES = "HITHER_LEND_BYTES", "16M", "bytes";
     /// Messages that are too large for short ones: up to which size their data travel with them is
     /// found out by direction while the program runs, between nodes and where neither side can copy
     /// the other's memory (adaptive) or everywhere (always), or HITHER_EAGER_LIMIT says it for all

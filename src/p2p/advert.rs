@@ -36,6 +36,7 @@
 use super::claim;
 use super::counters::count;
 use super::engine::{Advertised, Engine, Posted};
+use super::lent;
 use super::matching::{Arrive, Envelope, Key, Pattern};
 use super::messenger::Messenger;
 use super::outgoing::Waiting;
@@ -174,7 +175,7 @@ impl Messenger {
     }
 
     /// Sender: the same as [`Messenger::try_fulfil`] for a message that may be lent. Whether anything has come is looked at
-    /// before each message only if its receiver sends adverts: one whose memory both have mapped does.
+    /// before each message only if its receiver may send adverts: for large ones, and where both have mapped its memory.
     ///
     /// # Errors
     /// Those of both.
@@ -186,7 +187,7 @@ impl Messenger {
     ) -> Result<bool> {
         let passed = self.adverts.passed.load(Ordering::Relaxed);
         // A hint: another thread's count may be lost.
-        let looks = passed >= PASSED || wire.keeps_log(letter.to);
+        let looks = passed >= PASSED || data.len() > lent::SINGLE || wire.keeps_log(letter.to);
         self.adverts.passed.store(if looks { 0 } else { passed + 1 }, Ordering::Relaxed);
         if looks {
             self.glance(wire)?;

@@ -66,7 +66,7 @@ impl Copiers {
     /// shared buffers: these need both sides, so one that tries them while the other has the kernel copy waits
     /// for it, and never finds out that they would be faster; the other way round it does.
     pub fn of_crossing() -> Copiers {
-        let lent = class_of(super::lent::MOST);
+        let lent = class_of(super::lent::SINGLE);
         let first = |class| if class > lent { Who::Both } else { Who::Receiver };
         let copiers = Copiers::beginning(first);
         copiers.keep_whole();

@@ -1,7 +1,7 @@
 //! Sending by buffers that are lent (see [`lent`](super::lent)): which messages may go so, which do, and the
 //! copy.
 
-use super::lent::{Announced, FEW, Loan, class_of, data_at};
+use super::lent::{Announced, FEW, Loan, SINGLE, class_of, data_at};
 use super::messenger::Messenger;
 use super::middle::Timed;
 use super::reach::{self, Reach};
@@ -49,10 +49,19 @@ impl Messenger {
         let (node, class) = (wire.node, class_of(place.len()));
         // Where ranks share cores, who has to wait for the receiver to be run waits for long.
         let pressed = blocks && !node.pace().is_awake();
+        let one_way = self.judge.sent(class);
+        if place.len() > SINGLE && self.limits.may_announce {
+            let others = || self.engine().sendings.iter().next().is_some();
+            if !one_way || pressed || !self.lending.flows(node, class, others) {
+                return None;
+            }
+        }
         if !self.limits.may_announce || pressed || self.reaches.copiers(false).is_err() {
             return self.try_lend(wire, to, place);
         }
-        self.judge.sent(class);
+        if one_way && node.pace().is_awake() {
+            self.lending.await_some(node, class);
+        }
         match Loan::take_in_turn(&self.lending, node, class, to) {
             Ok((loan, timed)) => self.fill(node, loan?, place, timed),
             Err(Announced) if self.reaches.of(node, to) == Reach::Never => {

@@ -26,9 +26,10 @@
 //! A block of buffers is the job's until its sender leaves and has all of it back: a receiver may still copy
 //! out when the sender has died. Buffers of a receiver that has died are the sender's again.
 
+use super::lead::Lead;
 use super::middle::{Timed, Turns, Verdict, Way};
 use super::words::Lent;
-use crate::base::sync::{AtomicU64, Ordering};
+use crate::base::sync::{AtomicU64, Ordering, spin_hint};
 use crate::base::{Offset, Slot};
 use crate::link::biased::{Biased, Guard};
 use crate::shm::map::PAGE;
@@ -37,22 +38,34 @@ use crate::shm::region::locate;
 use std::collections::VecDeque;
 use std::ptr::NonNull;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-/// Sizes of buffers: powers of two from 4 to 64 KiB.
+/// Sizes of buffers: powers of two from 4 to 512 KiB.
 const SMALLEST: usize = 12;
-pub(super) const CLASSES: usize = 5;
+pub(super) const CLASSES: usize = 8;
 /// Most bytes of such a message.
 pub(super) const MOST: usize = 1 << (SMALLEST + CLASSES - 1);
+/// Up to so many bytes they may be one by itself; larger ones are lent only where they follow each other.
+pub(super) const SINGLE: usize = 64 << 10;
 /// Up to so many bytes they travel in the message as fast.
 pub(super) const FEW: usize = 1024;
 /// Bytes before the data.
 pub(super) const HEAD: usize = 64;
 /// Bytes of the buffers of a size, at most. An endpoint that is not the process's has an eighth.
-const BYTES: [usize; CLASSES] = [2 << 20, 2 << 20, 2 << 20, 2 << 20, 4 << 20];
+const BYTES: [usize; CLASSES] =
+    [2 << 20, 2 << 20, 2 << 20, 2 << 20, 4 << 20, 4 << 20, 4 << 20, 4 << 20];
 /// Messages between two looks from which on it is worth while to have many buffers take turns.
 const HOT: u32 = 64;
 /// Bytes of buffers that take turns.
 const TURNS: usize = 1 << 20;
+/// But no fewer buffers.
+const FEWEST: usize = 4;
+/// Which part of these a sender waits for, and the longest that copying so many bytes takes.
+const WAITED: usize = 4;
+const SLOW: usize = 4 << 10;
+const SLOWEST: Duration = Duration::from_nanos(256);
+/// Pauses between two looks.
+const LOOK: u32 = 4;
 /// Bytes of buffers that are made at a time, at least.
 const LEAST: usize = 64 << 10;
 /// Searches in vain between two that look at more than the oldest buffer.
@@ -100,6 +113,7 @@ struct Shelf {
     /// To whom it was lent, oldest first; some are back.
     lent: VecDeque<(u64, Slot)>,
     vain: u32,
+    lead: Lead,
     /// Messages in all.
     sent: u64,
     /// Messages since the last look, and looks since the last message.
@@ -140,7 +154,7 @@ impl Shelf {
     /// A buffer that is not lent.
     fn take(&mut self, node: &Node, class: usize, all: &Lending) -> Option<u64> {
         (self.quiet, self.takes) = (0, self.takes.saturating_add(1));
-        let turns = TURNS / all.share;
+        let turns = all.turns(class);
         if self.takes > HOT && self.lent.len() * size_of(class) < turns {
             if self.spare.is_empty() {
                 self.grow(node, class, turns, all);
@@ -210,7 +224,7 @@ impl Shelf {
         let (size, stride) = (size_of(class), stride_of(class));
         let left = all.left.load(Ordering::Relaxed) as usize / stride;
         let room = (BYTES[class] / all.share / size).saturating_sub(self.made).min(left);
-        let many = (until / size).saturating_sub(self.made).max(LEAST / size).min(room);
+        let many = (until / size).saturating_sub(self.made).max((LEAST / size).max(1)).min(room);
         if many == 0 {
             return;
         }
@@ -282,6 +296,11 @@ impl Lending {
         Lending { shelves, share, left: AtomicU64::new(bytes / share as u64) }
     }
 
+    /// Bytes of the buffers of a size that take turns.
+    fn turns(&self, class: usize) -> usize {
+        (TURNS / self.share).max(FEWEST * size_of(class))
+    }
+
     /// Counts a block that is about to be made, if it may be.
     fn spend(&self, bytes: u64) -> bool {
         let (relaxed, spent) = (Ordering::Relaxed, |left: u64| left.checked_sub(bytes));
@@ -295,6 +314,37 @@ impl Lending {
     #[inline]
     fn shelf(&self, class: usize) -> Guard<'_, Shelf> {
         self.shelves[class].lock()
+    }
+
+    /// Whether messages of a size follow each other before they are over: `others` says whether some are under way that
+    /// went otherwise.
+    pub fn flows(&self, node: &Node, class: usize, others: impl FnOnce() -> bool) -> bool {
+        let mut shelf = self.shelf(class);
+        let last = shelf.lent.back().is_some_and(|(at, _)| !is_back(node, *at));
+        shelf.lead.flows(last || others())
+    }
+
+    /// Waits for some of those that are lent, if it is as many as take turns. A short time at most: see
+    /// [`lead`](super::lead).
+    pub fn await_some(&self, node: &Node, class: usize) {
+        let mut shelf = self.shelf(class);
+        let many = self.turns(class) / size_of(class);
+        let ahead = shelf.takes > HOT && shelf.lent.len() >= many;
+        let oldest = |shelf: &Shelf, i| shelf.lent.get(i).map(|(at, _)| *at);
+        if !ahead || oldest(&shelf, 0).is_none_or(|at| is_back(node, at)) || !shelf.lead.waits() {
+            return;
+        }
+        let some = many.div_ceil(WAITED);
+        let Some(last) = oldest(&shelf, some - 1) else { return };
+        // Nothing is kept from others meanwhile, who may take it back.
+        drop(shelf);
+        let (began, moment) = (Instant::now(), SLOWEST * (some * size_of(class) / SLOW) as u32);
+        let mut paid = is_back(node, last);
+        while !paid && began.elapsed() < moment {
+            (0..LOOK).for_each(|_| spin_hint());
+            paid = is_back(node, last);
+        }
+        self.shelf(class).lead.waited(paid);
     }
 
     /// Messages that were sent by them so far.

@@ -115,15 +115,17 @@ fn there_is_an_end_to_them_and_they_come_back_in_any_order() {
     let lending = Arc::new(Lending::new(true, 16 << 20));
     for class in 0..CLASSES {
         let all: Vec<u64> = std::iter::from_fn(|| lend(&lending, &node, class)).collect();
-        assert!(all.len() >= 32, "{}", all.len());
+        assert!(all.len() >= 8, "{}", all.len());
         assert!(lending.bytes() <= 16 << 20);
         // The oldest stays out.
         all[1..].iter().rev().for_each(|at| give_back(&receiver, *at));
         let found = |_| lend(&lending, &node, class);
-        let again: Vec<u64> = (0..2 * all.len()).filter_map(found).collect();
+        let again: Vec<u64> = (0..2 * all.len().max(16)).filter_map(found).collect();
         assert_eq!(again.len(), all.len() - 1, "of size {class}");
         assert!(!again.contains(&all[0]));
         again.iter().chain(&all[..1]).for_each(|at| give_back(&receiver, *at));
+        // All sizes together may have less than each by itself.
+        quiet(&lending, &node);
     }
 }
 

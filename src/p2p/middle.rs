@@ -16,7 +16,7 @@
 //!      |  '- LONGER times as long, up to LONGEST <---- against ------'         for
 //!      '---- against ---- announced; in between BLOCK lent and timed <---------'
 //! ```
-//! Verdicts come back as buffers do, which may be after the next phase has begun; [`ENOUGH`] of them decide,
+//! Where they take several times as long, some of the next turns are without a trial. Verdicts come back as buffers do, which may be after the next phase has begun; [`ENOUGH`] of them decide,
 //! whenever they come.
 //!
 //! Only the receiver knows what both ways take: the time from the end of one copy to the end of the next is
@@ -29,7 +29,7 @@
 //! nothing is announced, not even for a trial, to a receiver that comes later than what is sent to it. (Where
 //! ranks share cores it is the system that is late; what is sent by a call that blocks is lent there.)
 
-use super::lent::CLASSES;
+use super::lent::{self, CLASSES};
 use super::means::Means;
 use crate::base::sync::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -52,6 +52,12 @@ const ENOUGH: u32 = 8;
 const SMOOTH: f64 = 4.0;
 /// Which part of the time of lent ones others may take at most to be worth the change.
 const BETTER: f64 = 0.95;
+/// The same for large ones, of which announced ones go in pieces: what a sender and its receiver are late for these is in no
+/// time of theirs.
+const MUCH_BETTER: f64 = 0.75;
+/// How many times as long as lent ones others take that are not worth a trial, and turns without one then.
+const HOPELESS: f64 = 2.0;
+const SKIPPED: u32 = 7;
 /// Messages of its own that a receiver may have sent before it gets as many.
 const AHEAD: u32 = 64;
 /// Nanoseconds that a message takes both sides beside the copies: what tells of it, and the answer.
@@ -121,6 +127,8 @@ pub(super) enum Verdict {
     Unknown,
     Lent,
     Announced,
+    /// Announced ones take so much longer that they need not be tried again soon.
+    Hopeless,
 }
 
 impl Verdict {
@@ -130,7 +138,8 @@ impl Verdict {
 
     /// What a note of a receiver says, if it is a verdict.
     pub fn read(note: u64) -> Option<Verdict> {
-        let all = [Verdict::Late, Verdict::Unknown, Verdict::Lent, Verdict::Announced];
+        use Verdict::*;
+        let all = [Late, Unknown, Lent, Announced, Hopeless];
         all.into_iter().find(|verdict| verdict.note() == note)
     }
 }
@@ -182,10 +191,11 @@ pub(super) struct Drained {
 }
 
 impl Judge {
-    /// The process has sent one itself, either way.
-    pub fn sent(&self, class: usize) {
+    /// The process has sent one itself, either way: whether it gets hardly any.
+    pub fn sent(&self, class: usize) -> bool {
         let own = self.own[class].load(Ordering::Relaxed);
         self.own[class].store((own + 1).min(AHEAD), Ordering::Relaxed);
+        own == AHEAD
     }
 
     /// It has got one, either way: whether it had sent one for it.
@@ -237,8 +247,13 @@ impl Judge {
             return Some(Verdict::Unknown);
         };
         // In between it stays as it was.
-        case.said = announced < if case.said { cost / BETTER } else { BETTER * cost };
-        Some(if case.said { Verdict::Announced } else { Verdict::Lent })
+        let better = if class > lent::class_of(lent::SINGLE) { MUCH_BETTER } else { BETTER };
+        case.said = announced < if case.said { cost / better } else { better * cost };
+        Some(match case.said {
+            true => Verdict::Announced,
+            false if announced > HOPELESS * cost => Verdict::Hopeless,
+            false => Verdict::Lent,
+        })
     }
 }
 
@@ -255,6 +270,10 @@ pub(super) struct Turns {
     counted: u32,
     late: u32,
     votes: i32,
+    hopeless: u32,
+    /// A trial is over of which nothing was decided yet; turns that are still without one.
+    tried: bool,
+    skip: u32,
     /// The receiver was not late, by the last decision.
     awaited: bool,
 }
@@ -279,7 +298,18 @@ impl State {
 impl Default for Turns {
     fn default() -> Turns {
         let (state, left, rest) = (State::Lent, BLOCK, SHORTEST);
-        Turns { state, left, rest, counted: 0, late: 0, votes: 0, awaited: false }
+        Turns {
+            state,
+            left,
+            rest,
+            counted: 0,
+            late: 0,
+            votes: 0,
+            hopeless: 0,
+            tried: false,
+            skip: 0,
+            awaited: false,
+        }
     }
 }
 
@@ -319,9 +349,17 @@ impl Turns {
     /// What was to last so long is over.
     fn turn(&mut self) {
         match self.state {
-            State::Lent if self.awaited => self.change(State::TryAnnounced, self.rest),
-            State::Lent => self.change(State::Lent, self.rest),
-            State::TryAnnounced => self.change(State::JudgeLent, self.rest),
+            State::Lent if self.awaited && self.skip == 0 => {
+                self.change(State::TryAnnounced, self.rest)
+            }
+            State::Lent => {
+                self.skip = self.skip.saturating_sub(1);
+                self.change(State::Lent, self.rest);
+            }
+            State::TryAnnounced => {
+                self.tried = true;
+                self.change(State::JudgeLent, self.rest);
+            }
             State::JudgeLent => self.change(State::Lent, self.longer()),
             State::Announced => self.change(State::TryLent, self.rest),
             State::TryLent => self.change(State::Announced, self.longer()),
@@ -335,6 +373,10 @@ impl Turns {
             Verdict::Late => self.late += 1,
             Verdict::Announced => self.votes += 1,
             Verdict::Lent => self.votes -= 1,
+            Verdict::Hopeless => {
+                self.votes -= 1;
+                self.hopeless += 1;
+            }
             Verdict::Unknown => {}
         }
         if self.counted == ENOUGH {
@@ -345,7 +387,11 @@ impl Turns {
     fn decide(&mut self) {
         self.awaited = 2 * self.late < self.counted;
         let announced = self.votes > 0 && self.awaited;
-        (self.counted, self.late, self.votes) = (0, 0, 0);
+        if self.tried && self.state != State::TryAnnounced {
+            self.tried = false;
+            self.skip = if 2 * self.hopeless > self.counted { SKIPPED } else { 0 };
+        }
+        (self.counted, self.late, self.votes, self.hopeless) = (0, 0, 0, 0);
         match self.state {
             State::Lent | State::JudgeLent if announced => self.change(State::Announced, SHORTEST),
             State::Announced | State::TryLent if !announced => self.change(State::Lent, SHORTEST),
@@ -492,6 +538,21 @@ mod tests {
                 let right = if announce { announced } else { 10_000 - announced };
                 prop_assert!(right > 8500, "{announced} of 10000 announced, {announce} is right");
             }
+        }
+
+        /// What takes several times as long is tried ever more seldom, and found again once it does not.
+        #[test]
+        fn what_is_hopeless_is_seldom_tried(copy in 3000u64..20_000, times in 3u64..10, how in how(), delay in 0usize..64) {
+            let mut pair = Pair::new(copy, copy, 0, how);
+            (pair.delay, pair.announced) = (delay, times * pair.lent());
+            let wait = 2 * (SKIPPED + 2) * LONGEST;
+            pair.run(wait);
+            let tried = pair.run(4 * wait);
+            prop_assert!((1..=10 * TRIAL).contains(&tried), "{tried} of {}", 4 * wait);
+            pair.announced = (pair.lent() - pair.lent() / 3).saturating_sub(HANDSHAKE);
+            pair.run(wait);
+            let went = pair.run(10_000);
+            prop_assert!(went > 8500, "{went} of 10000 announced");
         }
 
         /// Nothing is announced to a receiver that comes late, and what is announced to one that becomes so

@@ -3,6 +3,7 @@
 use super::direct::Soon;
 use super::endpoint::Endpoint;
 use super::engine::{Advertised, Body, Posted, Unexpected};
+use super::lent;
 use super::matching::{Envelope, Key, Pattern, Post};
 use super::messenger::{Messenger, Wanted};
 use super::outgoing::Waiting;
@@ -49,7 +50,7 @@ impl Endpoint {
         let place = &record.buffer.place;
         let telling = pattern.source.is_some_and(|source| {
             place.len() > messenger.limits.eager
-                && !messenger.is_lendable(&self.node, source, place)
+                && (place.len() > lent::SINGLE || !messenger.is_lendable(&self.node, source, place))
         });
         let mut engine = messenger.engine();
         let sole = telling && !engine.matching.has_rival(pattern);

@@ -151,13 +151,12 @@ impl Messenger {
         if let Some(class) = middle {
             self.judge.got(class);
         }
+        let single = bytes <= self.limits.lend.min(lent::SINGLE);
         let who = match (waiting, copiers) {
             (None, _) => Who::Receiver,
             (Some(_), Err(granted)) => granted,
-            (Some(_), Ok(copiers)) if follows => copiers.follow(bytes, middle.is_some()),
-            (Some(Waiting::Both | Waiting::Crossing), Ok(copiers)) => {
-                copiers.choose(bytes, middle.is_some())
-            }
+            (Some(_), Ok(copiers)) if follows => copiers.follow(bytes, single),
+            (Some(Waiting::Both | Waiting::Crossing), Ok(copiers)) => copiers.choose(bytes, single),
             (Some(Waiting::Sender), Ok(copiers)) => copiers.chosen(bytes),
         };
         let stream = |record| Stream {

@@ -50,7 +50,7 @@ impl Team {
     /// Sends `data` to a member, with a tag.
     ///
     /// Returns when `data` may be changed: small messages (up to about 6.9 KiB, see
-    /// `HITHER_EAGER_LIMIT`; in a node up to 64 KiB while there are buffers, see `HITHER_LEND_LIMIT`) go as
+    /// `HITHER_EAGER_LIMIT`; in a node up to 64 KiB while there are buffers, of many in a row up to 512 KiB, see `HITHER_LEND_LIMIT`) go as
     /// soon as there is room on the connection, larger ones when the receiver has copied them, or at once into
     /// its buffer if it told that it waits. Meanwhile
     /// this receives what comes, so two members that send to each other do not wait for each other
