@@ -246,6 +246,9 @@ impl Messenger {
         let slower = matches!(reach, Reach::Kernel(_))
             && (wire.node.pace().is_awake() && self.reaches.may_share()
                 || reach::is_shared(wire.node, at, data.len() as u64));
+        if slower {
+            self.await_receiver(wire.node, to, advert.word, data.len());
+        }
         if reach == Reach::Never || !claim::claim(wire.node, to, advert.word, slower) {
             return Ok(None);
         }

@@ -47,11 +47,16 @@ pub(super) const WORTH_WAKING: usize = 512 << 10;
 /// the kernel takes for as many bytes, for each of these, and at most.
 const SHORTLY: Duration = Duration::from_micros(1);
 const FOR_EACH: usize = 64 << 10;
-const AT_MOST: u32 = 8;
+const AT_MOST: u32 = 32;
 /// From so many bytes on that is long enough for a sender of some messages.
 const WORTH_AWAITING: usize = 256 << 10;
 
-/// Whether to wait for senders that do not wait yet: not for a while where that was in vain, for twice as
+/// How many of these a message of so many bytes is worth.
+fn turns(bytes: usize) -> u32 {
+    u32::try_from(bytes / FOR_EACH).unwrap_or(AT_MOST).min(AT_MOST)
+}
+
+/// Whether to wait for others that do not wait yet: not for a while where that was in vain, for twice as
 /// many messages each time.
 #[derive(Debug, Default)]
 pub(super) struct Patience {
@@ -206,17 +211,24 @@ impl Messenger {
         let attended = || rts.claim.is_some_and(|name| claim::is_attended(wire.node, from, name));
         let crosses = || self.engine().sendings.iter().any(|(_, sending)| sending.to == from);
         let bytes = rts.length as usize;
-        let turns = u32::try_from(bytes / FOR_EACH).unwrap_or(AT_MOST).min(AT_MOST);
         let shared = attended()
             || waits
                 && bytes >= WORTH_AWAITING
                 && self.is_worth_awaiting(wire, from, bytes, crosses())
-                && self.patience.wait(turns, attended);
+                && self.patience.wait(turns(bytes), attended);
         match (shared && crosses(), waits) {
             _ if !shared => None,
             (true, waits) => waits.then_some(Waiting::Crossing),
             (false, true) => Some(Waiting::Both),
             (false, false) => Some(Waiting::Sender),
+        }
+    }
+
+    /// Sender: a moment for a receiver that has told where it wants a message, and may be about to wait for it: it may just
+    /// be posting others. What the kernel copies for this side meanwhile keeps both from those.
+    pub(super) fn await_receiver(&self, node: &Node, to: Slot, word: u32, bytes: usize) {
+        if bytes >= WORTH_AWAITING && node.pace().is_awake() && self.reaches.may_share() {
+            self.expectation.wait(turns(bytes), || claim::is_attended(node, to, word));
         }
     }
 

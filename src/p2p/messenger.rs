@@ -92,7 +92,9 @@ pub struct Messenger {
     pub(super) lending: Arc<Lending>,
     pub(super) judge: Judge,
     pub(super) adverts: Adverts,
+    /// With senders that have announced a message, and with receivers that have told where they want one.
     pub(super) patience: Patience,
+    pub(super) expectation: Patience,
     pub(super) awaited: Awaited,
     pub(super) switching: Switching,
     pub(super) beyond: Beyond,
@@ -174,6 +176,7 @@ impl Messenger {
             judge: Judge::default(),
             adverts: Adverts::default(),
             patience: Patience::default(),
+            expectation: Patience::default(),
             awaited: Awaited::default(),
             beyond: Beyond::default(),
             fetches: Fetches::default(),

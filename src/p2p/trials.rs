@@ -45,7 +45,7 @@ const TOGETHER: u32 = 64;
 const HOPELESS: f64 = 2.5;
 const TELLING: f64 = 3.0;
 /// Turns in which it is not tried then.
-const SKIPPED: u32 = 4;
+const SKIPPED: u32 = 16;
 /// How many times as often as otherwise there are trials, at most, where messages take longer than they did.
 const ALARMS: u32 = 4;
 /// Which part of what the other way takes is near it.
