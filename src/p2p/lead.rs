@@ -65,7 +65,7 @@ mod tests {
     /// How many of these find that they are part of a flow.
     fn flowing(windows: u32, of: u32) -> u32 {
         let mut lead = Lead::default();
-        let one = |i: u32| u32::from(lead.flows(i % of != 0));
+        let one = |i: u32| u32::from(lead.flows(!i.is_multiple_of(of)));
         (0..windows * of).map(one).sum()
     }
 

@@ -12,7 +12,7 @@
 //! count, up to as many as the others: they find data, and buffers, in the caches where the other way
 //! has left them, and in the very first one pages that nobody has touched.
 //!
-//! Where messages take longer than they did, the next trial is soon; not too soon after the last one, and not as long
+//! Where messages take longer than they did, and have for a while, the next trial is soon, of what was hopeless, too; not too soon after the last one, and not as long
 //! as they are far from what the other way takes: times of messages that follow each other vary by a factor of two.
 //!
 //! What counts is the time from when the copy could begin, which is at the end of the one before if that was
@@ -48,6 +48,8 @@ const TELLING: f64 = 3.0;
 const SKIPPED: u32 = 16;
 /// How many times as often as otherwise there are trials, at most, where messages take longer than they did.
 const ALARMS: u32 = 4;
+/// For how many times as many messages as make a mean that has to be so: what interrupts a few is soon over.
+const STEADY: u32 = 4;
 /// Which part of what the other way takes is near it.
 const NEAR: f64 = 0.6;
 
@@ -115,6 +117,8 @@ pub(super) struct Trials {
     /// What the chosen one's mean was when it was chosen, or a trial began; and messages since.
     expected: f64,
     since: u32,
+    /// In how many of these, up to the last one, it was longer.
+    slower: u32,
     /// Messages that have begun and not ended.
     under_way: u32,
     /// Of the first ones, how many are still to end: they find pages that were never touched, and cold caches,
@@ -154,6 +158,7 @@ impl Trials {
             warming: 0,
             expected: 0.0,
             since: 0,
+            slower: 0,
             under_way: 0,
             cold,
             last: 0,
@@ -221,6 +226,10 @@ impl Trials {
     fn turn(&mut self, open: Open) {
         let free = self.now == self.chosen;
         self.turns = self.turns.saturating_add(free.into());
+        if self.slower >= self.span {
+            // What was hopeless may not be so any more.
+            (self.again, self.slower) = ([0; 3], 0);
+        }
         let candidate = self.candidate(open).filter(|_| free);
         let Some(candidate) = candidate else {
             (self.now, self.left) = (self.chosen, self.rest);
@@ -288,7 +297,9 @@ impl Trials {
             self.since = self.since.saturating_add(1);
             let longer = self.expected > 0.0 && mean > 1.3 * self.expected;
             let deaf = self.span.max(self.rest / ALARMS);
-            if longer && self.now == who && self.since >= deaf && mean > NEAR * self.other() {
+            let slower = longer && self.now == who && mean > NEAR * self.other();
+            self.slower = if slower { self.slower.saturating_add(1) } else { 0 };
+            if self.slower >= STEADY * self.span && self.since >= deaf {
                 // Something has changed: the cores' distance, or where the data lie.
                 self.left = 0;
                 (self.expected, self.since) = (mean, 0);
