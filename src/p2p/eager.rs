@@ -9,9 +9,10 @@
 use super::adapt::Class;
 use super::borrow::Borrow;
 use super::counters::count;
+use super::judge::Drained;
 use super::lent::{self, Loan};
 use super::messenger::Messenger;
-use super::middle::{Asked, Drained};
+use super::middle::Asked;
 use super::pool::PoolBlock;
 use super::record::Place;
 use super::switch::{HEADER, lock};

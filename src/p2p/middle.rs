@@ -16,31 +16,19 @@
 //!      |  '- LONGER times as long, up to LONGEST <---- against ------'         for
 //!      '---- against ---- announced; in between BLOCK lent and timed <---------'
 //! ```
-//! Where they take several times as long, some of the next turns are without a trial. Verdicts come back as buffers do, which may be after the next phase has begun; [`ENOUGH`] of them decide,
-//! whenever they come.
+//! Where announced ones take several times as long, some of the next turns are without a trial. Verdicts come back
+//! as buffers do, which may be after the next phase has begun; [`ENOUGH`] of them decide, whenever they come.
 //!
-//! Only the receiver knows what both ways take: the time from the end of one copy to the end of the next is
-//! what a message takes in a stream of them, whoever is the slower; where they are further apart, it is the
-//! time of both copies. So it is where the receiver has filled buffers of its own meanwhile: each side has
-//! two copies to make for each message that it gets, though it may fill many before it empties one. And where
-//! ranks share cores: each copy takes time from all of them. Whoever
-//! is late for its messages, since it does something else, loses nothing by lent ones, whose sender has gone on: its
-//! verdict is that. (Who copies one after the other finds the next one there, too, and is not late.) So
-//! nothing is announced, not even for a trial, to a receiver that comes later than what is sent to it. (Where
+//! What both ways take, and whether it is late for its messages, only the receiver knows: see [`judge`](super::judge).
+//! Nothing is announced, not even for a trial, to a receiver that comes later than what is sent to it. (Where
 //! ranks share cores it is the system that is late; what is sent by a call that blocks is lent there.)
 
-use super::lent::{self, CLASSES};
-use super::means::Means;
-use crate::base::sync::{AtomicU32, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
 /// Lent messages that are timed in a row.
-const BLOCK: u32 = 16;
-/// Announced ones, several times as many as a program has under way that waits for the end of many; and of how
-/// many each mean is: the first ones meet lent ones that are still under way.
+pub(super) const BLOCK: u32 = 16;
+/// Announced ones, several times as many as a program has under way that waits for the end of many: the first ones meet
+/// lent ones that are still under way.
 const TRIAL: u32 = 256;
-const MEAN: u32 = 64;
-/// Of these, those whose verdict does not count: the time since the one before says nothing yet.
+/// Of lent ones in a row, those whose verdict does not count: the time since the one before says nothing yet.
 const UNSETTLED: u32 = 4;
 /// Messages between trials, at first and at most; and how many times as many as before.
 const SHORTEST: u32 = 64;
@@ -48,20 +36,8 @@ const LONGEST: u32 = 8192;
 const LONGER: u32 = 4;
 /// Verdicts that make a decision.
 const ENOUGH: u32 = 8;
-/// Messages over which the time of one is smoothed.
-const SMOOTH: f64 = 4.0;
-/// Which part of the time of lent ones others may take at most to be worth the change.
-const BETTER: f64 = 0.95;
-/// The same for large ones, of which announced ones go in pieces: what a sender and its receiver are late for these is in no
-/// time of theirs.
-const MUCH_BETTER: f64 = 0.75;
-/// How many times as long as lent ones others take that are not worth a trial, and turns without one then.
-const HOPELESS: f64 = 2.0;
+/// Turns without a trial where the last one was hopeless.
 const SKIPPED: u32 = 7;
-/// Messages of its own that a receiver may have sent before it gets as many.
-const AHEAD: u32 = 64;
-/// Nanoseconds that a message takes both sides beside the copies: what tells of it, and the answer.
-const HANDSHAKE: u64 = 500;
 /// Nanoseconds that no copy takes.
 const FOR_EVER: u64 = 1 << 30;
 
@@ -102,8 +78,8 @@ impl Timed {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Asked {
     /// Nanoseconds that the sender took.
-    filling: u64,
-    counts: bool,
+    pub filling: u64,
+    pub counts: bool,
 }
 
 impl Asked {
@@ -141,119 +117,6 @@ impl Verdict {
         use Verdict::*;
         let all = [Late, Unknown, Lent, Announced, Hopeless];
         all.into_iter().find(|verdict| verdict.note() == note)
-    }
-}
-
-/// Receiver: what lent messages of each size take.
-#[derive(Debug, Default)]
-pub(super) struct Judge {
-    cases: [Mutex<Case>; CLASSES],
-    /// Messages that it has sent itself, either way, less those that it got since. Where threads race, one may
-    /// be lost.
-    own: [AtomicU32; CLASSES],
-}
-
-#[derive(Debug, Default)]
-struct Case {
-    /// Nanoseconds for each KiB, smoothed; 0 as long as nothing is known.
-    cost: f64,
-    /// When the last one was copied out.
-    last: u64,
-    /// Of announced ones; and how many lent ones came since.
-    announced: Means,
-    lent: u32,
-    /// What was said last.
-    said: bool,
-}
-
-/// One more, of messages that are smoothed.
-fn smooth(known: &mut f64, time: u64, bytes: usize) -> f64 {
-    let cost = time as f64 * 1024.0 / bytes.max(1) as f64;
-    // One that was interrupted tells little.
-    *known = match *known {
-        0.0 => cost,
-        known => known + (cost.min(2.0 * known) - known) / SMOOTH,
-    };
-    *known
-}
-
-/// A message that was copied out.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Drained {
-    pub bytes: usize,
-    /// Nanoseconds, when that began and ended.
-    pub began: u64,
-    pub ended: u64,
-    /// Whether a receive was there before it.
-    pub awaited: bool,
-    /// Whether this process has sent one, too, for this one.
-    pub both_ways: bool,
-}
-
-impl Judge {
-    /// The process has sent one itself, either way: whether it gets hardly any.
-    pub fn sent(&self, class: usize) -> bool {
-        let own = self.own[class].load(Ordering::Relaxed);
-        self.own[class].store((own + 1).min(AHEAD), Ordering::Relaxed);
-        own == AHEAD
-    }
-
-    /// It has got one, either way: whether it had sent one for it.
-    pub fn got(&self, class: usize) -> bool {
-        let own = self.own[class].load(Ordering::Relaxed);
-        if own > 0 {
-            self.own[class].store(own - 1, Ordering::Relaxed);
-        }
-        own > 0
-    }
-
-    fn case(&self, class: usize) -> MutexGuard<'_, Case> {
-        self.cases[class].lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// An announced one has come, so many nanoseconds after the one before, or since its copy began.
-    pub fn announced(&self, class: usize, bytes: usize, nanoseconds: u64) {
-        let mut case = self.case(class);
-        if std::mem::take(&mut case.lent) >= BLOCK / 2 {
-            case.announced.begin();
-        }
-        let time = nanoseconds.saturating_add(HANDSHAKE);
-        let cost = time as f64 * 1024.0 / bytes.max(1) as f64;
-        // One that was interrupted counts as no more than all that may be under way.
-        let known = case.announced.middle();
-        case.announced.add(known.map_or(cost, |mean| cost.min(f64::from(MEAN) * mean)), MEAN);
-    }
-
-    /// A verdict on a message, if one was wanted.
-    pub fn judge(&self, class: usize, asked: Asked, it: Drained) -> Option<Verdict> {
-        let mut case = self.case(class);
-        case.lent = case.lent.saturating_add(1);
-        let emptying = it.ended.saturating_sub(it.began);
-        let both = emptying.saturating_add(asked.filling).saturating_add(HANDSHAKE);
-        // In a stream of them each side has its copy to make.
-        let least = if it.both_ways { both } else { emptying.max(asked.filling) };
-        let since = it.ended.saturating_sub(case.last.max(1));
-        let time = since.clamp(least, both);
-        case.last = case.last.max(it.ended);
-        let cost = smooth(&mut case.cost, time, it.bytes);
-        if !asked.counts {
-            return None;
-        }
-        // Who copies one after the other is not late for them: it is what the sender waits for.
-        if !it.awaited && since > both {
-            return Some(Verdict::Late);
-        }
-        let Some(announced) = case.announced.middle() else {
-            return Some(Verdict::Unknown);
-        };
-        // In between it stays as it was.
-        let better = if class > lent::class_of(lent::SINGLE) { MUCH_BETTER } else { BETTER };
-        case.said = announced < if case.said { cost / better } else { better * cost };
-        Some(match case.said {
-            true => Verdict::Announced,
-            false if announced > HOPELESS * cost => Verdict::Hopeless,
-            false => Verdict::Lent,
-        })
     }
 }
 
@@ -402,6 +265,7 @@ impl Turns {
 
 #[cfg(test)]
 mod tests {
+    use super::super::judge::{Drained, HANDSHAKE, Judge, MEAN};
     use super::*;
     use proptest::prelude::*;
     use std::collections::VecDeque;

@@ -29,7 +29,7 @@
 //! | `awaited` | wakers of requests, and the thread that makes progress for them |
 //! | `lend`, `lent`, `borrow` | messages of middle size in buffers of their sender's; the buffers, and what their receivers have of them |
 //! | `lead` | how far a sender gets ahead of its receiver in them |
-//! | `middle`, `means` | which of them are announced instead, where that is faster; what each way takes |
+//! | `middle`, `judge`, `means` | which of them are announced instead, where that is faster; what each way takes |
 //! | `eager`, `pool` | large messages that travel with their data, and the buffers they do so in |
 //! | `switch` | what [`adapt`] decides, at work |
 //! | `ports` | endpoints of their own, for threads |
@@ -80,6 +80,8 @@ mod far;
 mod fetch;
 #[cfg(not(loom))]
 mod halves;
+#[cfg(not(loom))]
+mod judge;
 #[cfg(not(loom))]
 mod lead;
 #[cfg(not(loom))]

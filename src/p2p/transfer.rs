@@ -145,16 +145,16 @@ impl Messenger {
         let together = crossing || waiting == Some(Waiting::Both);
         let copiers = self.reaches.copiers(crossing);
         let follows = crossing && !leads(wire.node, from);
-        let choice = copiers.ok().filter(|_| together && !follows);
         let bytes = arrived.bytes;
         let middle = (bytes <= self.limits.lend).then(|| lent::class_of(bytes));
-        if let Some(class) = middle {
-            self.judge.got(class);
-        }
+        // What this side lends to its sender meanwhile crosses it, too: its sender has copies of its own to make.
+        let busy = middle.is_some_and(|class| self.judge.got(class)) && !crossing;
+        let choice = copiers.ok().filter(|_| together && !follows && !busy);
         let single = bytes <= self.limits.lend.min(lent::SINGLE);
         let who = match (waiting, copiers) {
             (None, _) => Who::Receiver,
             (Some(_), Err(granted)) => granted,
+            (Some(_), Ok(_)) if busy => Who::Receiver,
             (Some(_), Ok(copiers)) if follows => copiers.follow(bytes, single),
             (Some(Waiting::Both | Waiting::Crossing), Ok(copiers)) => copiers.choose(bytes, single),
             (Some(Waiting::Sender), Ok(copiers)) => copiers.chosen(bytes),

@@ -12,8 +12,8 @@
 //! count, up to as many as the others: they find data, and buffers, in the caches where the other way
 //! has left them, and in the very first one pages that nobody has touched.
 //!
-//! Where messages take longer than they did, and have for a while, the next trial is soon, of what was hopeless, too; not too soon after the last one, and not as long
-//! as they are far from what the other way takes: times of messages that follow each other vary by a factor of two.
+//! Where messages take longer than they did, and have for a while, the next trial is soon, of what was hopeless, too;
+//! not too soon after the last one, and not as long as they are far from what the other way takes: times of messages that follow each other vary by a factor of two.
 //!
 //! What counts is the time from when the copy could begin, which is at the end of the one before if that was
 //! later, until its end: so both the time of a message alone and the rate of many. Of many that are under way

@@ -1,0 +1,152 @@
+//! Receiver: what messages of middle size take, lent or announced, and what it says of that to their senders (see
+//! [`middle`](super::middle)).
+//!
+//! Only it knows both: the time from the end of one copy to the end of the next is
+//! what a message takes in a stream of them, whoever is the slower; where they are further apart, it is the
+//! time of both copies. So it is where the receiver has filled buffers of its own meanwhile: each side has
+//! two copies to make for each message that it gets, though it may fill many before it empties one. And where
+//! ranks share cores: each copy takes time from all of them. Whoever
+//! is late for its messages, since it does something else, loses nothing by lent ones, whose sender has gone on: its
+//! verdict is that. (Who copies one after the other finds the next one there, too, and is not late.)
+
+use super::lent::{self, CLASSES};
+use super::means::Means;
+use super::middle::{Asked, BLOCK, Verdict};
+use crate::base::sync::{AtomicU32, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Announced messages of which each mean is: several times as many as are under way.
+pub(super) const MEAN: u32 = 64;
+/// Messages over which the time of one is smoothed.
+const SMOOTH: f64 = 4.0;
+/// Which part of the time of lent ones others may take at most to be worth the change.
+const BETTER: f64 = 0.95;
+/// The same where both sides have messages for each other: what announcing them takes beside the copies is more than
+/// [`HANDSHAKE`] then; and of large ones, which go in pieces: what sender and receiver are late for these is in no time of
+/// theirs.
+const CLEARLY_BETTER: f64 = 0.85;
+const MUCH_BETTER: f64 = 0.75;
+/// How many times as long as lent ones others take that are not worth a trial.
+const HOPELESS: f64 = 2.0;
+/// Messages of its own that a receiver may have sent before it gets as many.
+const AHEAD: u32 = 64;
+/// Nanoseconds that a message takes both sides beside the copies: what tells of it, and the answer.
+pub(super) const HANDSHAKE: u64 = 500;
+
+/// Receiver: what lent messages of each size take.
+#[derive(Debug, Default)]
+pub(super) struct Judge {
+    cases: [Mutex<Case>; CLASSES],
+    /// Messages that it has sent itself, either way, less those that it got since. Where threads race, one may
+    /// be lost.
+    own: [AtomicU32; CLASSES],
+}
+
+#[derive(Debug, Default)]
+struct Case {
+    /// Nanoseconds for each KiB, smoothed; 0 as long as nothing is known.
+    cost: f64,
+    /// When the last one was copied out.
+    last: u64,
+    /// Of announced ones; and how many lent ones came since.
+    announced: Means,
+    lent: u32,
+    /// What was said last.
+    said: bool,
+}
+
+/// One more, of messages that are smoothed.
+fn smooth(known: &mut f64, time: u64, bytes: usize) -> f64 {
+    let cost = time as f64 * 1024.0 / bytes.max(1) as f64;
+    // One that was interrupted tells little.
+    *known = match *known {
+        0.0 => cost,
+        known => known + (cost.min(2.0 * known) - known) / SMOOTH,
+    };
+    *known
+}
+
+/// A message that was copied out.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Drained {
+    pub bytes: usize,
+    /// Nanoseconds, when that began and ended.
+    pub began: u64,
+    pub ended: u64,
+    /// Whether a receive was there before it.
+    pub awaited: bool,
+    /// Whether this process has sent one, too, for this one.
+    pub both_ways: bool,
+}
+
+impl Judge {
+    /// The process has sent one itself, either way: whether it gets hardly any.
+    pub fn sent(&self, class: usize) -> bool {
+        let own = self.own[class].load(Ordering::Relaxed);
+        self.own[class].store((own + 1).min(AHEAD), Ordering::Relaxed);
+        own == AHEAD
+    }
+
+    /// It has got one, either way: whether it had sent one for it.
+    pub fn got(&self, class: usize) -> bool {
+        let own = self.own[class].load(Ordering::Relaxed);
+        if own > 0 {
+            self.own[class].store(own - 1, Ordering::Relaxed);
+        }
+        own > 0
+    }
+
+    fn case(&self, class: usize) -> MutexGuard<'_, Case> {
+        self.cases[class].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// An announced one has come, so many nanoseconds after the one before, or since its copy began.
+    pub fn announced(&self, class: usize, bytes: usize, nanoseconds: u64) {
+        let mut case = self.case(class);
+        if std::mem::take(&mut case.lent) >= BLOCK / 2 {
+            case.announced.begin();
+        }
+        let time = nanoseconds.saturating_add(HANDSHAKE);
+        let cost = time as f64 * 1024.0 / bytes.max(1) as f64;
+        // One that was interrupted counts as no more than all that may be under way.
+        let known = case.announced.middle();
+        case.announced.add(known.map_or(cost, |mean| cost.min(f64::from(MEAN) * mean)), MEAN);
+    }
+
+    /// A verdict on a message, if one was wanted.
+    pub fn judge(&self, class: usize, asked: Asked, it: Drained) -> Option<Verdict> {
+        let mut case = self.case(class);
+        case.lent = case.lent.saturating_add(1);
+        let emptying = it.ended.saturating_sub(it.began);
+        let both = emptying.saturating_add(asked.filling).saturating_add(HANDSHAKE);
+        // In a stream of them each side has its copy to make.
+        let least = if it.both_ways { both } else { emptying.max(asked.filling) };
+        let since = it.ended.saturating_sub(case.last.max(1));
+        let time = since.clamp(least, both);
+        case.last = case.last.max(it.ended);
+        let cost = smooth(&mut case.cost, time, it.bytes);
+        if !asked.counts {
+            return None;
+        }
+        // Who copies one after the other is not late for them: it is what the sender waits for.
+        if !it.awaited && since > both {
+            return Some(Verdict::Late);
+        }
+        let Some(announced) = case.announced.middle() else {
+            return Some(Verdict::Unknown);
+        };
+        // In between it stays as it was.
+        let better = match class > lent::class_of(lent::SINGLE) {
+            true => MUCH_BETTER,
+            false if it.both_ways => CLEARLY_BETTER,
+            false => BETTER,
+        };
+        let stays = if case.said { 1.0 / (BETTER * BETTER) } else { 1.0 };
+        case.said = announced < stays * better * cost;
+        Some(match case.said {
+            true => Verdict::Announced,
+            false if announced > HOPELESS * cost => Verdict::Hopeless,
+            false => Verdict::Lent,
+        })
+    }
+}
