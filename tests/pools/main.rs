@@ -55,6 +55,7 @@ const CASES: &[Case] = &[
     Case { name: "no_half_any_more", ranks: 2, settings: HALVES, killed: &[], run: no_more },
     Case { name: "stopped_before_its_half", ranks: 2, settings: HALVES, killed: &[], run: stopped },
     Case { name: "lent_or_announced", ranks: 2, settings: &[], killed: &[], run: middle },
+    Case { name: "lent_in_a_flow", ranks: 2, settings: &[], killed: &[], run: flow },
     Case { name: "always_lent", ranks: 2, settings: LEND, killed: &[], run: middle },
 ];
 
@@ -392,6 +393,53 @@ fn middle(job: &Job) -> Result<()> {
         println!("this process may not forbid itself anything: not looked at");
     }
     Ok(())
+}
+
+/// Windows of messages one way. Receives of those that are lent by themselves are told to nobody; larger ones are lent
+/// where one follows the other, whether or not their receiver is late.
+fn flow(job: &Job) -> Result<()> {
+    const WINDOW: usize = 16;
+    let (team, me) = (job.team(), job.rank());
+    let content = |number: usize, len: usize| {
+        let word = |i: usize| (number * 1_000_003 + i) as u64;
+        (0..len / 8).map(word).collect::<Vec<_>>()
+    };
+    let mut number = 0;
+    for len in [20 << 10, 64 << 10, (64 << 10) + 8, 200_000, 512 << 10, (512 << 10) + 8] {
+        let before = team.message_counters()?;
+        for round in 0..24 {
+            team.barrier()?;
+            if me.0 == 0 {
+                let send = |i| team.isend(Rank(1), 2, content(number + i, len));
+                let sends = (0..WINDOW).map(send).collect::<Result<Vec<_>>>()?;
+                sends.into_iter().try_for_each(|send| send.wait().map(drop))?;
+            } else {
+                let post = || team.irecv(Rank(0), 2, vec![0u64; len / 8]);
+                let receives = (0..WINDOW).map(|_| post()).collect::<Result<Vec<_>>>()?;
+                if round % 2 == 1 {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                for (i, receive) in receives.into_iter().enumerate() {
+                    let came = receive.wait()?.0;
+                    assert!(came == content(number + i, len), "{i} of {len} bytes came changed");
+                }
+            }
+            number += WINDOW;
+        }
+        let now = team.message_counters()?;
+        if me.0 == 1 && len <= 64 << 10 {
+            assert_eq!(now.advertised, before.advertised, "{len} bytes: {now:?}");
+        }
+        if me.0 == 0 {
+            let lent = now.lent - before.lent;
+            // Where the kernel does not copy they may travel with their data.
+            let expected = len <= 512 << 10 && now.pooled == before.pooled;
+            assert!(lent > 0 || !expected, "none of {len} bytes lent: {now:?}");
+            assert!(lent == 0 || len <= 512 << 10, "{len} bytes lent: {now:?}");
+            assert!(now.lent_bytes <= 17 << 20, "{now:?}");
+        }
+    }
+    team.barrier()
 }
 
 /// A receive ends at its deadline although its sender, who is to copy a half, is stopped: that half is not

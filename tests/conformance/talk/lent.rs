@@ -21,7 +21,7 @@ fn seed(rank: hither::Rank, i: usize) -> u64 {
 fn edges(job: &Job) -> Result<()> {
     let team = job.team();
     let mut sizes = vec![1023, 1024, 1025, 7031, 7032, 7033];
-    for exponent in 11..=17 {
+    for exponent in 11..=19 {
         let edge = 1usize << exponent;
         sizes.extend([edge - 65, edge - 1, edge, edge + 1, edge + 64]);
     }
@@ -50,7 +50,7 @@ fn edges(job: &Job) -> Result<()> {
 fn run_out(job: &Job) -> Result<()> {
     let team = job.team();
     let messages = 600;
-    for (round, len) in [2000usize, 7000, 20_000, 60_000].into_iter().enumerate() {
+    for (round, len) in [2000usize, 7000, 20_000, 60_000, 300_000].into_iter().enumerate() {
         let count = messages / (1 + len / 16_000);
         let tag = |i: usize| (round * 1000 + i) as u32;
         let mut sends = Vec::new();
