@@ -23,12 +23,12 @@ pub const CASES: &[Written] = &[
 ];
 
 /// Whether thresholds have to change: each rank is a process that copies no other's memory, or it
-/// is wanted everywhere.
+/// is wanted everywhere; and none is lent instead.
 fn has_to(team: &Team) -> Result<bool> {
     let is = |name: &str, value: &str| std::env::var(name).as_deref() == Ok(value);
     let apart = has_apart(team)?;
     Ok(!is("HITHER_EAGER", "adaptive") && std::env::var_os("HITHER_EAGER").is_some()
-        || apart && is("HITHER_CMA", "0"))
+        || apart && is("HITHER_CMA", "0") && is("HITHER_LEND_LIMIT", "0"))
 }
 
 /// Whether ranks are processes.
