@@ -319,9 +319,10 @@ impl Lending {
     /// Whether messages of a size follow each other before they are over: `others` says whether some are under way that
     /// went otherwise.
     pub fn flows(&self, node: &Node, class: usize, others: impl FnOnce() -> bool) -> bool {
-        let mut shelf = self.shelf(class);
-        let last = shelf.lent.back().is_some_and(|(at, _)| !is_back(node, *at));
-        shelf.lead.flows(last || others())
+        let last = self.shelf(class).lent.back().copied();
+        // Asked without the shelf's lock, as it may take others.
+        let under_way = last.is_some_and(|(at, _)| !is_back(node, at)) || others();
+        self.shelf(class).lead.flows(under_way)
     }
 
     /// Waits for some of those that are lent, if it is as many as take turns. A short time at most: see

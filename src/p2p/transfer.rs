@@ -147,10 +147,10 @@ impl Messenger {
         let follows = crossing && !leads(wire.node, from);
         let bytes = arrived.bytes;
         let middle = (bytes <= self.limits.lend).then(|| lent::class_of(bytes));
-        // What this side lends to its sender meanwhile crosses it, too: its sender has copies of its own to make.
-        let busy = middle.is_some_and(|class| self.judge.got(class)) && !crossing;
-        let choice = copiers.ok().filter(|_| together && !follows && !busy);
         let single = bytes <= self.limits.lend.min(lent::SINGLE);
+        // What this side lends to others meanwhile crosses it, too: its sender has copies of its own to make.
+        let busy = middle.is_some_and(|class| self.judge.got(class)) && single && !crossing;
+        let choice = copiers.ok().filter(|_| together && !follows && !busy);
         let who = match (waiting, copiers) {
             (None, _) => Who::Receiver,
             (Some(_), Err(granted)) => granted,
