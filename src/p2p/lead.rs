@@ -63,19 +63,19 @@ mod tests {
     use proptest::prelude::*;
 
     /// How many of these find that they are part of a flow.
-    fn flowing(windows: u32, of: u32) -> u32 {
+    fn flowing(times: u32, of: u32) -> u32 {
         let mut lead = Lead::default();
         let one = |i: u32| u32::from(lead.flows(!i.is_multiple_of(of)));
-        (0..windows * of).map(one).sum()
+        (0..times * of).map(one).sum()
     }
 
     proptest! {
-        /// Windows of many are a flow, but for the first messages; one or two at a time are none.
+        /// Many in a row, again and again, are a flow, but for the first messages; one or two at a time are none.
         #[test]
-        fn windows_of_many_flow_and_single_ones_do_not(windows in 10u32..100, of in 8u32..256) {
-            prop_assert!(flowing(windows, of) >= windows * of - 4 * FULL);
-            prop_assert_eq!(flowing(windows * of, 1), 0);
-            prop_assert_eq!(flowing(windows * of, 2), 0);
+        fn many_in_a_row_flow_and_single_ones_do_not(times in 10u32..100, of in 8u32..256) {
+            prop_assert!(flowing(times, of) >= times * of - 4 * FULL);
+            prop_assert_eq!(flowing(times * of, 1), 0);
+            prop_assert_eq!(flowing(times * of, 2), 0);
         }
 
         /// A receiver that does something else is waited for a few times, whatever came before; one that has paid once,
