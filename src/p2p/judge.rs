@@ -135,12 +135,12 @@ impl Judge {
         let Some(announced) = case.announced.middle() else {
             return Some(Verdict::Unknown);
         };
-        // In between it stays as it was.
         let better = match class > lent::class_of(lent::SINGLE) {
             true => MUCH_BETTER,
             false if it.both_ways => CLEARLY_BETTER,
             false => BETTER,
         };
+        // What is about equal stays as it was.
         let stays = if case.said { 1.0 / (BETTER * BETTER) } else { 1.0 };
         case.said = announced < stays * better * cost;
         Some(match case.said {

@@ -38,7 +38,8 @@ impl Messenger {
     }
 
     /// The same for one that may be announced instead: nothing if it is to be. `blocks`: the caller waits for its
-    /// end.
+    /// end. A sender that is far ahead of its receiver waits for it first, a few microseconds (see
+    /// [`lead`](super::lead)).
     pub(super) fn try_lend_large(
         &self,
         wire: Wire<'_>,
@@ -56,11 +57,11 @@ impl Messenger {
                 return None;
             }
         }
-        if !self.limits.may_announce || pressed || self.reaches.copiers(false).is_err() {
-            return self.try_lend(wire, to, place);
-        }
         if one_way && node.pace().is_awake() {
             self.lending.await_some(node, class);
+        }
+        if !self.limits.may_announce || pressed || self.reaches.copiers(false).is_err() {
+            return self.try_lend(wire, to, place);
         }
         match Loan::take_in_turn(&self.lending, node, class, to) {
             Ok((loan, timed)) => self.fill(node, loan?, place, timed),
