@@ -18,6 +18,7 @@ pub(crate) mod biased;
 mod control;
 pub(crate) mod core;
 pub(crate) mod far;
+mod favourite;
 pub(crate) mod feed;
 mod held;
 mod inbound;
@@ -199,12 +200,8 @@ impl Link {
     /// deaths: all in this core's cache until somebody writes there.
     #[inline]
     pub fn poll(&self, mut f: impl FnMut(Message<'_>)) -> Result<usize> {
-        self.poll_with(&mut f)
-    }
-
-    fn poll_with(&self, f: &mut impl FnMut(Message<'_>)) -> Result<usize> {
         reentry::refuse_inside("poll")?;
-        self.wire().poll(f)
+        self.wire().poll(false, &mut f)
     }
 
     /// Receives as [`Link::poll`], waiting for a message if there is none, until `deadline` or
@@ -218,11 +215,12 @@ impl Link {
         mut check: impl FnMut() -> Result<()>,
         mut f: impl FnMut(Message<'_>),
     ) -> Result<usize> {
-        let poll = || match self.poll_with(&mut f) {
+        reentry::refuse_inside("recv_wait")?;
+        let wire = self.wire();
+        let poll = || match wire.poll(true, &mut f) {
             Ok(0) => None,
             found => Some(found),
         };
-        let wire = self.wire();
         let check = || {
             wire.probe_unfinished();
             check()

@@ -39,8 +39,10 @@ impl Done {
 }
 
 impl Wire<'_> {
-    /// For the program: see [`Link::poll`](super::Link::poll).
-    pub(super) fn poll(self, f: &mut impl FnMut(Message<'_>)) -> Result<usize> {
+    /// For the program: see [`Link::poll`](super::Link::poll). One that `waits` is content with what the lane has
+    /// that brought what came lately.
+    #[inline]
+    pub(super) fn poll(self, waits: bool, f: &mut impl FnMut(Message<'_>)) -> Result<usize> {
         let core = self.core;
         // Should `f` panic: its message has been taken by then, so all is in order.
         let Some(mut receiver) = core.receiver.try_lock() else { return Ok(0) };
@@ -63,11 +65,17 @@ impl Wire<'_> {
             }
             ControlFlow::Continue(())
         };
-        let all = Scope { but: None, manner: Manner::Thorough };
-        let polled = receiver.poll((self.node, &core.feeds), all, &mut take);
-        if let Some(far) = core.far().filter(|far| far.has_come(core.line())) {
-            receiver.poll_far((&**far, core.number()), &mut take);
-        }
+        let polled = match if waits { receiver.poll_favourite(&mut take) } else { Ok(0) } {
+            Ok(0) => {
+                let all = Scope { but: None, manner: Manner::Thorough };
+                let polled = receiver.poll((self.node, &core.feeds), all, &mut take);
+                if let Some(far) = core.far().filter(|far| far.has_come(core.line())) {
+                    receiver.poll_far((&**far, core.number()), &mut take);
+                }
+                polled.map(|_| ())
+            }
+            found => found.map(|_| ()),
+        };
         drop(receiver);
         self.left(others > 0);
         self.relieve_others();

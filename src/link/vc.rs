@@ -135,7 +135,15 @@ impl Hot {
     fn grow(&mut self, wire: Wire<'_>, peer: Slot) {
         let at = Offset(wire.ports().lane(peer, self.index).0 + SHORT_LANE_BYTES);
         let rest = LANE_BYTES - SHORT_LANE_BYTES;
-        let reserve = || wire.node.reserve_spare(at, rest, "a longer lane").is_ok();
+        // The pages that are filled now need not be asked for one by one in the first long lap, at the price
+        // of one message each (2 us).
+        let reserve = || {
+            let reserved = wire.node.reserve_spare(at, rest, "a longer lane").is_ok();
+            if reserved {
+                wire.node.warm(at, rest);
+            }
+            reserved
+        };
         self.to_lane.grow(&self.lane, &self.sending, reserve);
     }
 }
