@@ -92,6 +92,6 @@ mod tests {
         }
         assert_eq!(looks, IN_A_ROW);
         favourite.found(0, None);
-        assert_eq!(favourite.lane().1, 1);
+        assert_eq!(favourite.lane().1, 2, "and then it is this one's again");
     }
 }

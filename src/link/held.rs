@@ -49,8 +49,16 @@ impl Held {
         self.bytes.load(Ordering::Relaxed) == 0
     }
 
-    /// Gives the program what is kept; no lock is held meanwhile.
-    pub fn give(&self, mut f: impl FnMut(Message<'_>)) {
+    /// Gives the program what is kept; no lock is held meanwhile. One load if that is nothing.
+    #[inline(always)]
+    pub fn give(&self, f: &mut impl FnMut(Message<'_>)) {
+        if !self.is_empty() {
+            self.give_all(f);
+        }
+    }
+
+    #[cold]
+    fn give_all(&self, f: &mut impl FnMut(Message<'_>)) {
         while !self.is_empty() {
             let mut all = self.all();
             let Some(kept) = all.pop_front() else { return };

@@ -44,7 +44,7 @@ pub use crate::shm::ring::{MAX_MESSAGE, Push};
 use self::core::{Core, Wire};
 use crate::base::{Deadline, Error, Result, Slot, forked, reentry};
 use crate::shm::node::Node;
-use crate::shm::ring::Label;
+use crate::shm::ring::{FIRST_BYTES, Label};
 use std::sync::Arc;
 
 /// Kinds that users of the link may give to messages: those below.
@@ -132,7 +132,16 @@ impl Link {
     pub fn try_send(&self, peer: Slot, kind: u8, imm: u64, bytes: &[u8]) -> Result<Push> {
         reentry::refuse_inside("try_send")?;
         let label = label(kind, imm)?;
+        if self.express(peer, label, bytes) {
+            return Ok(Push::Sent);
+        }
         self.wire().try_send(peer, label, bytes)
+    }
+
+    /// Sends a message of one cell on a hot connection that has room; whether it did.
+    #[inline(always)]
+    fn express(&self, peer: Slot, label: Label, bytes: &[u8]) -> bool {
+        bytes.len() <= FIRST_BYTES && self.wire().express_plain(peer, label, bytes)
     }
 
     /// Sends a message, waiting for room until `deadline` or until the peer dies.
@@ -140,6 +149,7 @@ impl Link {
     /// Waiting holds up nobody else: other threads may send, also to the same peer. But it does
     /// not receive: two processes that both only send to each other, with full rings, wait for
     /// each other until the deadline. Who cannot rule that out uses [`Link::send_while`].
+    #[inline]
     pub fn send(
         &self,
         peer: Slot,
@@ -155,6 +165,7 @@ impl Link {
     /// [`Link::poll`]), processes that send to each other in any pattern do not block each other.
     ///
     /// Errors: those of [`Link::try_send`] and of `progress`; [`Error::TimedOut`].
+    #[inline]
     pub fn send_while(
         &self,
         peer: Slot,
@@ -166,6 +177,9 @@ impl Link {
     ) -> Result<()> {
         reentry::refuse_inside("send")?;
         let label = label(kind, imm)?;
+        if self.express(peer, label, bytes) {
+            return Ok(());
+        }
         self.wire().send_while(peer, label, bytes, deadline, progress)
     }
 
@@ -217,7 +231,13 @@ impl Link {
     ) -> Result<usize> {
         reentry::refuse_inside("recv_wait")?;
         let wire = self.wire();
-        let poll = || match wire.poll(true, &mut f) {
+        // What is there, or comes at once, need not go through all that a wait is made of.
+        let mut poll = || wire.poll(true, &mut f);
+        match poll() {
+            Ok(0) => {}
+            found => return found,
+        }
+        let poll = || match poll() {
             Ok(0) => None,
             found => Some(found),
         };
