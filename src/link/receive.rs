@@ -81,7 +81,8 @@ pub(super) struct Come {
 }
 
 impl Come {
-    const NOTHING: Come = Come { count: 0, partial: false, flow: Continue(()), latest: None, lane: None };
+    const NOTHING: Come =
+        Come { count: 0, partial: false, flow: Continue(()), latest: None, lane: None };
 }
 
 /// See the [module](self).

@@ -2,20 +2,25 @@
 //!
 //! Whoever changes how some shared memory is to be accessed must know when the accesses that began
 //! under the old way have ended. Those who access it cannot afford a read-modify-write to say so.
-//! So every thread has a word of its own in shared memory, odd while it is inside a section:
+//! So every thread has a word of its own in shared memory, which says while it is inside a section:
 //!
 //! ```text
 //! thread                                  changer
-//!   turn = odd                              change the way
+//!   word = inside                           change the way
 //!   light_fence                             heavy_fence
 //!   look which way to go                    for every thread's word:
-//!   access                                    odd? wait until it is another value,
-//!   turn = next even                          or its process is dead
+//!   access                                    inside? wait until it is not,
+//!   word = outside                            or its process is dead
 //! ```
-//! Either the changer sees the odd turn, or the thread sees the new way (the pair of fences). A
-//! word that changed has been left once, and if it was entered again, then after the changer's
-//! fence, so by a thread that sees the new way. Sections hold no lock and call nothing back: one
+//! Either the changer sees the word, or the thread sees the new way (the pair of fences). Whoever is outside
+//! once has left what it was inside of, and if it enters again, then after the changer's
+//! fence, so as a thread that sees the new way. Sections hold no lock and call nothing back: one
 //! lasts longer than a few µs only if its thread is not running.
+//!
+//! Both are constants. A word that counted would tell a thread that has left and entered again between two
+//! looks from one that has stayed; but it would have to be loaded before each store, and a locked instruction
+//! waits for the stores before it (an atomic update took a tenth longer so). A thread that sees the
+//! new way has nothing to do inside, so it is outside nearly always when it is looked at.
 //!
 //! Words lie in the slot of the thread's process, a line each, and belong to a thread from its
 //! first section until it ends. A thread that found them all taken does without, by a way that is
@@ -27,11 +32,15 @@ use crate::base::sync::{AtomicU64, Ordering, heavy_fence, light_fence, spin_hint
 /// Threads of a process that can have a word at one time.
 pub const SECTIONS: usize = 48;
 
+/// What the word of a thread is outside of any section, and inside of one.
+const OUTSIDE: u64 = 0;
+const INSIDE: u64 = 1;
+
 /// The word of one thread. All zeros is a thread outside of any section.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct Section {
-    turn: AtomicU64,
+    word: AtomicU64,
     _pad: [u64; 7],
 }
 
@@ -44,14 +53,14 @@ unsafe impl super::region::SharedLayout for Section {}
 
 impl Default for Section {
     fn default() -> Self {
-        Section { turn: AtomicU64::new(0), _pad: [0; 7] }
+        Section { word: AtomicU64::new(OUTSIDE), _pad: [0; 7] }
     }
 }
 
 /// Proof of being inside a section, for [`Section::leave`].
 #[derive(Debug)]
 #[must_use = "the section lasts until Section::leave gets this back"]
-pub struct Turn(u64);
+pub struct Turn(());
 
 impl Section {
     /// Begins a section of the thread that the word belongs to, which must not be inside one.
@@ -60,16 +69,15 @@ impl Section {
     /// to be had.
     #[inline(always)]
     pub fn enter(&self) -> Turn {
-        let turn = self.turn.load(Ordering::Relaxed) | 1;
-        self.turn.store(turn, Ordering::Relaxed);
+        self.word.store(INSIDE, Ordering::Relaxed);
         light_fence();
-        Turn(turn)
+        Turn(())
     }
 
     /// Ends the section. Cost: a store.
     #[inline(always)]
-    pub fn leave(&self, turn: Turn) {
-        self.turn.store(turn.0.wrapping_add(1), Ordering::Release);
+    pub fn leave(&self, Turn(()): Turn) {
+        self.word.store(OUTSIDE, Ordering::Release);
     }
 }
 
@@ -91,9 +99,9 @@ pub fn outwait<'s>(
 ) -> bool {
     heavy_fence();
     for (slot, section) in sections {
-        let seen = section.turn.load(Ordering::Acquire);
-        let lasts = || section.turn.load(Ordering::Acquire) == seen;
-        if seen & 1 == 0 {
+        // Anything else a peer may have written there is taken for being inside: its death ends that.
+        let lasts = || section.word.load(Ordering::Acquire) != OUTSIDE;
+        if !lasts() {
             continue;
         }
         let waited = |looks: u32, pause: fn()| {
@@ -234,5 +242,62 @@ mod threads {
             let used = slot.sections_used.load(Ordering::Acquire) as usize;
             slot.sections[..used.min(SECTIONS)].iter()
         }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicBool;
+
+    /// A thread that updates an element again and again, inside of sections as long as that is the way, is
+    /// outside for most of the time once it is not: only then is there somebody who outwaits it.
+    #[test]
+    fn who_sees_the_new_way_is_outwaited() {
+        let (section, element) = (Section::default(), AtomicU64::new(0));
+        let (native, over) = (AtomicBool::new(true), AtomicBool::new(false));
+        let (mut outwaited, mut updates) = (0, 0);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !over.load(Ordering::Relaxed) {
+                    let turn = section.enter();
+                    let now = native.load(Ordering::Relaxed);
+                    if now {
+                        element.fetch_add(1, Ordering::Relaxed);
+                    }
+                    section.leave(turn);
+                    if !now {
+                        element.fetch_add(1, Ordering::Relaxed);
+                    }
+                }
+            });
+            for change in 0..200 {
+                // Some updates by the way that is about to be changed.
+                while element.load(Ordering::Relaxed) < updates + 10 {
+                    std::thread::yield_now();
+                }
+                let back = change % 2 == 1;
+                native.store(back, Ordering::Relaxed);
+                if !back {
+                    outwaited += u32::from(outwait([(Slot(0), &section)].into_iter(), |_| false));
+                }
+                updates = element.load(Ordering::Relaxed);
+            }
+            over.store(true, Ordering::Relaxed);
+        });
+        // A thread that is not running may be inside.
+        assert!(outwaited > 50, "{outwaited} of 100");
+    }
+
+    #[test]
+    fn who_stays_inside_is_not_outwaited_unless_it_is_gone() {
+        let section = Section::default();
+        let words = || [(Slot(3), &section)].into_iter();
+        assert!(outwait(words(), |_| unreachable!("nobody is inside")));
+        let turn = section.enter();
+        assert!(!outwait(words(), |_| false));
+        assert!(outwait(words(), |slot| slot == Slot(3)), "it died inside");
+        section.leave(turn);
+        assert!(outwait(words(), |_| unreachable!("it has left")));
     }
 }

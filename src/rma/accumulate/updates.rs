@@ -107,7 +107,6 @@ impl<'w> Updates<'w> {
             // SAFETY: the caller's.
             return Some(unsafe { T::load(at) });
         }
-        prefetch::to_write(at);
         // SAFETY: the caller's.
         self.near.natively(self.domain, || unsafe { T::fetch_op(at, op, value) })
     }

@@ -32,12 +32,11 @@ pub struct Announced {
 }
 
 #[inline(always)]
-fn said<R>(turn: &AtomicU64, update: impl FnOnce() -> R) -> R {
-    let now = turn.load(Relaxed) | 1;
-    turn.store(now, Relaxed);
+fn said<R>(word: &AtomicU64, update: impl FnOnce() -> R) -> R {
+    word.store(1, Relaxed);
     compiler_fence(SeqCst);
     let done = update();
-    turn.store(now.wrapping_add(1), Release);
+    word.store(0, Release);
     done
 }
 
