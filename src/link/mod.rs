@@ -221,8 +221,18 @@ impl Link {
     /// Receives as [`Link::poll`], waiting for a message if there is none, until `deadline` or
     /// until `check` fails. Sleeps on this process's doorbell when spinning does not pay.
     ///
+    /// Looks first into the lane that brought what came lately, up to eight times for each look at all, and
+    /// is content with what is there: who answers by the same lane again and again is heard 30 ns sooner, and
+    /// what comes by any other way 0.2 µs later at most.
+    ///
     /// `check` is called before each sleep, to end the wait when a process that the message
     /// should come from is gone ([`Node::check`]).
+    ///
+    /// Cost if that lane has something: its line, two locks that are this thread's already, no atomic
+    /// read-modify-write and no system call.
+    ///
+    /// # Errors
+    /// Those of [`Link::poll`] and of `check`; [`Error::TimedOut`].
     pub fn recv_wait(
         &self,
         deadline: Deadline,
