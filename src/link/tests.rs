@@ -402,3 +402,36 @@ fn a_damaged_control_message_is_an_error() {
     assert_eq!(sender.try_send(&inbox, Slot(0), switch, &[]).unwrap(), Push::Sent);
     assert!(matches!(b.poll(|_| ()), Err(Error::Incompatible { .. })));
 }
+
+#[test]
+fn who_waits_for_a_lane_that_always_has_something_hears_the_others_too() {
+    let links = links(3, 1000);
+    let links: Vec<Link> = links.into_iter().flatten().collect();
+    let [receiver, steady, seldom] = &links[..] else { panic!("three of them") };
+    assert!(steady.promote(Slot(0)).unwrap());
+    let (mut from_steady, mut waits) = (0, Vec::new());
+    for round in 0..8 {
+        assert_eq!(seldom.try_send(Slot(0), 2, round, b"seldom").unwrap(), Push::Sent);
+        let (mut heard, mut waited) = (false, 0);
+        while !heard {
+            assert_eq!(steady.try_send(Slot(0), 1, 0, &[7; 100]).unwrap(), Push::Sent);
+            waited += 1;
+            assert!(waited < 100, "round {round} after {waits:?}");
+            let mut on_message = |m: Message<'_>| match m.from {
+                Slot(1) => from_steady += 1,
+                from => {
+                    assert_eq!((from, m.kind, m.imm, m.bytes), (Slot(2), 2, round, &b"seldom"[..]));
+                    heard = true;
+                }
+            };
+            let deadline = Deadline::after(Duration::from_secs(10));
+            receiver.recv_wait(deadline, || Ok(()), &mut on_message).unwrap();
+        }
+        waits.push(waited);
+    }
+    // It was the lane alone that was looked into for most of the time.
+    assert!(waits.iter().any(|waited| *waited > 30), "{waits:?}");
+    let sent: i32 = waits.iter().sum();
+    receiver.poll(|m| from_steady += i32::from(m.from == Slot(1))).unwrap();
+    assert_eq!(from_steady, sent, "all that was sent has come once");
+}

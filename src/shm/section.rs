@@ -248,7 +248,7 @@ mod threads {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use std::sync::atomic::AtomicBool;
+    use crate::base::sync::AtomicBool;
 
     /// A thread that updates an element again and again, inside of sections as long as that is the way, is
     /// outside for most of the time once it is not: only then is there somebody who outwaits it.
