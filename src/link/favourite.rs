@@ -6,7 +6,7 @@
 //! message by any other way may have to wait for.
 //!
 //! ```text
-//!   poll_beforehand:  lane lane lane .. nothing there --> poll of all --> which lane it was: found()
+//!   poll_favourite:   lane lane lane .. nothing there --> poll of all --> which lane it was: found()
 //!                     └ it brings messages: at most IN_A_ROW times before a poll of all
 //! ```
 
