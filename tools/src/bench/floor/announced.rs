@@ -53,27 +53,27 @@ impl Announced {
 
 impl Side for Announced {
     fn lead(&mut self, count: u64, meter: &mut Meter) -> Result<()> {
-        let (word, turn) = (self.area.word(0), self.area.word(APART));
+        let (word, says) = (self.area.word(0), self.area.word(APART));
         let one = black_box(1u64);
         match self.update {
             Update::FetchAdd => {
                 let mut total = 0u64;
                 let done = meter.run(count, |_| {
-                    total = total.wrapping_add(said(turn, || word.fetch_add(one, AcqRel)));
+                    total = total.wrapping_add(said(says, || word.fetch_add(one, AcqRel)));
                     Ok(())
                 });
                 black_box(total);
                 done
             }
             Update::FetchAddKept => meter.run(count, |_| {
-                *black_box(&mut *self.result) = said(turn, || word.fetch_add(one, AcqRel));
+                *black_box(&mut *self.result) = said(says, || word.fetch_add(one, AcqRel));
                 Ok(())
             }),
             Update::CompareSwap => {
                 let mut old = word.load(Relaxed);
                 meter.run(count, |_| {
                     let next = old.wrapping_add(one);
-                    old = match said(turn, || word.compare_exchange(old, next, AcqRel, Acquire)) {
+                    old = match said(says, || word.compare_exchange(old, next, AcqRel, Acquire)) {
                         Ok(_) => next,
                         Err(found) => found,
                     };
@@ -90,13 +90,20 @@ mod tests {
     use crate::bench::duel::tests::with_crew;
 
     #[test]
+    fn who_looks_meanwhile_sees_that_one_is_under_way() {
+        let word = AtomicU64::new(0);
+        assert_eq!(said(&word, || word.load(Relaxed)), 1);
+        assert_eq!(word.load(Relaxed), 0);
+    }
+
+    #[test]
     fn every_update_counts_and_is_over_afterwards() {
         for update in [Update::FetchAdd, Update::FetchAddKept, Update::CompareSwap] {
             with_crew(1, |crew| {
                 let mut side = Announced::new(&crew, update).unwrap();
                 side.lead(400, &mut Meter::whole()).unwrap();
                 assert_eq!(side.area.word(0).load(Relaxed), 400);
-                assert_eq!(side.area.word(APART).load(Relaxed), 800);
+                assert_eq!(side.area.word(APART).load(Relaxed), 0);
                 assert!(*side.result == if update == Update::FetchAddKept { 399 } else { 0 });
             });
         }
