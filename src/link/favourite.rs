@@ -9,6 +9,8 @@
 //!   poll_favourite:   lane lane lane .. nothing there --> poll of all --> which lane it was: found()
 //!                     └ it brings messages: at most IN_A_ROW times before a poll of all
 //! ```
+//! Under the receiver's lock, by which lanes are numbered. What a thread looks into first that waits for
+//! the sink's messages is `Core::latest` and the feed's count, since such threads take no lock but a feed's.
 
 /// Most looks into the lane before one at all. Each that finds nothing pauses, too: some 15 to 40 ns.
 const MOST: u32 = 8;

@@ -17,6 +17,7 @@ use crate::base::sync::Ordering;
 use crate::base::{Result, Slot};
 use crate::shm::ring::Scratch;
 use crate::shm::ring::lane_receiver::{One, Taker};
+use std::cell::Cell;
 use std::ops::ControlFlow;
 
 /// What a part of a poll has come to.
@@ -46,10 +47,10 @@ impl Wire<'_> {
         let core = self.core;
         // Should `f` panic: its message has been taken by then, so all is in order.
         let Some(mut receiver) = core.receiver.try_lock() else { return Ok(0) };
-        let mut count = 0;
+        let count = Cell::new(0);
         let mut others = 0;
         let mut own = |message: Message<'_>| {
-            count += 1;
+            count.set(count.get() + 1);
             f(message);
         };
         core.held.give(&mut own);
@@ -65,8 +66,11 @@ impl Wire<'_> {
             }
             ControlFlow::Continue(())
         };
-        let polled = match if waits { receiver.poll_favourite(&mut take) } else { Ok(0) } {
-            Ok(0) => {
+        let looked = if waits { receiver.poll_favourite(&mut take) } else { Ok(()) };
+        let polled = match looked {
+            // Also if what came is the sink's: the program may be about to sleep, and then all must have been
+            // looked at.
+            Ok(()) if !waits || count.get() == 0 => {
                 let all = Scope { but: None, manner: Manner::Thorough };
                 let polled = receiver.poll((self.node, &core.feeds), all, &mut take);
                 if let Some(far) = core.far().filter(|far| far.has_come(core.line())) {
@@ -74,7 +78,7 @@ impl Wire<'_> {
                 }
                 polled.map(|_| ())
             }
-            found => found.map(|_| ()),
+            looked => looked,
         };
         drop(receiver);
         self.left(others > 0);
@@ -82,7 +86,7 @@ impl Wire<'_> {
         if let (true, Some(sink)) = (others > 0, sink) {
             sink.settle(self);
         }
-        polled.map(|_| count)
+        polled.map(|()| count.get())
     }
 
     /// For the sink: takes what has come, at most a few hundred messages, and calls `f` for those

@@ -266,20 +266,20 @@ impl Receiver {
     pub fn poll_favourite(
         &mut self,
         f: &mut impl FnMut(Message<'_>) -> ControlFlow<()>,
-    ) -> Result<usize> {
+    ) -> Result<()> {
         let (lane, looks) = self.favourite.lane();
-        let Some(lane) = self.lanes.get(lane).filter(|_| looks > 0) else { return Ok(0) };
-        let Some(mut way) = lane.feed.try_lock() else { return Ok(0) };
+        let Some(lane) = self.lanes.get(lane).filter(|_| looks > 0) else { return Ok(()) };
+        let Some(mut way) = lane.feed.try_lock() else { return Ok(()) };
         for _ in 0..looks {
             let (count, _) = lane.feed.take(&mut way, &mut self.scratch, LANE_BATCH, f)?;
             if count > 0 {
                 self.favourite.brought();
-                return Ok(count);
+                return Ok(());
             }
             // The next look takes the line away from its producer, which may be writing it.
             spin_hint();
         }
-        Ok(0)
+        Ok(())
     }
 
     #[inline]

@@ -435,3 +435,22 @@ fn who_waits_for_a_lane_that_always_has_something_hears_the_others_too() {
     receiver.poll(|m| from_steady += i32::from(m.from == Slot(1))).unwrap();
     assert_eq!(from_steady, sent, "all that was sent has come once");
 }
+
+#[test]
+fn a_wait_that_finds_messages_of_the_library_alone_looks_at_all_before_it_sleeps() {
+    let links = links(3, 1000);
+    let links: Vec<Link> = links.into_iter().flatten().collect();
+    let [receiver, hot, other] = &links[..] else { panic!("three of them") };
+    assert!(hot.promote(Slot(0)).unwrap());
+    for _ in 0..4 {
+        assert_eq!(hot.try_send(Slot(0), 0, 0, b"program").unwrap(), Push::Sent);
+        assert_eq!(receiver.poll(|_| ()).unwrap(), 1);
+    }
+    // The first of a lane that is trusted is nobody's business here; the program's comes another way.
+    let library = Label::new(KINDS, 0).unwrap();
+    assert_eq!(hot.wire().try_send(Slot(0), library, &b"library"[..]).unwrap(), Push::Sent);
+    assert_eq!(other.try_send(Slot(0), 3, 0, b"program").unwrap(), Push::Sent);
+    let mut kinds = Vec::new();
+    let polled = receiver.wire().poll(true, &mut |m: Message<'_>| kinds.push((m.from, m.kind)));
+    assert_eq!((polled.unwrap(), kinds), (1, vec![(Slot(2), 3)]));
+}
