@@ -9,7 +9,7 @@
 //! way tried by one side alone would show nothing but that it is not the other's, and slow down what the other
 //! is finding out at the time.
 
-use super::trials::{Open, Trials};
+use super::trials::{CROSSING_BYTES, Open, Trials, WARMING_BYTES};
 use crate::base::sync::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
@@ -43,7 +43,7 @@ pub(super) struct Copiers {
 impl Default for Copiers {
     /// What is the fastest in most cases begins, and through shared buffers is tried first.
     fn default() -> Copiers {
-        Copiers::beginning(|_| Who::Halves)
+        Copiers::beginning(|_| Who::Halves, WARMING_BYTES)
     }
 }
 
@@ -57,8 +57,9 @@ impl Copiers {
         f(&mut class.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    fn beginning(first: impl Fn(usize) -> Who) -> Copiers {
-        let class = |i: usize| Mutex::new(Trials::new(1 << (SMALLEST as usize + i), first(i)));
+    fn beginning(first: impl Fn(usize) -> Who, warming: usize) -> Copiers {
+        let bytes = |i: usize| 1 << (SMALLEST as usize + i);
+        let class = |i: usize| Mutex::new(Trials::new(bytes(i), first(i), warming));
         Copiers { classes: std::array::from_fn(class), whole: AtomicBool::new(false) }
     }
 
@@ -68,7 +69,7 @@ impl Copiers {
     pub fn of_crossing() -> Copiers {
         let lent = class_of(super::lent::SINGLE);
         let first = |class| if class > lent { Who::Both } else { Who::Receiver };
-        let copiers = Copiers::beginning(first);
+        let copiers = Copiers::beginning(first, CROSSING_BYTES);
         copiers.keep_whole();
         copiers
     }
@@ -112,7 +113,7 @@ impl Copiers {
 
 #[cfg(test)]
 mod tests {
-    use super::super::trials::{BLOCK_OF_MANY, LONGEST, WARMING_BYTES};
+    use super::super::trials::{BLOCK_OF_MANY, LONGEST};
     use super::*;
     use proptest::prelude::*;
 

@@ -26,7 +26,10 @@ const BLOCK: u32 = 8;
 const BLOCK_BYTES: usize = 4 << 20;
 pub(super) const BLOCK_OF_MANY: u32 = 32;
 /// As many messages ahead of these do not count as bring so many bytes: one at least, and no more than those that do.
-pub(super) const WARMING_BYTES: usize = 8 << 20;
+/// (Halves become faster for longer than that, but that takes more than it brings.)
+pub(super) const WARMING_BYTES: usize = 16 << 20;
+/// The same of messages that cross: after more of these the one way was taken for the other's equal more often.
+pub(super) const CROSSING_BYTES: usize = 8 << 20;
 /// The first messages of a size, which are not counted.
 const COLD: u32 = 8;
 const COLD_OF_MANY: u32 = 24;
@@ -41,6 +44,8 @@ const SHORTEST: u32 = 4;
 pub(super) const LONGEST: u32 = 64;
 /// Messages under way that are told from one, at most.
 const TOGETHER: u32 = 64;
+/// By how many quarters of a trial's messages these numbers vary.
+const UNEVEN: u32 = 13;
 /// How many times as long the other way takes that is not worth a whole trial, and how many messages tell.
 const HOPELESS: f64 = 2.5;
 const TELLING: f64 = 3.0;
@@ -131,14 +136,14 @@ pub(super) struct Trials {
 }
 
 impl Trials {
-    /// Of messages of so many bytes and more.
-    pub fn new(bytes: usize, first: Who) -> Trials {
+    /// Of messages of so many bytes and more; `warming`: [`WARMING_BYTES`] or what stands for them.
+    pub fn new(bytes: usize, first: Who, warming: usize) -> Trials {
         let many = bytes <= MANY;
         let enough = ((BLOCK_BYTES / bytes) as u32).max(BLOCK);
         let (block, span) = if many { (BLOCK_OF_MANY, SPAN_OF_MANY) } else { (enough, enough) };
         let (cold, fresh) = if many { (COLD_OF_MANY, block) } else { (COLD, FRESH) };
         // A trial of many is long enough for some of these not to matter.
-        let warms = if many { 0 } else { ((WARMING_BYTES / bytes) as u32).clamp(1, block) };
+        let warms = if many { 0 } else { ((warming / bytes) as u32).clamp(1, block) };
         // What counts of it must be known before another way is tried.
         let counted = if first == Who::Both { fresh + block } else { block };
         Trials {
@@ -212,6 +217,11 @@ impl Trials {
         (1..=Who::ALL.len()).map(after).find(|&who| who != self.chosen && !out(who) && due(who))
     }
 
+    /// Messages until the next trial: some more each time, lest trials fall into step with times that go up and down.
+    fn pause(&self) -> u32 {
+        self.rest + self.turns % UNEVEN * self.block / 4
+    }
+
     fn mean(&self, who: Who) -> Option<f64> {
         self.times[who as usize].mean()
     }
@@ -232,7 +242,7 @@ impl Trials {
         }
         let candidate = self.candidate(open).filter(|_| free);
         let Some(candidate) = candidate else {
-            (self.now, self.left) = (self.chosen, self.rest);
+            (self.now, self.left) = (self.chosen, self.pause());
             return;
         };
         self.now = candidate;
@@ -260,7 +270,7 @@ impl Trials {
             self.again[self.tried as usize] = self.turns.saturating_add(SKIPPED);
         }
         self.rest = (self.rest * 2).min(LONGEST * self.block);
-        (self.now, self.left) = (self.chosen, self.rest);
+        (self.now, self.left) = (self.chosen, self.pause());
     }
 
     /// One has ended: see [`Copiers::took`](super::copiers::Copiers::took).
@@ -277,11 +287,15 @@ impl Trials {
             self.fresh -= 1;
             return time;
         }
+        let chosen = self.mean(self.chosen).unwrap_or(0.0);
         let times = &mut self.times[who as usize];
         let mut cost = time as f64 * 1024.0 / bytes.max(1) as f64;
         // One that was interrupted tells little.
         if let Some(mean) = times.mean().filter(|_| times.is_settled()) {
-            cost = cost.min(2.0 * mean * f64::from(together));
+            // By both sides many end at about the same time, and those that take none must not hide the one that
+            // takes it all.
+            let usual = if who == Who::Both { mean.max(chosen) } else { mean };
+            cost = cost.min(2.0 * usual * f64::from(together));
         }
         times.add(cost, self.span);
         let (count, mean) = (times.count, times.mean().unwrap_or(0.0));
