@@ -330,8 +330,11 @@ impl LaneReceiver {
     #[inline(always)]
     fn expect_one<const N: usize, const S: usize>(&mut self, lane: &LaneMemory<N, S>) -> One {
         self.expect(lane);
-        // The next look takes the line away from its producer, which may be writing it.
-        spin_hint();
+        // The next look takes the line away from its producer, which may be writing it; of several cells the first
+        // is written in one go, when all others are.
+        if self.expected <= 1 {
+            spin_hint();
+        }
         One::Nothing
     }
 
