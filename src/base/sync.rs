@@ -109,6 +109,7 @@ mod imp {
     #[inline(always)]
     pub fn light_fence() {
         if FULL_FENCES.load(Ordering::Relaxed) {
+            std::hint::cold_path();
             full_fence();
         } else {
             compiler_fence(Ordering::SeqCst);

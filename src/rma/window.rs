@@ -356,13 +356,6 @@ impl<T: Datum> Window<T> {
         self.core.block.team.node()
     }
 
-    /// Whether operations on `target` are complete once this thread's stores are, and nobody in
-    /// the job has died: two comparisons.
-    #[inline(always)]
-    pub(crate) fn completes_by_fence(&self, target: Rank) -> bool {
-        target.0 < self.simple && self.all_live()
-    }
-
     /// Whether operations on any target are complete once this thread's stores are.
     #[inline(always)]
     pub(crate) fn is_direct(&self) -> bool {

@@ -206,6 +206,7 @@ mod threads {
             // lives for 'n.
             return Some(unsafe { section.as_ref() });
         }
+        std::hint::cold_path();
         take(node())
     }
 

@@ -69,9 +69,17 @@ impl Near {
         if self.is_single() {
             return Some(update());
         }
-        let section = self.section(domain)?;
+        let Some(section) = self.section(domain) else {
+            std::hint::cold_path();
+            return None;
+        };
         let turn = section.enter();
-        let done = if self.bias().is_native() { Some(update()) } else { None };
+        let done = if self.bias().is_native() {
+            Some(update())
+        } else {
+            std::hint::cold_path();
+            None
+        };
         section.leave(turn);
         done
     }

@@ -66,7 +66,7 @@ impl Core {
     }
 
     /// Flushes from a passive-target epoch. Out of line: what goes by a fence alone does not come
-    /// here (see `Window::completes_by_fence`).
+    /// here (see `Epoch::completes_by_fence`).
     #[cold]
     #[inline(never)]
     pub(super) fn flush(

@@ -94,7 +94,7 @@ impl<T: Datum> LockEpoch<'_, T> {
     /// will look at it.
     #[inline(always)]
     pub fn flush(&self) -> Result<()> {
-        if self.epoch.window.completes_by_fence(self.target) {
+        if self.epoch.completes_by_fence(self.target) {
             stores::complete();
             return Ok(());
         }

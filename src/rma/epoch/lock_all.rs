@@ -48,13 +48,12 @@ impl<T: Datum> LockAllEpoch<'_, T> {
     /// will look at it.
     #[inline(always)]
     pub fn flush(&self, target: Rank) -> Result<()> {
-        let window = self.epoch.window;
         // Looked at first: behind the fence the loads would have to wait for it.
-        if window.completes_by_fence(target) {
+        if self.epoch.completes_by_fence(target) {
             stores::complete();
             return Ok(());
         }
-        window.core().flush("LockAllEpoch::flush", Some(target), false)
+        self.epoch.window.core().flush("LockAllEpoch::flush", Some(target), false)
     }
 
     /// Completes this rank's operations on `target` here: the memory they read and write may be

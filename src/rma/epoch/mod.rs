@@ -120,8 +120,23 @@ struct Plain {
     first: *mut u8,
     stride: usize,
     len: usize,
-    from: u32,
-    ranks: u32,
+    ranks: Ranks,
+}
+
+/// So many ranks from one on, in one word: between two locked instructions, each load takes its time.
+#[derive(Clone, Copy, Debug)]
+struct Ranks(u64);
+
+impl Ranks {
+    #[inline(always)]
+    fn new(from: u32, count: u32) -> Ranks {
+        Ranks(u64::from(count) << 32 | u64::from(from))
+    }
+
+    #[inline(always)]
+    fn contain(self, rank: u32) -> bool {
+        rank.wrapping_sub(self.0 as u32) < (self.0 >> 32) as u32
+    }
 }
 
 // SAFETY: the pointer stands for mapped memory that the window keeps, accessed by atomics and opaque
@@ -140,7 +155,7 @@ impl<'w, T: Datum> Epoch<'w, T> {
     /// The epoch has ended.
     fn end_scope(&mut self) {
         self.scope = Scope::Closed;
-        self.plain.ranks = 0;
+        self.plain.ranks = Ranks::new(0, 0);
     }
 
     /// The window.
@@ -171,10 +186,10 @@ impl<'w, T: Datum> Epoch<'w, T> {
     /// error needs no copy on its way.
     #[inline(always)]
     pub(crate) fn direct(&self, target: Rank, start: usize, count: usize) -> Option<*mut T> {
-        let Plain { first, stride, len, from, ranks } = self.plain;
-        if target.0.wrapping_sub(from) >= ranks
-            || start.checked_add(count).is_none_or(|end| end > len)
-        {
+        let Plain { first, stride, len, ranks } = self.plain;
+        if !ranks.contain(target.0) || start.checked_add(count).is_none_or(|end| end > len) {
+            // What is rare is laid out elsewhere: each jump over it would take a cycle or two.
+            std::hint::cold_path();
             return None;
         }
         let part = first.wrapping_add((target.0 as usize).wrapping_mul(stride));
@@ -183,6 +198,17 @@ impl<'w, T: Datum> Epoch<'w, T> {
         // SAFETY: where ranks are plain, all parts are aligned for elements (see `Window::new`).
         unsafe { std::hint::assert_unchecked(at.is_aligned()) };
         Some(at)
+    }
+
+    /// Whether the operations on `target`, which a lock covers, are complete once this thread's stores are, and
+    /// nobody in the job has died: two comparisons.
+    #[inline(always)]
+    fn completes_by_fence(&self, target: Rank) -> bool {
+        let completes = self.plain.ranks.contain(target.0) && self.window.all_live();
+        if !completes {
+            std::hint::cold_path();
+        }
+        completes
     }
 
     /// Whether the target is locked exclusively: no other rank's locks are held meanwhile. Owners
@@ -256,7 +282,7 @@ impl<T> Window<T> {
             Scope::Unguarded(_) | Scope::Closed => (0, 0),
         };
         let (first, stride, len) = self.simple_parts();
-        Plain { first, stride, len, from, ranks }
+        Plain { first, stride, len, ranks: Ranks::new(from, ranks) }
     }
 }
 

@@ -7,7 +7,7 @@ use hither::rma::{AccumulateOps, Epoch, Info, LockKind};
 use hither::{Compare, Op, Rank, Result, SignalOp, Window};
 use std::hint::black_box;
 
-/// A power of two.
+/// Operations a flush, of those that are completed many at a time.
 const MANY: u64 = 128;
 /// How many words behind the beginning of a page old values come back (see `benches/peers/common.h`).
 const ASIDE: usize = 8;
@@ -46,27 +46,37 @@ pub fn make(crew: &Crew, name: &str, size: usize) -> Result<Run<'static>> {
             if all { team.barrier() } else { Ok(()) }
         })
     };
+    /// As in `benches/peers/onesided.c`, a loop that completes each operation and one that completes many at a time,
+    /// and in each the only place that calls what it is of: so that is compiled into both.
+    macro_rules! each {
+        ($once:expr) => {
+            match many {
+                false => every::<1>(window, acts, target, $once),
+                true => every::<MANY>(window, acts, target, $once),
+            }
+        };
+    }
     Ok(match name {
         "put" => {
-            each(window, acts, target, many, move |epoch| epoch.put(target, 0, &origin).map(|()| 0))
+            each!(move |epoch: &Epoch<'_, u64>| epoch.put(target, 0, &origin).map(|()| 0))
         }
-        "get" => each(window, acts, target, many, move |epoch| {
+        "get" => each!(move |epoch: &Epoch<'_, u64>| {
             epoch.get(target, 0, &mut result)?;
             black_box(&result);
             Ok(0)
         }),
-        "accumulate" => each(window, acts, target, many, move |epoch| {
+        "accumulate" => each!(move |epoch: &Epoch<'_, u64>| {
             epoch.accumulate(target, 0, Op::Sum, &origin).map(|()| 0)
         }),
-        "get-accumulate" => each(window, acts, target, many, move |epoch| {
+        "get-accumulate" => each!(move |epoch: &Epoch<'_, u64>| {
             epoch.get_accumulate(target, 0, Op::Sum, &origin, &mut old[ASIDE..])?;
             black_box(&old);
             Ok(0)
         }),
         "fetch-and-op" => {
-            each(window, acts, target, many, move |epoch| epoch.fetch_and_op(target, 0, Op::Sum, 1))
+            each!(move |epoch: &Epoch<'_, u64>| epoch.fetch_and_op(target, 0, Op::Sum, 1))
         }
-        "compare-and-swap" => each(window, acts, target, many, move |epoch| {
+        "compare-and-swap" => each!(move |epoch: &Epoch<'_, u64>| {
             let next = expected.wrapping_add(1);
             let found = epoch.compare_and_swap(target, 0, expected, next)?;
             expected = if found == expected { next } else { found };
@@ -100,12 +110,11 @@ pub fn make(crew: &Crew, name: &str, size: usize) -> Result<Run<'static>> {
     })
 }
 
-/// Operations under a lock of all, each completed or many at a time.
-fn each(
+/// Operations under a lock of all, completed so many at a time.
+fn every<const MANY: u64>(
     window: Window<u64>,
     acts: bool,
     target: Rank,
-    many: bool,
     mut once: impl FnMut(&Epoch<'_, u64>) -> Result<u64> + 'static,
 ) -> Run<'static> {
     Box::new(move |n| {
@@ -113,14 +122,11 @@ fn each(
             return Ok(());
         }
         let epoch = window.lock_all()?;
-        // One place that calls `once`, so that it is compiled into the loop, as the library's operations are
-        // meant to be.
-        let last = if many { MANY - 1 } else { 0 };
         let mut total = 0u64;
         for i in 0..n {
             align();
             total = total.wrapping_add(once(&epoch)?);
-            if i & last == last {
+            if i % MANY == MANY - 1 {
                 epoch.flush(target)?;
             }
         }
