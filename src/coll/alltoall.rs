@@ -1,6 +1,7 @@
 //! All to all: everybody has a block for everybody.
 
 use super::block::BOARD;
+use super::block::Board;
 use super::blocks::{Blocks, Parts, bytes_of, bytes_of_mut, even, zeros};
 use super::board::Value;
 use super::gather::unexpected;
@@ -40,13 +41,17 @@ impl Team {
     /// The hot way: straight code.
     fn alltoall_small(&self, send: &[u8], recv: &mut [u8]) -> Result<()> {
         const WHAT: What = What::Alltoall;
-        let (mine, total) = (Value::of(send), send.len());
-        let blocks = Blocks::Even(total / self.size() as usize);
+        let blocks = Blocks::Even(send.len() / self.size() as usize);
         let sign = Sign::new(WHAT, Algorithm::Boards, 0, blocks.of(0).len() as u64, 0);
         let own = blocks.of(self.rank().0);
         self.collective(WHAT.during(), |core, deadline| {
-            core.exchange(sign, deadline, &mine, total, |rank, value| {
-                recv[blocks.of(rank)].copy_from_slice(&value.bytes()[own.clone()]);
+            let show = |board: &Board, step| board.put_bytes(send, step);
+            core.exchange_boards(sign, &deadline, show, |rank, board| {
+                let block = &mut recv[blocks.of(rank)];
+                match board {
+                    None => block.copy_from_slice(&send[own.clone()]),
+                    Some(board) => board.get_bytes(own.start, block),
+                }
             })
         })
     }

@@ -39,8 +39,9 @@ impl Team {
         if self.member.span.is_some() {
             return self.run(BARRIER, async |call| call.sync().await);
         }
-        let step = |core: &Core, deadline| core.sync(BARRIER, deadline).map(|_| ());
-        self.collective(What::Barrier.during(), step)
+        self.collective(What::Barrier.during(), |core, deadline| {
+            core.sync_inline(BARRIER, &deadline).map(|_| ())
+        })
     }
 
     /// The barrier, begun now: the request is done once every member has begun it.
@@ -88,37 +89,54 @@ type Come = Option<Result<()>>;
 
 impl Core {
     /// One barrier as the next phase of a call; returns the phase.
-    #[inline]
     pub fn sync(&self, sign: Sign, deadline: Deadline) -> Result<u32> {
+        self.sync_inline(sign, &deadline)
+    }
+
+    /// As [`Core::sync`], for a call that is nothing else. Each function on the way from one step to the next
+    /// saves registers, and what it saves is stored behind the flag: with more stores than the processor has
+    /// room for, it waits for the flag's line.
+    #[inline(always)]
+    fn sync_inline(&self, sign: Sign, deadline: &Deadline) -> Result<u32> {
         let phase = self.next_phase(sign);
         if self.block.size > 1 {
             if self.disseminates {
                 self.disseminate(phase, sign, deadline)?;
             } else {
-                self.count(sign, sign.what.during(), deadline)?;
+                self.count(sign, sign.what.during(), *deadline)?;
             }
         }
         Ok(phase)
     }
 
-    fn disseminate(&self, phase: u32, sign: Sign, deadline: Deadline) -> Result<()> {
+    #[inline(always)]
+    fn disseminate(&self, phase: u32, sign: Sign, deadline: &Deadline) -> Result<()> {
         let step = self.step_of(phase, sign);
         for round in self.rounds() {
             self.raise(round, step);
             for partner in self.partners(round) {
-                let reached = || self.reached(partner, round, step);
-                match reached() {
-                    Some(come) => come?,
-                    None => {
-                        let during = sign.what.during();
-                        let cell = &self.block.lines(partner).wait;
-                        let check = || self.check(during);
-                        self.block.node.wait(cell, deadline, during, reached, check)??;
-                    }
+                let flag = &self.block.lines(partner).flags[round.number].0;
+                if !self.comes_at_once(flag, step) {
+                    self.await_flag((partner, round, step), sign, deadline)?;
                 }
             }
         }
         Ok(())
+    }
+
+    #[inline(never)]
+    fn await_flag(
+        &self,
+        (partner, round, step): (u32, Round, u64),
+        sign: Sign,
+        deadline: &Deadline,
+    ) -> Result<()> {
+        let during = sign.what.during();
+        let cell = &self.block.lines(partner).wait;
+        let mut come = Ok(());
+        let reached = || self.reached(partner, round, step).map(|reached| come = reached);
+        self.block.node.wait(cell, *deadline, during, reached, || self.check(during))?;
+        come
     }
 
     /// Rounds of the dissemination barrier.

@@ -28,7 +28,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 /// Marks a finished team block.
-pub(super) const TEAM_MAGIC: u64 = 0x4869_5465_616d_0005;
+pub(super) const TEAM_MAGIC: u64 = 0x4869_5465_616d_0006;
 /// The kind of such a block.
 const KIND: u32 = 1;
 /// Bytes of one piece.
@@ -99,6 +99,10 @@ pub(super) struct Board {
 // it (module documentation); `step` orders the two.
 unsafe impl Sync for Board {}
 
+/// A board by itself in a pair of lines, as [`Flag`] is.
+#[repr(C, align(128))]
+pub(super) struct Pair(pub Board);
+
 /// Dissemination barrier: the last phase whose round this is of a member has reached, with the word of
 /// its call above. Two lines, as processors fetch lines in pairs: others poll one round's while the next is
 /// written.
@@ -111,7 +115,7 @@ pub(super) struct MemberLines {
     /// One for each round, written by this member, polled by its partners of that round.
     pub flags: [Flag; ROUNDS],
     /// Boards of even and odd phases.
-    pub boards: [Board; 2],
+    pub boards: [Pair; 2],
     /// Sleepers waiting for anything this member writes.
     pub wait: WaitCell,
     _pad: [AtomicU64; 7],
@@ -157,12 +161,12 @@ const _: () = {
     assert!(size_of::<Board>() == 64);
     assert!(offset_of!(Board, payload) == 8);
     assert!(size_of::<Flag>() == 128);
-    assert!(size_of::<MemberLines>() == 3328);
+    assert!(size_of::<MemberLines>() == 3456);
     assert!(offset_of!(MemberLines, boards) == 1024);
-    assert!(offset_of!(MemberLines, wait) == 1152);
-    assert!(offset_of!(MemberLines, been) == 1216);
-    assert!(offset_of!(MemberLines, calls) == 1280);
-    assert!(offset_of!(MemberLines, posts) == 2304);
+    assert!(offset_of!(MemberLines, wait) == 1280);
+    assert!(offset_of!(MemberLines, been) == 1344);
+    assert!(offset_of!(MemberLines, calls) == 1408);
+    assert!(offset_of!(MemberLines, posts) == 2432);
     assert!(size_of::<Been>() == 64);
     assert!(size_of::<Doing>() == 32);
     assert!(offset_of!(TeamHeader, pair) == 32);
@@ -175,7 +179,7 @@ pub(super) struct Block {
     pub at: Offset,
     pub size: u32,
     pub roll: Roll,
-    base: NonNull<u8>,
+    areas: NonNull<u8>,
     header: NonNull<TeamHeader>,
 }
 
@@ -201,7 +205,9 @@ impl Block {
         let roll = Roll::view(node.mapping(), at, size)?;
         // SAFETY: it lies behind the roll, in the first pages of what `locate` checked.
         let header = unsafe { base.add(Roll::bytes(size) as usize) }.cast();
-        Ok(Block { node: node.clone(), at, size, roll, base, header })
+        // SAFETY: the areas are the rest of it.
+        let areas = unsafe { base.add(Self::head_bytes(size) as usize) };
+        Ok(Block { node: node.clone(), at, size, roll, areas, header })
     }
 
     /// Opens a finished block of `size` members.
@@ -310,9 +316,8 @@ impl Block {
     #[inline]
     fn area(&self, rank: u32) -> NonNull<u8> {
         let rank = if rank < self.size { rank } else { 0 };
-        let at = Self::head_bytes(self.size) + u64::from(rank) * AREA;
         // SAFETY: rank < size, so the area lies within the block that `view` checked.
-        unsafe { self.base.add(at as usize) }
+        unsafe { self.areas.add(rank as usize * AREA as usize) }
     }
 
     /// A member's flags and boards.

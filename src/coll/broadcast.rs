@@ -2,7 +2,6 @@
 
 use super::block::PIECE;
 use super::blocks::bytes_of_mut;
-use super::board::Value;
 use super::select::{Algorithm, Choice};
 use super::sign::{Sign, What};
 use super::step::Course;
@@ -33,13 +32,9 @@ impl Team {
     /// The hot way: straight code.
     fn broadcast_small(&self, root: Rank, data: &mut [u8]) -> Result<()> {
         self.check_root(root, WHAT.during())?;
-        let (mine, len) = (Value::of(data), data.len());
-        let sign = Sign::new(WHAT, Algorithm::Boards, root.0, len as u64, 0);
+        let sign = Sign::new(WHAT, Algorithm::Boards, root.0, data.len() as u64, 0);
         self.collective(WHAT.during(), |core, deadline| {
-            if let Some(value) = core.broadcast(sign, deadline, root.0, &mine, len)? {
-                data.copy_from_slice(&value.bytes()[..len]);
-            }
-            Ok(())
+            core.broadcast(sign, &deadline, root.0, data)
         })
     }
 
@@ -67,7 +62,7 @@ impl Team {
     pub(crate) fn share_on_node(&self, words: &mut [u64; 7]) -> Result<()> {
         let data = bytes_of_mut(words);
         let sign = Sign::new(WHAT, Algorithm::Boards, 0, data.len() as u64, 1);
-        self.run(sign, async |call| call.course.broadcast_by_post(0, data).await)
+        self.run(sign, async |call| call.course.broadcast_post(0, data).await)
     }
 
     fn plan_broadcast(&self, root: Rank, bytes: usize) -> Result<(Choice, Sign)> {
@@ -80,7 +75,7 @@ impl Team {
 impl Course<'_> {
     pub(super) async fn broadcast(&self, choice: Choice, root: u32, data: &mut [u8]) -> Result<()> {
         match choice.first {
-            Algorithm::Boards => self.broadcast_by_post(root, data).await,
+            Algorithm::Boards => self.broadcast_post(root, data).await,
             Algorithm::Direct => {
                 let kind = Kind::new(WHAT, data.len());
                 let (addresses, _timed) =
@@ -94,22 +89,13 @@ impl Course<'_> {
                         self.sync().await.map(|_| ())
                     }
                     None if choice.otherwise == Algorithm::Boards => {
-                        self.broadcast_by_post(root, data).await
+                        self.broadcast_post(root, data).await
                     }
                     None => self.broadcast_by_pieces(root, data).await,
                 }
             }
             _ => self.broadcast_by_pieces(root, data).await,
         }
-    }
-
-    async fn broadcast_by_post(&self, root: u32, data: &mut [u8]) -> Result<()> {
-        let mine = Value::of(data);
-        let len = data.len();
-        if let Some(value) = self.broadcast_post(root, &mine, len).await? {
-            data.copy_from_slice(&value.bytes()[..len]);
-        }
-        Ok(())
     }
 
     async fn broadcast_by_pieces(&self, root: u32, data: &mut [u8]) -> Result<()> {

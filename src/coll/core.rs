@@ -417,6 +417,22 @@ impl Core {
         doing.begin(u64::from(sign.word) << 32 | u64::from(number), sign.words());
     }
 
+    /// Whether a member's word, which it stores at each of its steps, says `step` now or a moment later. No, too, if
+    /// it says that it never will: the member is at this step in another call, or further on already.
+    #[inline(always)]
+    pub fn comes_at_once(&self, word: &AtomicU64, step: u64) -> bool {
+        for _ in 0..=self.block.node.polls_at_once() {
+            let seen = word.load(Ordering::Acquire);
+            if seen == step {
+                return true;
+            }
+            if (seen as u32).wrapping_sub(step as u32) < 1 << 31 {
+                return false;
+            }
+        }
+        false
+    }
+
     /// A phase with the call's word, as flags and boards carry it. In the word there is what was
     /// posted before, so that members that have different ideas of that find out.
     #[inline]
@@ -433,6 +449,7 @@ impl Core {
 }
 
 impl Doing {
+    #[inline]
     fn begin(&self, step: u64, [packed, bytes]: [u64; 2]) {
         self.packed.store(packed, Ordering::Relaxed);
         self.bytes.store(bytes, Ordering::Relaxed);

@@ -15,7 +15,6 @@
 //! synchronising step, in which there is the same hash.
 
 use super::block::{Board, POSTS};
-use super::board::Value;
 use super::core::{Core, Place};
 use super::sign::Sign;
 use super::step::Course;
@@ -81,8 +80,8 @@ impl Core {
         &self.block.lines(rank).posts[line(number)]
     }
 
-    /// Posts the first `bytes` bytes of `mine`, if this member is the root; else returns what the
-    /// root has posted.
+    /// Posts the first bytes of `data`, as many as fit into a board, if this member is the root; else has there
+    /// what the root has posted.
     ///
     /// Cost: the root stores one line, and reads what the others have seen once in several posts; the
     /// others fetch that line.
@@ -90,26 +89,25 @@ impl Core {
     pub fn broadcast(
         &self,
         sign: Sign,
-        deadline: Deadline,
+        deadline: &Deadline,
         root: u32,
-        mine: &Value,
-        bytes: usize,
-    ) -> Result<Option<Value>> {
+        data: &mut [u8],
+    ) -> Result<()> {
         let number = self.begin_post(sign);
-        let words = bytes.div_ceil(8);
-        let value = if root == self.rank {
-            self.await_room(sign, number, deadline)?;
-            self.post(sign, number, mine, words);
-            None
-        } else {
-            match self.posted_by(root, sign, number) {
-                Some(come) => come?,
-                None => self.await_post(sign, root, number, deadline)?,
+        if root == self.rank {
+            if !self.has_room(number) {
+                self.look_for_room(sign, number, deadline)?;
             }
-            Some(self.post_of(root, number).get(words))
-        };
+            self.post(sign, number, data);
+        } else {
+            let post = self.post_of(root, number);
+            if !self.comes_at_once(&post.step, self.step_of(number, sign)) {
+                self.await_post(sign, root, number, deadline)?;
+            }
+            post.get_bytes(0, data);
+        }
         self.note_seen(number);
-        Ok(value)
+        Ok(())
     }
 
     #[inline]
@@ -120,8 +118,8 @@ impl Core {
     }
 
     #[inline]
-    fn post(&self, sign: Sign, number: u32, value: &Value, words: usize) {
-        self.post_of(self.rank, number).put(value, words, self.step_of(number, sign));
+    fn post(&self, sign: Sign, number: u32, data: &[u8]) {
+        self.post_of(self.rank, number).put_bytes(data, self.step_of(number, sign));
         self.block.lines(self.rank).wait.notify();
     }
 
@@ -135,11 +133,12 @@ impl Core {
         (seen as u32 == number && seen != 0).then(|| Err(self.mismatch(root)))
     }
 
-    #[cold]
-    fn await_post(&self, sign: Sign, root: u32, number: u32, deadline: Deadline) -> Result<()> {
-        let during = sign.what.during();
-        let posted = || self.posted_by(root, sign, number);
-        self.wait_on(root, deadline, during, posted)?
+    #[inline(never)]
+    fn await_post(&self, sign: Sign, root: u32, number: u32, deadline: &Deadline) -> Result<()> {
+        let mut come = Ok(());
+        let posted = || self.posted_by(root, sign, number).map(|posted| come = posted);
+        self.wait_on(root, *deadline, sign.what.during(), posted)?;
+        come
     }
 
     /// Waits for one member. Where there are few to a core it may be worth keeping one's own for a while,
@@ -184,20 +183,15 @@ impl Core {
         is_free(number, seen).then_some(seen)
     }
 
-    #[inline]
-    fn await_room(&self, sign: Sign, number: u32, deadline: Deadline) -> Result<()> {
-        if self.has_room(number) { Ok(()) } else { self.look_for_room(sign, number, deadline) }
-    }
-
     #[cold]
-    fn look_for_room(&self, sign: Sign, number: u32, deadline: Deadline) -> Result<()> {
+    fn look_for_room(&self, sign: Sign, number: u32, deadline: &Deadline) -> Result<()> {
         let during = sign.what.during();
         let mut most = 0;
         for rank in (0..self.block.size).filter(|&rank| rank != self.rank) {
             let made = || self.made_room(rank, number);
             let seen = match made() {
                 Some(seen) => seen,
-                None => self.wait_on(rank, deadline, during, made)?,
+                None => self.wait_on(rank, *deadline, during, made)?,
             };
             most = most.max(number.wrapping_sub(seen));
         }
@@ -208,19 +202,13 @@ impl Core {
 
 impl Course<'_> {
     /// As [`Core::broadcast`].
-    pub async fn broadcast_post(
-        &self,
-        root: u32,
-        mine: &Value,
-        bytes: usize,
-    ) -> Result<Option<Value>> {
+    pub async fn broadcast_post(&self, root: u32, data: &mut [u8]) -> Result<()> {
         let core = self.core();
         if let Some(deadline) = self.blocking() {
-            return core.broadcast(self.sign, deadline, root, mine, bytes);
+            return core.broadcast(self.sign, &deadline, root, data);
         }
         let number = core.begin_post(self.sign);
-        let words = bytes.div_ceil(8);
-        let value = if root == core.rank {
+        if root == core.rank {
             if !core.has_room(number) {
                 for rank in (0..core.block.size).filter(|&rank| rank != core.rank) {
                     let made = || core.made_room(rank, number).map(|_| Ok(()));
@@ -228,15 +216,14 @@ impl Course<'_> {
                 }
                 core.posted.passed.store(number.wrapping_sub(POSTS as u32), Ordering::Relaxed);
             }
-            core.post(self.sign, number, mine, words);
-            None
+            core.post(self.sign, number, data);
         } else {
             let posted = || core.posted_by(root, self.sign, number);
             self.until(Place::Lines(root), posted).await?;
-            Some(core.post_of(root, number).get(words))
-        };
+            core.post_of(root, number).get_bytes(0, data);
+        }
         core.note_seen(number);
-        Ok(value)
+        Ok(())
     }
 }
 

@@ -11,7 +11,7 @@
 
 use super::block::{BOARD, PIECE};
 use super::blocks::{bytes_of, bytes_of_mut};
-use super::board::Value;
+use super::board::{Line, Shown, Value, WORDS, Word};
 use super::operation::{Combine, Operation, Spare, Typed, code_in_word, fold};
 use super::pieces::share;
 use super::select::{Algorithm, Choice};
@@ -31,7 +31,11 @@ impl Team {
     pub fn allreduce<T: Datum, O: Operation<T>>(&self, op: O, data: &mut [T]) -> Result<()> {
         let bytes = size_of_val(data);
         if bytes < self.member.small.allreduce && op.unit() == 1 && align_of::<T>() <= 64 {
-            return self.allreduce_small(&op, data);
+            return if Word::holds::<T>(data.len()) {
+                self.allreduce_small::<u64, 1, T, O>(&op, data)
+            } else {
+                self.allreduce_small::<Line, WORDS, T, O>(&op, data)
+            };
         }
         let op = Typed::new(op, data.len(), What::Allreduce.during())?;
         let (choice, sign) = self.plan_allreduce(bytes, op.code());
@@ -40,21 +44,25 @@ impl Team {
 
     /// The hot way: straight code, typed.
     #[inline]
-    fn allreduce_small<T: Datum, O: Operation<T>>(&self, op: &O, data: &mut [T]) -> Result<()> {
+    fn allreduce_small<A: Copy, const W: usize, T: Datum, O: Operation<T>>(
+        &self,
+        op: &O,
+        data: &mut [T],
+    ) -> Result<()> {
         op.check()?;
         let bytes = size_of_val(data);
         let code = code_in_word::<T, O>(op);
         let sign = Sign::new(What::Allreduce, Algorithm::Boards, 0, bytes as u64, code);
         self.collective(What::Allreduce.during(), |core, deadline| {
-            let mut sum = Value::default();
-            core.exchange(sign, deadline, &Value::of(bytes_of(data)), bytes, |rank, value| {
+            let mut sum = Shown::<A, W>::default();
+            core.exchange(sign, &deadline, &Shown::of(bytes_of(data)), bytes, |rank, value| {
                 if rank == 0 {
                     sum = *value;
                 } else {
                     op.combine(sum.elements_mut(data.len()), value.elements(data.len()));
                 }
             })?;
-            data.copy_from_slice(sum.elements(data.len()));
+            sum.copy_to(bytes_of_mut(data));
             Ok(())
         })
     }

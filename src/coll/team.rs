@@ -17,6 +17,7 @@ use super::span::{Members, Span};
 use super::step::{Course, run_through};
 use crate::base::sync::{AtomicBool, AtomicU32, Ordering};
 use crate::base::{Deadline, Error, Rank, Result, Slot, forked, reentry};
+use crate::link::biased::{Biased, Guard};
 use crate::p2p::Endpoint;
 use crate::shm::holding::Holding;
 use crate::shm::node::Node;
@@ -43,8 +44,9 @@ pub(super) struct Member {
     alike: u32,
     /// This member's rank.
     pub rank: u32,
-    /// A collective is in progress in this process.
-    busy: AtomicBool,
+    /// Whoever has it is in a collective. Biased, for a read-modify-write would wait until the flag of the last
+    /// call has reached the cache, in a line that the others poll.
+    busy: Biased<()>,
     /// Collectives that were begun.
     pub queue: Queue,
     /// A survivors' team has been made of it, once and for all.
@@ -128,7 +130,7 @@ impl Team {
             alike: if identity { core.members() } else { 0 },
             rank: core.me(),
             core: Arc::new(core),
-            busy: AtomicBool::new(false),
+            busy: Biased::new(()),
             queue: Queue::default(),
             shrunk: AtomicBool::new(false),
             _holding: holding,
@@ -246,7 +248,14 @@ impl Team {
         run: impl FnOnce(&Core, Deadline) -> Result<R>,
     ) -> Result<R> {
         let member = &*self.member;
-        let _busy = member.enter(during)?;
+        Member::may_enter(during)?;
+        // Two variables, for the one that is there as a rule stays in registers then.
+        let owner = member.busy.lock_as_owner();
+        let _other = match owner {
+            Some(_) => None,
+            None => Some(member.busy.try_lock_shared().ok_or_else(|| occupied(during))?),
+        };
+        let _whole = Whole(member);
         let deadline = self.deadline();
         member.intact(during)?;
         if !member.queue.is_idle() {
@@ -270,28 +279,32 @@ impl Team {
     }
 }
 
-/// One thread is inside a collective.
-pub(super) struct Busy<'m>(&'m Member);
+/// Gives the team up if the thread panics: the others must not wait for a member that will never get to the
+/// end of its call.
+pub(super) struct Whole<'m>(&'m Member);
 
-impl Drop for Busy<'_> {
+impl Drop for Whole<'_> {
     #[inline]
     fn drop(&mut self) {
         if std::thread::panicking() {
-            // The others must not wait for a member that will never get to the end of this one.
             self.0.give_up();
         }
-        self.0.busy.store(false, Ordering::Release);
     }
 }
 
 impl Member {
-    /// Lets one thread in.
     #[inline]
-    pub fn enter(&self, during: &'static str) -> Result<Busy<'_>> {
+    fn may_enter(during: &'static str) -> Result<()> {
         reentry::refuse_inside(during)?;
         // A new thread of a forked child could find everybody there already.
-        forked::refuse_forked(during)?;
-        if self.busy.swap(true, Ordering::Acquire) { Err(occupied(during)) } else { Ok(Busy(self)) }
+        forked::refuse_forked(during)
+    }
+
+    /// Lets one thread in to begin a call.
+    pub fn enter(&self, during: &'static str) -> Result<(Whole<'_>, Guard<'_, ()>)> {
+        Self::may_enter(during)?;
+        let inside = self.busy.try_lock().ok_or_else(|| occupied(during))?;
+        Ok((Whole(self), inside))
     }
 }
 

@@ -155,3 +155,31 @@ fn a_death_is_reported_until_somebody_is_told() {
     });
     ends.unwrap().into_iter().for_each(|end| end.unwrap());
 }
+
+/// Two threads that were inside at a time would lose one of the steps that they count.
+#[test]
+fn of_threads_in_one_teams_collectives_all_but_one_are_refused() {
+    let ends = Job::threads(1, |job| {
+        let team = job.team();
+        let before = team.member.core.number();
+        let done: u32 = std::thread::scope(|scope| {
+            let call = || (0..20_000).map(|_| team.barrier()).map(counted).sum::<u32>();
+            let threads: Vec<_> = (0..3).map(|_| scope.spawn(call)).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).sum()
+        });
+        assert!(done > 0);
+        assert_eq!(team.member.core.number().wrapping_sub(before), done);
+        // One after the other they all may.
+        std::thread::scope(|scope| scope.spawn(|| team.barrier()).join().unwrap())?;
+        team.barrier()
+    });
+    ends.unwrap().into_iter().for_each(|end| end.unwrap());
+}
+
+fn counted(end: crate::base::Result<()>) -> u32 {
+    match end {
+        Ok(()) => 1,
+        Err(Error::Misuse { .. }) => 0,
+        Err(other) => panic!("{other}"),
+    }
+}

@@ -27,6 +27,7 @@ use crate::base::sync::{
     AtomicU8, AtomicU64, Ordering, UnsafeCell, heavy_fence, light_fence, yield_now,
 };
 use std::marker::PhantomData;
+use std::mem::MaybeUninit;
 use std::ops::{Deref, DerefMut};
 #[cfg(not(loom))]
 use std::sync::{Mutex, MutexGuard};
@@ -53,6 +54,12 @@ pub(crate) struct Biased<T> {
     active: [AtomicU8; OWNERS],
     turns: Mutex<Turns>,
     value: UnsafeCell<T>,
+}
+
+impl<T> std::fmt::Debug for Biased<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Biased").finish_non_exhaustive()
+    }
 }
 
 struct Turns {
@@ -165,7 +172,7 @@ impl<T> Biased<T> {
         active.store(1, Ordering::Relaxed);
         light_fence();
         if self.owner.load(Ordering::Relaxed) == owner {
-            return Some(Guard::new(self, Entered::Owner(active)));
+            return Some(Guard::owner(self, active));
         }
         active.store(0, Ordering::Release);
         None
@@ -186,8 +193,9 @@ impl<T> Biased<T> {
         self.take_turn(turns)
     }
 
+    /// The value, if nobody has it now, for who is [not the owner](Biased::lock_as_owner).
     #[cold]
-    fn try_lock_shared(&self) -> Option<Guard<'_, T>> {
+    pub fn try_lock_shared(&self) -> Option<Guard<'_, T>> {
         note_turn();
         let turns = match self.turns.try_lock() {
             Ok(turns) => turns,
@@ -218,12 +226,12 @@ impl<T> Biased<T> {
         turns.count = if turns.last == me { turns.count.saturating_add(1) } else { 0 };
         turns.last = me;
         if self.owner.load(Ordering::Relaxed) == SHARED && turns.count < MANY {
-            return Guard::new(self, Entered::Shared { _turns: turns });
+            return Guard::shared(self, turns);
         }
         let place = match turns.owners.iter().position(|owner| *owner == me) {
             Some(place) => place,
             None if turns.owners.len() == OWNERS => {
-                return Guard::new(self, Entered::Shared { _turns: turns });
+                return Guard::shared(self, turns);
             }
             None => {
                 turns.owners.push(me);
@@ -235,39 +243,41 @@ impl<T> Biased<T> {
         // Both become known to the next that takes `turns`.
         self.active[place].store(1, Ordering::Relaxed);
         self.owner.store(me | place as u64, Ordering::Relaxed);
-        Guard::new(self, Entered::Owner(&self.active[place]))
+        Guard::owner(self, &self.active[place])
     }
 }
 
 /// The value, until dropped.
 pub(crate) struct Guard<'a, T> {
     lock: &'a Biased<T>,
-    entered: Entered<'a>,
+    /// The flag by which the owner came in.
+    active: Option<&'a AtomicU8>,
+    /// What others hold: initialised only if there is no flag. No `Option` and no `enum`: their tag is a byte
+    /// beside which others are copied with every move of the guard, as a word, which is not to be had before
+    /// that byte has left the store buffer, and with it whatever was stored before.
+    turns: MaybeUninit<MutexGuard<'a, Turns>>,
     /// Must be dropped by the thread that made it.
     _here: PhantomData<*const ()>,
 }
 
-/// How a thread came in.
-enum Entered<'a> {
-    /// By its flag.
-    Owner(&'a AtomicU8),
-    Shared {
-        _turns: MutexGuard<'a, Turns>,
-    },
-}
-
 impl<'a, T> Guard<'a, T> {
     #[inline(always)]
-    fn new(lock: &'a Biased<T>, entered: Entered<'a>) -> Self {
-        Guard { lock, entered, _here: PhantomData }
+    fn owner(lock: &'a Biased<T>, active: &'a AtomicU8) -> Self {
+        Guard { lock, active: Some(active), turns: MaybeUninit::uninit(), _here: PhantomData }
+    }
+
+    fn shared(lock: &'a Biased<T>, turns: MutexGuard<'a, Turns>) -> Self {
+        Guard { lock, active: None, turns: MaybeUninit::new(turns), _here: PhantomData }
     }
 }
 
 impl<T> Drop for Guard<'_, T> {
     #[inline(always)]
     fn drop(&mut self) {
-        if let Entered::Owner(active) = self.entered {
-            active.store(0, Ordering::Release);
+        match self.active {
+            Some(active) => active.store(0, Ordering::Release),
+            // SAFETY: who comes in without a flag holds the turns, and nobody else drops them.
+            None => unsafe { self.turns.assume_init_drop() },
         }
     }
 }

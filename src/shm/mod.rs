@@ -48,4 +48,7 @@ pub(crate) mod standing;
 #[cfg(not(loom))]
 mod sweep;
 #[cfg(not(loom))]
+#[cfg(not(loom))]
+mod waiting;
+#[cfg(not(loom))]
 pub(crate) mod wiring;

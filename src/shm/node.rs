@@ -8,7 +8,7 @@ use super::forked::Presence;
 use super::habit::Habits;
 use super::lock::LocalNodes;
 use super::map::{self, Mapping, PAGE};
-use super::park::{Pace, WaitCell, Yielded};
+use super::park::Pace;
 use super::region::SharedRef;
 use super::section::Words;
 use super::segment::{self, Areas, HUGE_PAGE, NodeHeader, Port, Ports, RankSlot, STATE_LEFT};
@@ -35,19 +35,7 @@ pub(super) struct Attachments {
 /// Most rooms that have something done in waits.
 const HELPERS: usize = 4;
 
-/// Polls of a wait between two looks at other work, while there is some.
-const HELP_EVERY: u32 = 32;
-
 type Help = Box<dyn Fn(&Node) + Send + Sync>;
-
-/// Who has to do what a wait is for.
-#[derive(Clone, Copy)]
-enum Peers {
-    /// Several.
-    Many,
-    /// One, if that is known.
-    One(Option<Slot>),
-}
 
 /// Gets the kind of a block, where it lies, and how many members it had.
 type LastRites = fn(&Node, u32, Offset, u32);
@@ -241,6 +229,7 @@ impl Node {
     }
 
     /// How this process waits.
+    #[inline]
     pub fn pace(&self) -> Pace {
         let pace = if self.crowd.is_crowded() { self.pace.crowded() } else { self.pace };
         // What others want of this process rings another bell than what it waits for.
@@ -326,125 +315,9 @@ impl Node {
         }
     }
 
-    fn has_pending(&self) -> bool {
+    #[inline]
+    pub(super) fn has_pending(&self) -> bool {
         self.attachments.pending.load(Ordering::Relaxed) != 0
-    }
-
-    /// For waits that are none of [`Node::wait`]: after `turn` polls, looks after pending work if it
-    /// is time to. One load for each [`HELP_EVERY`] polls while there is none.
-    pub(crate) fn help_now_and_then(&self, turn: u32) {
-        if turn.is_multiple_of(HELP_EVERY) && self.has_pending() {
-            self.help();
-        }
-    }
-
-    /// [`WaitCell::wait`] at this process's pace, which looks whether there is a core for each thread
-    /// of this process that waits, and after pending work meanwhile: then packets end its sleeps too.
-    ///
-    /// For what many have to do, of whom some may want this core; see [`Node::wait_for`].
-    pub fn wait<R>(
-        &self,
-        cell: &WaitCell,
-        deadline: Deadline,
-        during: &'static str,
-        poll: impl FnMut() -> Option<R>,
-        check: impl FnMut() -> Result<()>,
-    ) -> Result<R> {
-        self.wait_beside(cell, Peers::Many, deadline, during, poll, check)
-    }
-
-    /// The same for what a process has to do, which is `peer` if it is known. Ranks that share cores
-    /// keep theirs for longer here, while that pays (see `habit`), and part from peers on the same core
-    /// (see `aside`).
-    pub fn wait_for<R>(
-        &self,
-        cell: &WaitCell,
-        peer: Option<Slot>,
-        deadline: Deadline,
-        during: &'static str,
-        poll: impl FnMut() -> Option<R>,
-        check: impl FnMut() -> Result<()>,
-    ) -> Result<R> {
-        self.wait_beside(cell, Peers::One(peer), deadline, during, poll, check)
-    }
-
-    fn wait_beside<R>(
-        &self,
-        cell: &WaitCell,
-        peers: Peers,
-        deadline: Deadline,
-        during: &'static str,
-        mut poll: impl FnMut() -> Option<R>,
-        mut check: impl FnMut() -> Result<()>,
-    ) -> Result<R> {
-        let pace = self.pace();
-        if !self.has_pending() {
-            return self.wait_at((cell, None, peers), pace, deadline, during, poll, check);
-        }
-        let mut turn = 0u32;
-        let poll = || {
-            turn = turn.wrapping_add(1);
-            self.help_now_and_then(turn);
-            poll()
-        };
-        let check = || {
-            self.help();
-            check()
-        };
-        let service = &self.rank_slot(self.slot).service;
-        let beside = (!std::ptr::eq(cell, service)).then_some(service);
-        self.wait_at((cell, beside, peers), pace.watchful(), deadline, during, poll, check)
-    }
-
-    fn wait_at<R>(
-        &self,
-        (cell, beside, peers): (&WaitCell, Option<&WaitCell>, Peers),
-        pace: Pace,
-        deadline: Deadline,
-        during: &'static str,
-        mut poll: impl FnMut() -> Option<R>,
-        check: impl FnMut() -> Result<()>,
-    ) -> Result<R> {
-        if let Some(value) = pace.poll_at_once(&mut poll) {
-            return Ok(value);
-        }
-        let awake = self.crowd.enter();
-        let crowd = &self.crowd;
-        if let Some(value) = pace.poll_with_pauses(|| !crowd.is_crowded(), &mut poll) {
-            crowd.note_spun();
-            return Ok(value);
-        }
-        if let (Peers::One(peer), Some(habits)) = (peers, &self.habits) {
-            if let Some(value) = habits.poll(cell, &mut poll) {
-                return Ok(value);
-            }
-            self.step_aside_of(peer);
-        }
-        match pace.poll_with_yields(&mut poll) {
-            Yielded::Come(value, at_once) => {
-                if at_once {
-                    crowd.note_yielded();
-                }
-                return Ok(value);
-            }
-            Yielded::Strangers => crowd.note_strangers(),
-            Yielded::Nothing => {}
-        }
-        drop(awake);
-        if let Some(beyond) = self.beyond.get() {
-            beyond.rest();
-        }
-        cell.sleep_until(beside, pace, deadline, during, poll, check)
-    }
-
-    fn step_aside_of(&self, peer: Option<Slot>) {
-        if let (Some(aside), Some(peer)) = (&self.aside, peer)
-            && peer != self.slot
-            && self.is_local(peer)
-        {
-            let (here, there) = (self.rank_slot(self.slot), self.rank_slot(peer));
-            aside.look(&here.seen_on, &there.seen_on, self.slot < peer);
-        }
     }
 
     /// Has `run` called for each block that this process frees, whoever was the last to hold it,

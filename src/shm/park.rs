@@ -99,7 +99,13 @@ impl Pace {
     /// ends.
     #[inline]
     pub fn poll_at_once<R>(self, poll: &mut impl FnMut() -> Option<R>) -> Option<R> {
-        (0..self.spins.min(EAGER)).find_map(|_| poll())
+        (0..self.at_once()).find_map(|_| poll())
+    }
+
+    /// How many polls that takes.
+    #[inline]
+    pub fn at_once(self) -> u32 {
+        self.spins.min(EAGER)
     }
 
     /// The second part: awake, with pauses between the polls as long as `may_spin`.

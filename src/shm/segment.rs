@@ -25,7 +25,7 @@ use crate::base::sync::{AtomicU16, AtomicU32, AtomicU64, Ordering};
 use crate::base::{Error, Offset, Result, Slot};
 
 /// Identifies a segment of this layout. Changes whenever a shared structure changes.
-pub const VERSION: u64 = 0x4869_7468_6572_0009;
+pub const VERSION: u64 = 0x4869_7468_6572_000a;
 
 /// Most processes a node's segment can hold.
 pub const MAX_CAPACITY: u32 = 4096;
