@@ -205,7 +205,7 @@ impl Block {
         let roll = Roll::view(node.mapping(), at, size)?;
         // SAFETY: it lies behind the roll, in the first pages of what `locate` checked.
         let header = unsafe { base.add(Roll::bytes(size) as usize) }.cast();
-        // SAFETY: the areas are the rest of it.
+        // SAFETY: `locate` checked `bytes(size)` bytes from there, of which the areas are all behind these.
         let areas = unsafe { base.add(Self::head_bytes(size) as usize) };
         Ok(Block { node: node.clone(), at, size, roll, areas, header })
     }

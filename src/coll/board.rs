@@ -148,11 +148,11 @@ impl Board {
     #[inline]
     pub fn put_bytes(&self, data: &[u8], step: u64) {
         self.payload.with_mut(|to| match data.try_into() {
-            // SAFETY: as in `put`.
+            // SAFETY: a word has room in the payload, which is aligned for it; otherwise as in `put`.
             Ok(word) => unsafe { to.cast::<u64>().write(u64::from_ne_bytes(word)) },
             Err(_) => {
                 let len = data.len().min(BOARD);
-                // SAFETY: as in `put`.
+                // SAFETY: no more than have room; otherwise as in `put`.
                 unsafe { std::ptr::copy_nonoverlapping(data.as_ptr(), to.cast(), len) };
             }
         });
@@ -176,9 +176,9 @@ impl Board {
         self.payload.with(|from| {
             let from = from.cast::<u8>().wrapping_add(at);
             match <&mut [u8; 8]>::try_from(&mut data[..len]) {
-                // SAFETY: as in `get`.
+                // SAFETY: `len` bytes from `at` on end no later than the payload; otherwise as in `get`.
                 Ok(word) => *word = unsafe { from.cast::<[u8; 8]>().read() },
-                // SAFETY: as in `get`.
+                // SAFETY: the same.
                 Err(_) => unsafe { std::ptr::copy_nonoverlapping(from, data.as_mut_ptr(), len) },
             }
         });

@@ -276,7 +276,7 @@ impl<T> Drop for Guard<'_, T> {
     fn drop(&mut self) {
         match self.active {
             Some(active) => active.store(0, Ordering::Release),
-            // SAFETY: who comes in without a flag holds the turns, and nobody else drops them.
+            // SAFETY: only `shared` makes a guard without a flag, and puts the turns there; a guard is dropped once.
             None => unsafe { self.turns.assume_init_drop() },
         }
     }
