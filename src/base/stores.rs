@@ -26,10 +26,11 @@ mod imp {
 
     #[inline(always)]
     pub fn complete() {
-        // Taken back only where it is set: stores have to be done before an atomic instruction begins.
+        // Taken back only where it is set, and behind the fence: an atomic instruction waits for the stores
+        // before it.
         if NOTED.get() {
-            NOTED.set(false);
             full_fence();
+            NOTED.set(false);
         } else {
             compiler_fence(Ordering::SeqCst);
         }

@@ -27,8 +27,9 @@ use crate::link::core::Wire;
 use crate::link::feed::Look;
 use std::cell::{Cell, RefCell};
 
-/// Looks without a pause before a wait is begun, at most.
-const SOON: u32 = 128;
+/// Looks before a wait is begun, at most: as many at a time as `express::looks` says, and something else is looked
+/// at between them.
+const SOON: u32 = 384;
 /// Looks of a wait at its own lane, before one at everything.
 const TURNS: u32 = 16;
 
@@ -147,11 +148,11 @@ impl Messenger {
 impl Endpoint {
     /// The short way first, if such messages are expected, then the other one.
     #[inline]
-    fn take_soon(&self, pattern: &Pattern, buffer: &Buffer) -> Result<Directly> {
+    fn take_soon(&self, pattern: &Pattern, buffer: &Buffer, looks: u16) -> Result<Directly> {
         if buffer.place.len() > express::MOST {
             return self.messenger.take_directly(self.wire(), pattern, buffer);
         }
-        let quick = self.receive_quick(pattern, buffer);
+        let quick = self.receive_quick(pattern, buffer, looks);
         if let Some(arrived) = quick.taken() {
             return Ok(Directly::Taken(arrived));
         }
@@ -164,9 +165,9 @@ impl Endpoint {
     /// Receives what is there, or comes soon from a source that is known.
     #[inline]
     pub(super) fn receive_soon(&self, pattern: &Pattern, buffer: &Buffer) -> Result<Soon> {
-        let mut turns = 0;
+        let (mut turns, mut looks) = (0, 0);
         loop {
-            match self.take_soon(pattern, buffer)? {
+            match self.take_soon(pattern, buffer, looks)? {
                 Directly::Taken(arrived) => return Ok(Soon::Taken(arrived)),
                 Directly::No => return Ok(Soon::Post),
                 Directly::Nothing => {}
@@ -179,8 +180,9 @@ impl Endpoint {
                 // Other sources' messages would wait meanwhile.
                 let Some(_) = pattern.source else { return Ok(Soon::Post) };
                 turns = self.node.pace().spins.min(SOON);
+                looks = self.messenger.limits.looks;
             }
-            turns = turns.saturating_sub(1);
+            turns = turns.saturating_sub(u32::from(looks));
             if turns == 0 {
                 return Ok(Soon::Wait);
             }
@@ -223,7 +225,7 @@ impl Endpoint {
         // What was taken, or nothing if the record is done.
         let poll = || {
             if !is_posted() {
-                match self.take_soon(pattern, &record.buffer) {
+                match self.take_soon(pattern, &record.buffer, 0) {
                     Ok(Directly::Taken(arrived)) => return Some(Ok(Some(arrived))),
                     Ok(Directly::No) => {
                         post();

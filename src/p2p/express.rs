@@ -16,6 +16,7 @@ use super::record::{Arrived, Buffer};
 use super::wire;
 use crate::base::Slot;
 use crate::base::sync::Ordering;
+use crate::shm::park::Pace;
 use crate::shm::ring::lane_receiver::{One, Taker};
 use crate::shm::ring::{FIRST_BYTES, Headed, HeadedWords, InPlace, Label, SEVERAL_BYTES};
 
@@ -65,7 +66,8 @@ impl Quick {
 /// arguments.
 #[derive(Clone, Copy)]
 pub(crate) struct Wish {
-    /// The source's slot in the low 16 bits; above, of how many bytes a message must have a multiple.
+    /// The source's slot in the low 16 bits; above, of how many bytes a message must have a multiple; in the
+    /// high 16, how often to look again while nothing has come.
     who: u64,
     /// The label of such messages.
     label: Label,
@@ -103,6 +105,14 @@ impl Wish {
     }
 }
 
+impl Wish {
+    /// The same, looking so many times more while nothing has come.
+    #[inline(always)]
+    fn looking(self, looks: u16) -> Wish {
+        Wish { who: u64::from(looks) << LOOKS | self.who, ..self }
+    }
+}
+
 /// Whether a message that does not fill its buffer has whole elements.
 #[cold]
 fn fits_less(bytes: usize, len: usize, unit: usize) -> bool {
@@ -122,7 +132,7 @@ impl Taker for Granted {
         let Some((head, bytes)) = message.headed() else { return false };
         let mine = wire::labels_agree(message.label(), label)
             && (tag == ANY || tag == u64::from(wire::unhead(head).1))
-            && (bytes == len || fits_less(bytes, len, (who >> 16) as usize));
+            && (bytes == len || fits_less(bytes, len, (who >> 16) as u32 as usize));
         // SAFETY: whoever made the wish; the message fits.
         let taken = mine && unsafe { message.copy_behind_head(to) };
         if taken {
@@ -130,6 +140,20 @@ impl Taker for Granted {
         }
         taken
     }
+
+    #[inline(always)]
+    fn looks(&self) -> u32 {
+        (self.wish.who >> LOOKS) as u32
+    }
+}
+
+/// Where a wish has that.
+const LOOKS: u32 = 48;
+
+/// How often who waits looks at a lane in a row, at a process's pace: where it has a core for as long as a line takes to
+/// come and a little more, a few hundred nanoseconds.
+pub(super) fn looks(pace: Pace) -> u16 {
+    if pace.is_awake() { 32 } else { 4 }
 }
 
 impl Endpoint {
@@ -174,9 +198,9 @@ impl Endpoint {
         self.express::<HOW>(to, label, head, data)
     }
 
-    /// What a receive of the general way gets the short way.
+    /// What a receive of the general way gets the short way, if it looks once and `looks` times more.
     #[inline(always)]
-    pub(super) fn receive_quick(&self, pattern: &Pattern, buffer: &Buffer) -> Quick {
+    pub(super) fn receive_quick(&self, pattern: &Pattern, buffer: &Buffer, looks: u16) -> Quick {
         let (Some(to), Some(source)) = (buffer.place.address(), pattern.source) else {
             return Quick::UNKNOWN;
         };
@@ -186,7 +210,7 @@ impl Endpoint {
         let Some(wish) = (unsafe { Wish::new(pattern.context, from, what, to) }) else {
             return Quick::UNKNOWN;
         };
-        let Wish { who, label, tag, to, len } = wish;
+        let Wish { who, label, tag, to, len } = wish.looking(looks);
         if len <= MOST_OF_ONE {
             // SAFETY: they are a wish's.
             unsafe { self.take_apart::<false>(who, label, tag, to, len) }
@@ -212,12 +236,18 @@ impl Endpoint {
         self.take_express::<SEVERAL>(Wish { who, label, tag, to, len })
     }
 
+    /// [`Endpoint::take_express`] by who waits for the message: looks for a moment.
+    #[inline(always)]
+    pub fn await_express<const SEVERAL: bool>(&self, wish: Wish) -> Quick {
+        self.take_express::<SEVERAL>(wish.looking(self.messenger.limits.looks))
+    }
+
     /// Receives a message of a known source the short way, if it is the next one in its lane and takes one cell,
     /// or `SEVERAL`. Inlined into one function, see [`Endpoint::express`].
     ///
     /// Cost: the message's lines, one private lock, and the copy.
     #[inline(always)]
-    pub fn take_express<const SEVERAL: bool>(&self, wish: Wish) -> Quick {
+    fn take_express<const SEVERAL: bool>(&self, wish: Wish) -> Quick {
         let source = Slot(wish.who as u16);
         let messenger = &*self.messenger;
         let mut wish = Granted { wish, taken: Quick::UNKNOWN };

@@ -57,6 +57,8 @@ pub(super) struct Limits {
     pub eager: usize,
     /// Largest message that goes the short way.
     pub express: usize,
+    /// How often a receive that waits looks at a lane in a row.
+    pub looks: u16,
     /// Largest message in a buffer of its sender's.
     pub lend: usize,
     /// Largest of those before whose copy its buffer's lines are asked for.
@@ -117,6 +119,8 @@ pub(super) struct Common {
     pub claims: Arc<Claims>,
     pub reaches: Arc<Reaches>,
     pub budget: Arc<Budget>,
+    /// See [`Limits::looks`].
+    looks: u16,
 }
 
 impl Common {
@@ -124,7 +128,7 @@ impl Common {
         let claims = node.attachment(|| Ok(Claims::default()))?;
         let reaches = node.attachment(|| Reaches::open(node))?;
         let budget = node.attachment(Budget::open)?;
-        Ok(Common { claims, reaches, budget })
+        Ok(Common { claims, reaches, budget, looks: express::looks(node.pace()) })
     }
 }
 
@@ -158,6 +162,7 @@ impl Messenger {
             limits: Limits {
                 eager: eager.min(wire::MOST_EAGER),
                 express: eager.min(express::MOST),
+                looks: common.looks,
                 lend: usize::try_from(lend).unwrap_or(usize::MAX).min(lent::MOST),
                 ahead: prefetch::worth_writing_ahead(),
                 may_announce,

@@ -389,6 +389,19 @@ impl<T: Datum> Window<T> {
 }
 
 impl<T> Window<T> {
+    /// What updates look at first.
+    #[inline(always)]
+    pub(super) fn near(&self) -> Near {
+        self.near
+    }
+
+    /// A count of the job's deaths, which the window keeps mapped: 0 as long as nobody has died, as far as is
+    /// known, but never where deaths on other nodes are counted elsewhere.
+    #[inline(always)]
+    pub(super) fn deaths(&self) -> NonNull<AtomicU32> {
+        self.deaths
+    }
+
     /// Ranks below this are reached by arithmetic.
     #[inline(always)]
     pub(super) fn simple_ranks(&self) -> u32 {

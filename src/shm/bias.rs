@@ -227,7 +227,7 @@ mod models {
                 self.native();
                 crash::point();
             }
-            word.leave(turn);
+            turn.leave();
             if !native {
                 self.without_word();
             }
@@ -250,7 +250,7 @@ mod models {
             } else {
                 self.native();
             }
-            self.words[thread].leave(turn);
+            turn.leave();
             drop(guard);
         }
 

@@ -27,7 +27,7 @@
 //! right at any time.
 
 use crate::base::Slot;
-use crate::base::sync::{AtomicU64, Ordering, heavy_fence, light_fence, spin_hint, yield_now};
+use crate::base::sync::{AtomicU64, Ordering, heavy_fence, spin_hint, yield_now};
 
 /// Threads of a process that can have a word at one time.
 pub const SECTIONS: usize = 48;
@@ -57,27 +57,33 @@ impl Default for Section {
     }
 }
 
-/// Proof of being inside a section, for [`Section::leave`].
+/// A section that has begun.
 #[derive(Debug)]
-#[must_use = "the section lasts until Section::leave gets this back"]
-pub struct Turn(());
+#[must_use = "the section lasts until Turn::leave"]
+pub struct Turn<'s>(&'s Section);
 
 impl Section {
-    /// Begins a section of the thread that the word belongs to, which must not be inside one.
-    ///
-    /// Cost: a store to a line of the thread's own, and a full fence where asymmetric ones are not
-    /// to be had.
+    /// Begins a section of the thread that the word belongs to, which must not be inside one; `fence` is what
+    /// the diagram has there.
     #[inline(always)]
-    pub fn enter(&self) -> Turn {
+    fn enter_with(&self, fence: impl FnOnce()) -> Turn<'_> {
         self.word.store(INSIDE, Ordering::Relaxed);
-        light_fence();
-        Turn(())
+        fence();
+        Turn(self)
     }
 
+    /// The same, for models: with whichever fence this process uses.
+    #[cfg(any(test, loom))]
+    pub fn enter(&self) -> Turn<'_> {
+        self.enter_with(crate::base::sync::light_fence)
+    }
+}
+
+impl Turn<'_> {
     /// Ends the section. Cost: a store.
     #[inline(always)]
-    pub fn leave(&self, Turn(()): Turn) {
-        self.word.store(OUTSIDE, Ordering::Release);
+    pub fn leave(self) {
+        self.0.word.store(OUTSIDE, Ordering::Release);
     }
 }
 
@@ -118,12 +124,12 @@ pub fn outwait<'s>(
 }
 
 #[cfg(not(loom))]
-pub use threads::{Words, mine};
+pub use threads::{Words, enter};
 
 #[cfg(not(loom))]
 mod threads {
-    use super::{SECTIONS, Section};
-    use crate::base::sync::{AtomicU64, Ordering};
+    use super::{SECTIONS, Section, Turn};
+    use crate::base::sync::{AtomicU64, Ordering, compiler_fence, full_fence};
     use crate::shm::node::Node;
     use std::cell::{Cell, RefCell};
     use std::ptr::NonNull;
@@ -148,7 +154,7 @@ mod threads {
     }
 
     impl Words {
-        /// Names the attachment: never 0, never that of another one in this process.
+        /// Names the attachment: never 0, never that of another one in this process, nor the complement of one.
         #[inline]
         pub fn key(&self) -> u64 {
             self.key
@@ -190,28 +196,43 @@ mod threads {
     }
 
     thread_local! {
-        /// The word used last, and the key of its attachment. Without destructor, so that to look
-        /// at it is one load.
+        /// The word used last, and the key of its attachment; the complement of that where sections need full
+        /// fences. Without destructor, so that to look at it is one load.
         static LAST: Cell<(u64, NonNull<Section>)> = const { Cell::new((0, NonNull::dangling())) };
         static MINE: RefCell<Mine> = const { RefCell::new(Mine(Vec::new())) };
     }
 
-    /// This thread's word at the attachment that `key` names, which is `node()`; `None` if all are
-    /// taken. Cost: a load of a thread-local, unless the thread used another attachment last.
+    /// Begins a section of this thread, which must not be inside one, at the attachment that `key` names, which
+    /// is `node()`; `None` if all words are taken.
+    ///
+    /// Cost: two loads of thread-locals, and a store to a line of the thread's own, unless the thread used another
+    /// attachment last. Where a process of the node cannot have asymmetric fences, a full one and a call more.
     #[inline(always)]
-    pub fn mine<'n>(key: u64, node: impl FnOnce() -> &'n Node) -> Option<&'n Section> {
+    pub fn enter<'n>(key: u64, node: impl FnOnce() -> &'n Node) -> Option<Turn<'n>> {
         let (last, section) = LAST.get();
         if last == key {
             // SAFETY: the key is never reused, so this is a word of the slot of `node()`, which
             // lives for 'n.
-            return Some(unsafe { section.as_ref() });
+            let section = unsafe { section.as_ref() };
+            // Of this attachment all processes are registered: what is there stays so.
+            return Some(section.enter_with(|| compiler_fence(Ordering::SeqCst)));
         }
         std::hint::cold_path();
-        take(node())
+        enter_slowly(node())
     }
 
     #[cold]
     #[inline(never)]
+    fn enter_slowly(node: &Node) -> Option<Turn<'_>> {
+        let key = node.section_words.key;
+        let section = match LAST.get() {
+            // SAFETY: as above.
+            (last, section) if last == !key => unsafe { section.as_ref() },
+            _ => take(node)?,
+        };
+        Some(section.enter_with(full_fence))
+    }
+
     fn take(node: &Node) -> Option<&Section> {
         let words = &node.section_words;
         let found = MINE.try_with(|mine| {
@@ -230,7 +251,9 @@ mod threads {
             Some(section)
         });
         let section = found.ok().flatten()?;
-        LAST.set((words.key, section));
+        // Decided before there was a window whose elements could be updated.
+        let full = node.header().full_fences.load(Ordering::Relaxed) != 0;
+        LAST.set((if full { !words.key } else { words.key }, section));
         // SAFETY: a word of this node's slot, mapped as long as the node.
         Some(unsafe { section.as_ref() })
     }
@@ -266,7 +289,7 @@ mod tests {
                     if now {
                         element.fetch_add(1, Ordering::Relaxed);
                     }
-                    section.leave(turn);
+                    turn.leave();
                     if !now {
                         element.fetch_add(1, Ordering::Relaxed);
                     }
@@ -298,7 +321,7 @@ mod tests {
         let turn = section.enter();
         assert!(!outwait(words(), |_| false));
         assert!(outwait(words(), |slot| slot == Slot(3)), "it died inside");
-        section.leave(turn);
+        turn.leave();
         assert!(outwait(words(), |_| unreachable!("it has left")));
     }
 }

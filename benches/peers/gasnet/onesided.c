@@ -129,59 +129,75 @@ static void get_each(long n)
         gex_RMA_GetBlocking(team, result, target, part, (size_t)bytes, 0);
 }
 
+/* What an atomic looks at, in local variables: between two locked instructions each load takes its time. */
+#define LOCALS                                                                                     \
+    const gex_AD_t d = domain;                                                                     \
+    const gex_Rank_t whom = target;                                                                \
+    char *const at = part;                                                                         \
+    uint64_t *const into = old;                                                                    \
+    long i
+
 static void accumulate_each(long n)
 {
-    long i;
+    LOCALS;
+    (void)into;
     for (i = 0; acts && i < n; i++)
-        completed(gex_AD_OpNB_U64(domain, NULL, target, part, GEX_OP_ADD, 1, 0, NEAR));
+        completed(gex_AD_OpNB_U64(d, NULL, whom, at, GEX_OP_ADD, 1, 0, NEAR));
 }
 
 static void fetch_and_op_each(long n)
 {
-    long i;
+    LOCALS;
     for (i = 0; acts && i < n; i++)
-        completed(gex_AD_OpNB_U64(domain, old, target, part, GEX_OP_FADD, 1, 0, NEAR));
+        completed(gex_AD_OpNB_U64(d, into, whom, at, GEX_OP_FADD, 1, 0, NEAR));
 }
 
 static void compare_and_swap_each(long n)
 {
-    long i;
+    LOCALS;
+    uint64_t wanted = expected;
     for (i = 0; acts && i < n; i++) {
-        uint64_t next = expected + 1;
-        completed(gex_AD_OpNB_U64(domain, old, target, part, GEX_OP_FCAS, expected, next, NEAR));
-        expected = old[0] == expected ? next : old[0];
+        uint64_t next = wanted + 1;
+        completed(gex_AD_OpNB_U64(d, into, whom, at, GEX_OP_FCAS, wanted, next, NEAR));
+        wanted = into[0] == wanted ? next : into[0];
     }
+    expected = wanted;
 }
 
 #define OPERATION static inline __attribute__((always_inline)) void
 
-OPERATION put(void)
+OPERATION put(gex_AD_t d, gex_Rank_t whom, char *at, uint64_t *into)
 {
-    gex_RMA_PutNBI(team, target, part, origin, (size_t)bytes, GEX_EVENT_DEFER, 0);
+    (void)d;
+    (void)into;
+    gex_RMA_PutNBI(team, whom, at, origin, (size_t)bytes, GEX_EVENT_DEFER, 0);
 }
 
-OPERATION get(void)
+OPERATION get(gex_AD_t d, gex_Rank_t whom, char *at, uint64_t *into)
 {
-    gex_RMA_GetNBI(team, result, target, part, (size_t)bytes, 0);
+    (void)d;
+    (void)into;
+    gex_RMA_GetNBI(team, result, whom, at, (size_t)bytes, 0);
 }
 
-OPERATION accumulate(void)
+OPERATION accumulate(gex_AD_t d, gex_Rank_t whom, char *at, uint64_t *into)
 {
-    gex_AD_OpNBI_U64(domain, NULL, target, part, GEX_OP_ADD, 1, 0, NEAR);
+    (void)into;
+    gex_AD_OpNBI_U64(d, NULL, whom, at, GEX_OP_ADD, 1, 0, NEAR);
 }
 
-OPERATION fetch_and_op(void)
+OPERATION fetch_and_op(gex_AD_t d, gex_Rank_t whom, char *at, uint64_t *into)
 {
-    gex_AD_OpNBI_U64(domain, old, target, part, GEX_OP_FADD, 1, 0, NEAR);
+    gex_AD_OpNBI_U64(d, into, whom, at, GEX_OP_FADD, 1, 0, NEAR);
 }
 
 /* MANY at a time. */
 #define COMPLETED(OP, KIND)                                                                        \
     static void OP##_many(long n)                                                                  \
     {                                                                                              \
-        long i;                                                                                    \
+        LOCALS;                                                                                    \
         for (i = 0; acts && i < n; i++) {                                                          \
-            OP();                                                                                  \
+            OP(d, whom, at, into);                                                                 \
             if (i % MANY == MANY - 1)                                                              \
                 gex_NBI_Wait(KIND, 0);                                                             \
         }                                                                                          \

@@ -184,7 +184,7 @@ impl Team {
         let what = (what as u8, (what >> 8).max(1) as usize);
         // SAFETY: the caller's.
         let wish = unsafe { Wish::new(self.member.context, (source, tag), what, (to, len)) };
-        wish.map_or(Quick::UNKNOWN, |wish| endpoint.take_express::<SEVERAL>(wish))
+        wish.map_or(Quick::UNKNOWN, |wish| endpoint.await_express::<SEVERAL>(wish))
     }
 
     /// The general way of [`Team::recv`].

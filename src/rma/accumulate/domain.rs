@@ -493,14 +493,13 @@ impl Domain {
             unsafe { (kinds.plain)(run) };
             return;
         };
-        if let Some(section) = self.near.section(self) {
-            let turn = section.enter();
+        if let Some(turn) = self.near.enter(self) {
             let alone = self.near.bias().way() == Way::Locked;
             if alone {
                 // SAFETY: the caller's; everybody else's updates need the lock.
                 unsafe { (kinds.plain)(run) };
             }
-            section.leave(turn);
+            turn.leave();
             if alone {
                 return;
             }

@@ -294,6 +294,51 @@ fn more_threads_than_words_update_the_same_element() {
     .unwrap();
 }
 
+/// Where a process of the node cannot have asymmetric fences, sections have full ones, and are outwaited all the same; a
+/// thread that goes from one attachment to another finds its word of each.
+#[test]
+fn updates_with_full_fences_are_outwaited_too() {
+    Job::threads(1, |job| {
+        job.team().node().header().full_fences.store(1, Ordering::SeqCst);
+        let window = Window::<u64>::allocate(job.team(), 8).unwrap();
+        const UPDATES: u64 = 20_000;
+        let done = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let turner = scope.spawn(|| {
+                while !done.load(Ordering::Relaxed) {
+                    window.domain().turn(Way::Locked);
+                    window.domain().turn(Way::Native);
+                }
+            });
+            let adder = scope.spawn(|| {
+                let many = [1u64; 8];
+                let epoch = window.lock_all().unwrap();
+                for _ in 0..UPDATES {
+                    epoch.accumulate(Rank(0), 0, Op::Sum, &many).unwrap();
+                }
+                epoch.unlock_all().unwrap();
+            });
+            Job::threads(1, |other| {
+                let plain = Window::<u64>::allocate(other.team(), 8).unwrap();
+                for i in 0..UPDATES {
+                    window.local().fetch_and_op(0, Op::Sum, 1).unwrap();
+                    if i % 16 == 0 {
+                        plain.local().fetch_and_op(0, Op::Sum, 1).unwrap();
+                    }
+                }
+                assert_eq!(plain.local().get(0).unwrap(), UPDATES / 16);
+            })
+            .unwrap();
+            adder.join().unwrap();
+            done.store(true, Ordering::Relaxed);
+            turner.join().unwrap();
+        });
+        assert_eq!(window.local().get(0).unwrap(), 2 * UPDATES);
+        assert_eq!(window.local().get(7).unwrap(), UPDATES);
+    })
+    .unwrap();
+}
+
 /// Whoever looks at all parts of a shared window as one memory is in the same domain as those who
 /// name the part.
 #[test]

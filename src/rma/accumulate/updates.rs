@@ -7,7 +7,7 @@ use crate::base::{Rank, Result, prefetch};
 use crate::layout::Op;
 use crate::shm::bias::Bias;
 use crate::shm::node::Node;
-use crate::shm::section::{self, Section};
+use crate::shm::section::{self, Turn};
 use std::ptr::NonNull;
 
 /// What an update looks at first. Copied to where the update begins: each load that depends on
@@ -50,11 +50,11 @@ impl Near {
         self.key == SINGLE
     }
 
-    /// This thread's word, if it has one. There must be something to be said with it.
+    /// Begins a section of this thread, if it has a word for that. There must be something to be said with it.
     #[inline(always)]
-    pub(super) fn section<'d>(&self, domain: &'d Domain) -> Option<&'d Section> {
+    pub(super) fn enter<'d>(&self, domain: &'d Domain) -> Option<Turn<'d>> {
         debug_assert!(!self.is_single());
-        section::mine(self.key, || &**domain.team().node())
+        section::enter(self.key, || &**domain.team().node())
     }
 
     #[inline(always)]
@@ -69,18 +69,17 @@ impl Near {
         if self.is_single() {
             return Some(update());
         }
-        let Some(section) = self.section(domain) else {
+        let Some(turn) = self.enter(domain) else {
             std::hint::cold_path();
             return None;
         };
-        let turn = section.enter();
         let done = if self.bias().is_native() {
             Some(update())
         } else {
             std::hint::cold_path();
             None
         };
-        section.leave(turn);
+        turn.leave();
         done
     }
 }

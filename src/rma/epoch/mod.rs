@@ -44,13 +44,15 @@ pub use lock_all::LockAllEpoch;
 pub use start::AccessEpoch;
 pub use unguarded::Unguarded;
 
+use super::accumulate::{Near, Updates};
 use super::core::Core;
 use super::window::Window;
-use crate::base::sync::full_fence;
+use crate::base::sync::{AtomicU32, Ordering, full_fence};
 use crate::base::{Error, Rank, Result};
 use crate::layout::Datum;
 use group::Group;
 use state::misuse;
+use std::ptr::NonNull;
 
 /// What the caller asserts when it opens or closes an epoch. Wrong assertions give wrong results,
 /// not undefined behaviour.
@@ -116,26 +118,45 @@ pub struct Epoch<'w, T> {
 /// cannot know that the stores of the one before have not changed it.
 #[derive(Clone, Copy, Debug)]
 struct Plain {
-    /// Rank 0's part, the distance to each next one's, elements of each.
+    /// Rank 0's part, and the distance to each next one's.
     first: *mut u8,
     stride: usize,
-    len: usize,
-    ranks: Ranks,
+    extent: Extent,
+    /// What updates look at first, and flushes.
+    near: Near,
+    deaths: NonNull<AtomicU32>,
 }
 
-/// So many ranks from one on, in one word: between two locked instructions, each load takes its time.
+/// So many ranks from one on, and elements of the part of each, in one word: between two locked instructions, each load
+/// takes its time. What does not fit is left out: it is found the long way.
+///
+/// ```text
+/// 63       elements       32 31   ranks   16 15   first   0
+/// ```
 #[derive(Clone, Copy, Debug)]
-struct Ranks(u64);
+struct Extent(u64);
 
-impl Ranks {
+impl Extent {
+    const NOTHING: Extent = Extent(0);
+
     #[inline(always)]
-    fn new(from: u32, count: u32) -> Ranks {
-        Ranks(u64::from(count) << 32 | u64::from(from))
+    fn new(from: u32, ranks: u32, len: usize) -> Extent {
+        let (Ok(from), Ok(ranks)) = (u16::try_from(from), u16::try_from(ranks)) else {
+            return Extent::NOTHING;
+        };
+        let len = u32::try_from(len).unwrap_or(u32::MAX);
+        Extent(u64::from(len) << 32 | u64::from(ranks) << 16 | u64::from(from))
     }
 
     #[inline(always)]
-    fn contain(self, rank: u32) -> bool {
-        rank.wrapping_sub(self.0 as u32) < (self.0 >> 32) as u32
+    fn covers(self, rank: u32) -> bool {
+        rank.wrapping_sub(u32::from(self.0 as u16)) < u32::from((self.0 >> 16) as u16)
+    }
+
+    /// Whether parts have `count` elements from `start` on.
+    #[inline(always)]
+    fn has(self, start: usize, count: usize) -> bool {
+        start.checked_add(count).is_some_and(|end| end as u64 <= self.0 >> 32)
     }
 }
 
@@ -155,7 +176,7 @@ impl<'w, T: Datum> Epoch<'w, T> {
     /// The epoch has ended.
     fn end_scope(&mut self) {
         self.scope = Scope::Closed;
-        self.plain.ranks = Ranks::new(0, 0);
+        self.plain.extent = Extent::NOTHING;
     }
 
     /// The window.
@@ -186,25 +207,33 @@ impl<'w, T: Datum> Epoch<'w, T> {
     /// error needs no copy on its way.
     #[inline(always)]
     pub(crate) fn direct(&self, target: Rank, start: usize, count: usize) -> Option<*mut T> {
-        let Plain { first, stride, len, ranks } = self.plain;
-        if !ranks.contain(target.0) || start.checked_add(count).is_none_or(|end| end > len) {
+        let Plain { first, stride, extent, .. } = self.plain;
+        if !extent.covers(target.0) || !extent.has(start, count) {
             // What is rare is laid out elsewhere: each jump over it would take a cycle or two.
             std::hint::cold_path();
             return None;
         }
         let part = first.wrapping_add((target.0 as usize).wrapping_mul(stride));
-        // SAFETY: start + count <= len, so the elements lie inside the target's part.
+        // SAFETY: parts have these elements, so they lie inside the target's.
         let at = unsafe { part.cast::<T>().add(start) };
         // SAFETY: where ranks are plain, all parts are aligned for elements (see `Window::new`).
         unsafe { std::hint::assert_unchecked(at.is_aligned()) };
         Some(at)
     }
 
+    /// What updates of elements go through.
+    #[inline(always)]
+    pub(crate) fn updates(&self) -> Updates<'w> {
+        Updates::new(self.plain.near, &self.window.core().domain)
+    }
+
     /// Whether the operations on `target`, which a lock covers, are complete once this thread's stores are, and
     /// nobody in the job has died: two comparisons.
     #[inline(always)]
     fn completes_by_fence(&self, target: Rank) -> bool {
-        let completes = self.plain.ranks.contain(target.0) && self.window.all_live();
+        // SAFETY: the window's, which it keeps alive.
+        let deaths = unsafe { self.plain.deaths.as_ref() };
+        let completes = self.plain.extent.covers(target.0) && deaths.load(Ordering::Relaxed) == 0;
         if !completes {
             std::hint::cold_path();
         }
@@ -282,7 +311,8 @@ impl<T> Window<T> {
             Scope::Unguarded(_) | Scope::Closed => (0, 0),
         };
         let (first, stride, len) = self.simple_parts();
-        Plain { first, stride, len, ranks: Ranks::new(from, ranks) }
+        let (near, deaths) = (self.near(), self.deaths());
+        Plain { first, stride, extent: Extent::new(from, ranks, len), near, deaths }
     }
 }
 
@@ -312,5 +342,28 @@ impl Core {
             let why = format!("rank {twice} is in the group twice; name each rank once");
             Error::invalid(what, why)
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn extents_have_what_fits_and_no_more() {
+        let extent = Extent::new(3, 4, 10);
+        let covered: Vec<u32> = (0..20).filter(|&rank| extent.covers(rank)).collect();
+        assert_eq!(covered, [3, 4, 5, 6]);
+        assert!(!extent.covers(u32::MAX) && !extent.covers(3 + (1 << 16)));
+        assert!(extent.has(0, 10) && extent.has(9, 1) && extent.has(10, 0));
+        assert!(!extent.has(10, 1) && !extent.has(0, 11) && !extent.has(usize::MAX, 2));
+        // Longer parts: their first elements.
+        let long = Extent::new(0, 1, usize::MAX);
+        assert!(long.has(u32::MAX as usize - 1, 1) && !long.has(u32::MAX as usize, 1));
+        // More ranks than it counts: none.
+        for none in [Extent::new(0, 1 << 16, 10), Extent::new(1 << 16, 1, 10), Extent::NOTHING] {
+            assert!((0..3).all(|rank| !none.covers(rank)));
+        }
+        assert!(Extent::new(u32::from(u16::MAX), 1, 1).covers(u32::from(u16::MAX)));
     }
 }

@@ -131,7 +131,7 @@ impl<T: Element> Epoch<'_, T> {
             && T::KIND.allows(op)
             && let Some(at) = self.direct(target, start, 1)
             // SAFETY: `direct` checked the range.
-            && unsafe { self.window.domain().accumulate_natively(at, op, value) }
+            && unsafe { self.updates().accumulate_natively(at, op, value) }
         {
             return Ok(());
         }
@@ -232,7 +232,7 @@ impl<T: Element> Epoch<'_, T> {
         }
         let at = self.direct(target, index, 1)?;
         // SAFETY: `direct` checked the range.
-        unsafe { self.window.domain().fetch_op_natively(at, op, value) }
+        unsafe { self.updates().fetch_op_natively(at, op, value) }
     }
 
     #[cold]
@@ -261,7 +261,7 @@ impl<T: Element> Epoch<'_, T> {
     #[inline(always)]
     pub fn compare_and_swap(&self, target: Rank, index: usize, expected: T, new: T) -> Result<T> {
         if let Some(at) = self.direct(target, index, 1) {
-            let domain = self.window.domain();
+            let domain = self.updates();
             // SAFETY: `direct` checked the range.
             if let Some(old) = unsafe { domain.compare_swap_natively(at, expected, new) } {
                 return Ok(old);

@@ -41,6 +41,12 @@ pub enum One {
 pub trait Taker {
     /// Whether it takes the message, all of which it has copied then.
     fn takes(&mut self, message: impl InPlace) -> bool;
+
+    /// While nothing is there: how often to look again before the lane is left.
+    #[inline(always)]
+    fn looks(&self) -> u32 {
+        0
+    }
 }
 
 #[cfg(test)]
@@ -166,41 +172,47 @@ impl LaneReceiver {
         taker: &mut impl Taker,
     ) -> One {
         let Some(next) = lane.cells.get(self.at.index()) else { return One::Left };
-        let tag = Tag(next.tag.load(Ordering::Acquire));
-        if let Some((there, tag)) = self.further(lane) {
-            // The taker twice, so that what each looks at lies at places that are known.
-            // SAFETY, of both: as in `poll`.
-            let taken = if self.repeats(tag) {
-                // SAFETY: as above.
-                let single = unsafe { there.repeat(self.had as usize / 2 + 1) };
-                single.is_some_and(|single| taker.takes(single))
-            } else {
-                // SAFETY: as above.
-                let single = unsafe { self.second_of(there, tag) };
-                single.is_some_and(|single| taker.takes(single))
-            };
-            if !taken {
-                return One::Left;
+        let mut looks = taker.looks();
+        loop {
+            let tag = Tag(next.tag.load(Ordering::Acquire));
+            if let Some((there, tag)) = self.further(lane) {
+                // The taker twice, so that what each looks at lies at places that are known.
+                // SAFETY, of both: as in `poll`.
+                let taken = if self.repeats(tag) {
+                    // SAFETY: as above.
+                    let single = unsafe { there.repeat(self.had as usize / 2 + 1) };
+                    single.is_some_and(|single| taker.takes(single))
+                } else {
+                    // SAFETY: as above.
+                    let single = unsafe { self.second_of(there, tag) };
+                    single.is_some_and(|single| taker.takes(single))
+                };
+                if !taken {
+                    return One::Left;
+                }
+                self.pass_further(tag);
+                return One::Taken;
             }
-            self.pass_further(tag);
-            return One::Taken;
-        }
-        if tag.shape() != self.whole {
+            if tag.shape() == self.whole {
+                // SAFETY: the tag is committed in this lap, and the consumer, which runs this, has not
+                // published a head behind the cell: what the message has of the body is the consumer's.
+                let Some(single) = (unsafe { next.single(Part::First) }) else { return One::Left };
+                let len = single.size();
+                if !taker.takes(single) {
+                    return One::Left;
+                }
+                self.look_ahead(lane, 1, len <= SHARED_BYTES);
+                self.pass(lane, 1, len);
+                return One::Taken;
+            }
             if tag.lap() != self.at.tag_lap() {
-                return self.expect_one(lane);
+                if self.expect_one(lane, (next, tag), &mut looks) {
+                    continue;
+                }
+                return One::Nothing;
             }
             return One::Left;
         }
-        // SAFETY: the tag is committed in this lap, and the consumer, which runs this, has not
-        // published a head behind the cell: what the message has of the body is the consumer's.
-        let Some(single) = (unsafe { next.single(Part::First) }) else { return One::Left };
-        let len = single.size();
-        if !taker.takes(single) {
-            return One::Left;
-        }
-        self.look_ahead(lane, 1, len <= SHARED_BYTES);
-        self.pass(lane, 1, len);
-        One::Taken
     }
 
     /// As [`LaneReceiver::take_one`], if the next message is one of several cells, up to
@@ -214,17 +226,23 @@ impl LaneReceiver {
         taker: &mut impl Taker,
     ) -> One {
         let Some(next) = lane.cells.get(self.at.index()) else { return One::Left };
-        let tag = Tag(next.tag.load(Ordering::Acquire));
-        if self.further(lane).is_some() {
-            return One::Left;
-        }
-        let n = tag.cells();
-        if tag.of_one_cell().shape() != self.whole {
-            if tag.lap() != self.at.tag_lap() && self.whole != BROKEN {
-                return self.expect_one(lane);
+        let mut looks = taker.looks();
+        let tag = loop {
+            let tag = Tag(next.tag.load(Ordering::Acquire));
+            if self.further(lane).is_some() {
+                return One::Left;
             }
-            return One::Left;
-        }
+            if tag.of_one_cell().shape() == self.whole {
+                break tag;
+            }
+            if tag.lap() == self.at.tag_lap() || self.whole == BROKEN {
+                return One::Left;
+            }
+            if !self.expect_one(lane, (next, tag), &mut looks) {
+                return One::Nothing;
+            }
+        };
+        let n = tag.cells();
         self.reach(lane, n);
         let Some(cells) = several::stretch(lane.lap(self.cells), self.at, n) else {
             return One::Left;
@@ -326,16 +344,35 @@ impl LaneReceiver {
         self.follows = false;
     }
 
-    /// The same for who looks at this lane alone.
+    /// The same for who looks at this lane alone, and so many times more than once, if nothing comes: with
+    /// `next`, and `tag` in it, at the next message's place. Whether something has changed.
+    ///
+    /// A look takes three instructions and a pause. Between two of a whole receive the processor would have
+    /// hundreds under way, of which none is of use when the line has come: 8 B took 100 instead of 84 ns.
     #[inline(always)]
-    fn expect_one<const N: usize, const S: usize>(&mut self, lane: &LaneMemory<N, S>) -> One {
+    fn expect_one<const N: usize, const S: usize>(
+        &mut self,
+        lane: &LaneMemory<N, S>,
+        (next, tag): (&Cell, Tag),
+        looks: &mut u32,
+    ) -> bool {
         self.expect(lane);
         // The next look takes the line away from its producer, which may be writing it; of several cells the first
-        // is written in one go, when all others are.
-        if self.expected <= 1 {
-            spin_hint();
+        // is written in one go, when all others are, so that the look of somebody who has had much else to do
+        // meanwhile comes as soon as may be.
+        let pauses = self.expected <= 1 || *looks > 0;
+        loop {
+            if pauses {
+                spin_hint();
+            }
+            if *looks == 0 {
+                return false;
+            }
+            *looks -= 1;
+            if next.tag.load(Ordering::Relaxed) != tag.0 || self.further(lane).is_some() {
+                return true;
+            }
         }
-        One::Nothing
     }
 
     /// A message of so many cells has come, or one that may be `shared` by others.

@@ -4,7 +4,7 @@
 use super::cell::{HALF_BYTES, SECOND_BYTES, SHARED_BYTES, WORDS, cells_for, stride};
 use super::inbox::{InboxMemory, InboxReceiver, InboxSender, dying};
 use super::lane::{LANE_CELLS, LaneMemory, SHORT_CELLS};
-use super::lane_receiver::{LaneReceiver, One};
+use super::lane_receiver::{LaneReceiver, One, Taker};
 use super::lane_sender::{LanePush, LaneSender};
 use super::{
     FIRST_BYTES, Headed, InPlace, Label, MAX_MESSAGE, Polled, Push, SEVERAL_BYTES, Scratch,
@@ -104,6 +104,22 @@ impl LastCell {
     }
 }
 
+/// Who looks more than once.
+struct Looking<'t, T> {
+    taker: &'t mut T,
+    looks: u32,
+}
+
+impl<T: FnMut(&dyn InPlace) -> bool> Taker for Looking<'_, T> {
+    fn takes(&mut self, message: impl InPlace) -> bool {
+        (self.taker)(&message)
+    }
+
+    fn looks(&self) -> u32 {
+        self.looks
+    }
+}
+
 /// A look at one message, which takes it or not, by the seed: whether it did.
 fn take_one<const N: usize, const S: usize>(
     receiver: &mut LaneReceiver,
@@ -125,6 +141,7 @@ fn take_one<const N: usize, const S: usize>(
         seen = Some((m.label(), bytes));
         !seed.is_multiple_of(2)
     };
+    let mut taker = Looking { taker: &mut taker, looks: (seed / 4 % 4) as u32 };
     let one = match several {
         true => receiver.take_several(lane, &mut taker),
         false => receiver.take_one(lane, &mut taker),

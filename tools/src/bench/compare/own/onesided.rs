@@ -33,7 +33,6 @@ pub fn make(crew: &Crew, name: &str, size: usize) -> Result<Run<'static>> {
     let origin = Pages::<u64>::new(words);
     let mut result = Pages::<u64>::new(words);
     let mut old = Pages::<u64>::new(words + ASIDE);
-    let mut expected = 0u64;
     let (name, many) = name.strip_suffix("-rate").map_or((name, false), |name| (name, true));
     let locked = |window: Window<u64>, kind: LockKind, whose: Rank, all: bool| -> Run<'static> {
         let team = team.clone();
@@ -58,30 +57,39 @@ pub fn make(crew: &Crew, name: &str, size: usize) -> Result<Run<'static>> {
     }
     Ok(match name {
         "put" => {
-            each!(move |epoch: &Epoch<'_, u64>| epoch.put(target, 0, &origin).map(|()| 0))
+            each!(move |epoch: &Epoch<'_, u64>, target, _: &mut u64| epoch
+                .put(target, 0, &origin)
+                .map(|()| 0))
         }
-        "get" => each!(move |epoch: &Epoch<'_, u64>| {
+        "get" => each!(move |epoch: &Epoch<'_, u64>, target, _: &mut u64| {
             epoch.get(target, 0, &mut result)?;
             black_box(&result);
             Ok(0)
         }),
-        "accumulate" => each!(move |epoch: &Epoch<'_, u64>| {
+        "accumulate" => each!(move |epoch: &Epoch<'_, u64>, target, _: &mut u64| {
             epoch.accumulate(target, 0, Op::Sum, &origin).map(|()| 0)
         }),
-        "get-accumulate" => each!(move |epoch: &Epoch<'_, u64>| {
+        "get-accumulate" => each!(move |epoch: &Epoch<'_, u64>, target, _: &mut u64| {
             epoch.get_accumulate(target, 0, Op::Sum, &origin, &mut old[ASIDE..])?;
             black_box(&old);
             Ok(0)
         }),
         "fetch-and-op" => {
-            each!(move |epoch: &Epoch<'_, u64>| epoch.fetch_and_op(target, 0, Op::Sum, 1))
+            each!(move |epoch: &Epoch<'_, u64>, target, _: &mut u64| epoch.fetch_and_op(
+                target,
+                0,
+                Op::Sum,
+                1
+            ))
         }
-        "compare-and-swap" => each!(move |epoch: &Epoch<'_, u64>| {
-            let next = expected.wrapping_add(1);
-            let found = epoch.compare_and_swap(target, 0, expected, next)?;
-            expected = if found == expected { next } else { found };
-            Ok(0)
-        }),
+        "compare-and-swap" => {
+            each!(|epoch: &Epoch<'_, u64>, target, expected: &mut u64| {
+                let next = expected.wrapping_add(1);
+                let found = epoch.compare_and_swap(target, 0, *expected, next)?;
+                *expected = if found == *expected { next } else { found };
+                Ok(0)
+            })
+        }
         "lock-shared" => locked(window, LockKind::Shared, target, false),
         "lock-exclusive" => locked(window, LockKind::Exclusive, target, false),
         "lock-contended" => locked(window, LockKind::Exclusive, Rank(0), true),
@@ -110,27 +118,31 @@ pub fn make(crew: &Crew, name: &str, size: usize) -> Result<Run<'static>> {
     })
 }
 
-/// Operations under a lock of all, completed so many at a time.
+/// Operations under a lock of all, completed so many at a time, with a word that they may keep.
 fn every<const MANY: u64>(
     window: Window<u64>,
     acts: bool,
     target: Rank,
-    mut once: impl FnMut(&Epoch<'_, u64>) -> Result<u64> + 'static,
+    mut once: impl FnMut(&Epoch<'_, u64>, Rank, &mut u64) -> Result<u64> + 'static,
 ) -> Run<'static> {
+    let mut kept = 0;
     Box::new(move |n| {
         if !acts {
             return Ok(());
         }
         let epoch = window.lock_all()?;
+        // Local variables, as in C.
+        let (target, mut state) = (target, kept);
         let mut total = 0u64;
         for i in 0..n {
             align();
-            total = total.wrapping_add(once(&epoch)?);
+            total = total.wrapping_add(once(&epoch, target, &mut state)?);
             if i % MANY == MANY - 1 {
                 epoch.flush(target)?;
             }
         }
         epoch.flush(target)?;
+        kept = state;
         black_box(total);
         epoch.unlock_all()
     })
