@@ -27,9 +27,10 @@ use crate::link::core::Wire;
 use crate::link::feed::Look;
 use std::cell::{Cell, RefCell};
 
-/// Looks before a wait is begun, at most: as many at a time as `express::looks` says, and something else is looked
-/// at between them.
-const SOON: u32 = 384;
+/// Looks without a pause before a wait is begun, at most.
+const SOON: u32 = 128;
+/// The same where a lane is watched, a few instructions and a pause a look.
+const SOON_WATCHED: u32 = 384;
 /// Looks of a wait at its own lane, before one at everything.
 const TURNS: u32 = 16;
 
@@ -146,7 +147,8 @@ impl Messenger {
 }
 
 impl Endpoint {
-    /// The short way first, if such messages are expected, then the other one.
+    /// The short way first, if such messages are expected, with so many looks more while nothing has come, then the
+    /// other one.
     #[inline]
     fn take_soon(&self, pattern: &Pattern, buffer: &Buffer, looks: u16) -> Result<Directly> {
         if buffer.place.len() > express::MOST {
@@ -165,7 +167,7 @@ impl Endpoint {
     /// Receives what is there, or comes soon from a source that is known.
     #[inline]
     pub(super) fn receive_soon(&self, pattern: &Pattern, buffer: &Buffer) -> Result<Soon> {
-        let (mut turns, mut looks) = (0, 0);
+        let (mut turns, mut looks) = (0u32, 0);
         loop {
             match self.take_soon(pattern, buffer, looks)? {
                 Directly::Taken(arrived) => return Ok(Soon::Taken(arrived)),
@@ -179,10 +181,11 @@ impl Endpoint {
             if turns == 0 {
                 // Other sources' messages would wait meanwhile.
                 let Some(_) = pattern.source else { return Ok(Soon::Post) };
-                turns = self.node.pace().spins.min(SOON);
-                looks = self.messenger.limits.looks;
+                let watched = buffer.place.len() <= express::MOST;
+                looks = if watched { self.messenger.limits.looks } else { 0 };
+                turns = self.node.pace().spins.min(if watched { SOON_WATCHED } else { SOON });
             }
-            turns = turns.saturating_sub(u32::from(looks));
+            turns = turns.saturating_sub(u32::from(looks).max(1));
             if turns == 0 {
                 return Ok(Soon::Wait);
             }

@@ -77,6 +77,9 @@ pub(crate) struct Wish {
     len: usize,
 }
 
+/// Where a wish has how often to look again.
+const LOOKS: u32 = 48;
+
 /// For a tag: any.
 pub(crate) const ANY: u64 = u64::MAX;
 
@@ -103,9 +106,7 @@ impl Wish {
             len,
         })
     }
-}
 
-impl Wish {
     /// The same, looking so many times more while nothing has come.
     #[inline(always)]
     fn looking(self, looks: u16) -> Wish {
@@ -146,9 +147,6 @@ impl Taker for Granted {
         (self.wish.who >> LOOKS) as u32
     }
 }
-
-/// Where a wish has that.
-const LOOKS: u32 = 48;
 
 /// How often who waits looks at a lane in a row, at a process's pace: where it has a core for as long as a line takes to
 /// come and a little more, a few hundred nanoseconds.
@@ -245,7 +243,8 @@ impl Endpoint {
     /// Receives a message of a known source the short way, if it is the next one in its lane and takes one cell,
     /// or `SEVERAL`. Inlined into one function, see [`Endpoint::express`].
     ///
-    /// Cost: the message's lines, one private lock, and the copy.
+    /// Cost: the message's lines, one private lock, and the copy. While nothing has come, a few instructions and a
+    /// pause for each look that the wish asks for, under that lock.
     #[inline(always)]
     fn take_express<const SEVERAL: bool>(&self, wish: Wish) -> Quick {
         let source = Slot(wish.who as u16);

@@ -119,8 +119,6 @@ pub(super) struct Common {
     pub claims: Arc<Claims>,
     pub reaches: Arc<Reaches>,
     pub budget: Arc<Budget>,
-    /// See [`Limits::looks`].
-    looks: u16,
 }
 
 impl Common {
@@ -128,13 +126,17 @@ impl Common {
         let claims = node.attachment(|| Ok(Claims::default()))?;
         let reaches = node.attachment(|| Reaches::open(node))?;
         let budget = node.attachment(Budget::open)?;
-        Ok(Common { claims, reaches, budget, looks: express::looks(node.pace()) })
+        Ok(Common { claims, reaches, budget })
     }
 }
 
 impl Messenger {
     /// `own`: who else there is, and the number among them, if it is not the process's.
-    pub(super) fn open(common: Common, own: Option<(Weak<Endpoints>, usize)>) -> Result<Messenger> {
+    pub(super) fn open(
+        common: Common,
+        pace: Pace,
+        own: Option<(Weak<Endpoints>, usize)>,
+    ) -> Result<Messenger> {
         let eager = settings::EAGER_LIMIT.bytes()?;
         let eager = usize::try_from(eager).unwrap_or(usize::MAX);
         let lend = settings::LEND_LIMIT.bytes()?;
@@ -162,7 +164,7 @@ impl Messenger {
             limits: Limits {
                 eager: eager.min(wire::MOST_EAGER),
                 express: eager.min(express::MOST),
-                looks: common.looks,
+                looks: express::looks(pace),
                 lend: usize::try_from(lend).unwrap_or(usize::MAX).min(lent::MOST),
                 ahead: prefetch::worth_writing_ahead(),
                 may_announce,
@@ -195,7 +197,7 @@ impl Messenger {
     pub(crate) fn of(node: &Node, core: &Arc<Core>) -> Result<Arc<Messenger>> {
         let common = Common::of(node)?;
         let endpoints = Endpoints::of(node)?;
-        let messenger = node.attachment(|| Messenger::open(common, None))?;
+        let messenger = node.attachment(|| Messenger::open(common, node.pace(), None))?;
         if core.attach(messenger.clone()) {
             endpoints.enter(core.clone(), messenger.clone());
             // Who waits here for something else may be waited for by those who send here.

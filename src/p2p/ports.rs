@@ -136,7 +136,7 @@ impl Lease {
         }
         let core = Core::at_port(node, self.number)?;
         let others = Some((Arc::downgrade(&self.endpoints), self.number));
-        let messenger = Arc::new(Messenger::open(common, others)?);
+        let messenger = Arc::new(Messenger::open(common, node.pace(), others)?);
         if !core.attach(messenger.clone()) {
             return Err(Error::invalid("endpoints", "a new endpoint has messages already"));
         }

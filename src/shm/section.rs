@@ -123,6 +123,8 @@ pub fn outwait<'s>(
     true
 }
 
+#[cfg(all(test, not(loom)))]
+pub use threads::last_key;
 #[cfg(not(loom))]
 pub use threads::{Words, enter};
 
@@ -219,6 +221,12 @@ mod threads {
         }
         std::hint::cold_path();
         enter_slowly(node())
+    }
+
+    /// The key with which this thread remembers the word used last.
+    #[cfg(test)]
+    pub fn last_key() -> u64 {
+        LAST.get().0
     }
 
     #[cold]

@@ -5,6 +5,7 @@ use crate::base::sync::{AtomicBool, AtomicU32, Ordering};
 use crate::layout::Layout;
 use crate::rma::Info;
 use crate::shm::bias::Way;
+use crate::shm::section;
 use crate::{Element, Job, Op, Rank, Window};
 use std::sync::Mutex;
 
@@ -257,6 +258,15 @@ fn windows_of_single_elements_lose_nothing_and_do_not_turn() {
     .unwrap();
 }
 
+/// Changes the way of a window's updates to and fro.
+fn turn_until(window: &Window<u64>, stop: &AtomicBool) {
+    while !stop.load(Ordering::Relaxed) {
+        window.domain().turn(Way::Locked);
+        window.domain().turn(Way::Native);
+        std::thread::yield_now();
+    }
+}
+
 /// A thread that cannot get a word of its own takes the lock, and loses nothing either.
 #[test]
 fn more_threads_than_words_update_the_same_element() {
@@ -267,13 +277,7 @@ fn more_threads_than_words_update_the_same_element() {
         let start = std::sync::Barrier::new(threads);
         let stop = AtomicBool::new(false);
         std::thread::scope(|scope| {
-            let turner = scope.spawn(|| {
-                while !stop.load(Ordering::Relaxed) {
-                    window.domain().turn(Way::Locked);
-                    window.domain().turn(Way::Native);
-                    std::thread::yield_now();
-                }
-            });
+            let turner = scope.spawn(|| turn_until(&window, &stop));
             let workers: Vec<_> = (0..threads)
                 .map(|_| {
                     scope.spawn(|| {
@@ -300,16 +304,12 @@ fn more_threads_than_words_update_the_same_element() {
 fn updates_with_full_fences_are_outwaited_too() {
     Job::threads(1, |job| {
         job.team().node().header().full_fences.store(1, Ordering::SeqCst);
+        let full = job.team().node().section_key();
         let window = Window::<u64>::allocate(job.team(), 8).unwrap();
         const UPDATES: u64 = 20_000;
         let done = AtomicBool::new(false);
         std::thread::scope(|scope| {
-            let turner = scope.spawn(|| {
-                while !done.load(Ordering::Relaxed) {
-                    window.domain().turn(Way::Locked);
-                    window.domain().turn(Way::Native);
-                }
-            });
+            let turner = scope.spawn(|| turn_until(&window, &done));
             let adder = scope.spawn(|| {
                 let many = [1u64; 8];
                 let epoch = window.lock_all().unwrap();
@@ -320,10 +320,13 @@ fn updates_with_full_fences_are_outwaited_too() {
             });
             Job::threads(1, |other| {
                 let plain = Window::<u64>::allocate(other.team(), 8).unwrap();
+                let light = other.team().node().section_key();
                 for i in 0..UPDATES {
                     window.local().fetch_and_op(0, Op::Sum, 1).unwrap();
+                    assert_eq!(section::last_key(), !full, "the quick way has no full fence");
                     if i % 16 == 0 {
                         plain.local().fetch_and_op(0, Op::Sum, 1).unwrap();
+                        assert_eq!(section::last_key(), light);
                     }
                 }
                 assert_eq!(plain.local().get(0).unwrap(), UPDATES / 16);

@@ -231,7 +231,8 @@ impl<'w, T: Datum> Epoch<'w, T> {
     /// nobody in the job has died: two comparisons.
     #[inline(always)]
     fn completes_by_fence(&self, target: Rank) -> bool {
-        // SAFETY: the window's, which it keeps alive.
+        // SAFETY: a word of the node's mapping, which the window's core keeps alive, or a static; the epoch borrows
+        // the window.
         let deaths = unsafe { self.plain.deaths.as_ref() };
         let completes = self.plain.extent.covers(target.0) && deaths.load(Ordering::Relaxed) == 0;
         if !completes {

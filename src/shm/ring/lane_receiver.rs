@@ -54,6 +54,11 @@ impl<F: FnMut(&dyn InPlace) -> bool> Taker for F {
     fn takes(&mut self, message: impl InPlace) -> bool {
         self(&message)
     }
+
+    fn looks(&self) -> u32 {
+        // Models try every order of two looks.
+        u32::from(cfg!(loom))
+    }
 }
 
 /// The consumer's side of a lane. There must be only one at a time.
