@@ -1,22 +1,29 @@
 //! The lane in which a program that waits looks first, and how often before it looks everywhere.
 //!
-//! A look at everything takes some 50 ns, one into a lane 5. Who waits for an answer gets it from the
-//! lane that the answers before came by, so that one is looked into several times for each look at all;
-//! as often as it has been the right one lately, and never more than [`MOST`] times, which is what a
-//! message by any other way may have to wait for.
+//! A look at everything takes some 50 ns, one into a lane a few instructions and
+//! a pause. Who waits for an answer gets it from the lane that the answers before came by, so that one is looked
+//! into several times for each look at all; as often as it has been the right one lately, and never more than
+//! [`MOST`] times, or [`AWAKE`] times as often, which is what a message by any other way may have to wait for.
 //!
 //! ```text
-//!   poll_favourite:   lane lane lane .. nothing there --> poll of all --> which lane it was: found()
+//!   take_favourite:   lane lane lane .. nothing there --> poll of all --> which lane it was: found()
 //!                     └ it brings messages: at most IN_A_ROW times before a poll of all
+//!   poll_favourite    the same, of what the short way is not for
 //! ```
 //! Under the receiver's lock, by which lanes are numbered. What a thread looks into first that waits for
 //! the sink's messages is `Core::latest` and the feed's count, since such threads take no lock but a feed's.
 
-/// Most looks into the lane before one at all. Each that finds nothing pauses, too: some 15 to 40 ns.
+/// Most looks into the lane before one at all, where cores are shared. Each that finds nothing pauses, too: some
+/// 12 to 40 ns.
 const MOST: u32 = 8;
+
+/// So many times more where who waits has a core: for as long as a line takes to come and a little more.
+const AWAKE: u32 = 4;
 
 /// Most looks in a row that the lane has had something for.
 const IN_A_ROW: u32 = 64;
+
+use crate::shm::park::Pace;
 
 /// See the [module](self).
 #[derive(Default, Debug)]
@@ -30,10 +37,11 @@ pub(super) struct Favourite {
 }
 
 impl Favourite {
-    /// The lane to look into now, if it is to be before all, and how often.
+    /// The lane to look into now, if it is to be before all, and how often at a process's pace.
     #[inline(always)]
-    pub fn lane(&self) -> (usize, u32) {
-        (self.lane, if self.in_a_row < IN_A_ROW { self.trust } else { 0 })
+    pub fn lane(&self, pace: Pace) -> (usize, u32) {
+        let each = if pace.is_awake() { AWAKE } else { 1 };
+        (self.lane, if self.in_a_row < IN_A_ROW { self.trust * each } else { 0 })
     }
 
     /// A look into it found something.
@@ -65,21 +73,22 @@ mod tests {
     #[test]
     fn a_lane_is_trusted_as_often_as_it_was_right() {
         let mut favourite = Favourite::default();
-        assert_eq!(favourite.lane().1, 0, "nothing has come yet");
+        assert_eq!(favourite.lane(Pace::SHARED).1, 0, "nothing has come yet");
         favourite.found(1, Some(3));
-        assert_eq!(favourite.lane(), (3, 0), "it may have been by chance");
+        assert_eq!(favourite.lane(Pace::SHARED), (3, 0), "it may have been by chance");
         favourite.found(2, Some(3));
-        assert_eq!(favourite.lane(), (3, 1));
+        assert_eq!(favourite.lane(Pace::SHARED), (3, 1));
         favourite.found(0, None);
-        assert_eq!(favourite.lane(), (3, 1), "looks that find nothing say nothing");
+        assert_eq!(favourite.lane(Pace::SHARED), (3, 1), "looks that find nothing say nothing");
         for _ in 0..100 {
             favourite.found(1, Some(3));
         }
-        assert_eq!(favourite.lane(), (3, MOST));
+        assert_eq!(favourite.lane(Pace::SHARED), (3, MOST));
+        assert_eq!(favourite.lane(Pace::DEDICATED), (3, AWAKE * MOST));
         favourite.found(1, None);
-        assert_eq!(favourite.lane(), (3, 0), "by the inbox, or from another node");
+        assert_eq!(favourite.lane(Pace::SHARED), (3, 0), "by the inbox, or from another node");
         favourite.found(1, Some(0));
-        assert_eq!(favourite.lane(), (0, 0));
+        assert_eq!(favourite.lane(Pace::SHARED), (0, 0));
     }
 
     #[test]
@@ -88,12 +97,12 @@ mod tests {
         favourite.found(1, Some(0));
         favourite.found(1, Some(0));
         let mut looks = 0;
-        while favourite.lane().1 > 0 {
+        while favourite.lane(Pace::SHARED).1 > 0 {
             favourite.brought();
             looks += 1;
         }
         assert_eq!(looks, IN_A_ROW);
         favourite.found(0, None);
-        assert_eq!(favourite.lane().1, 2, "and then it is this one's again");
+        assert_eq!(favourite.lane(Pace::SHARED).1, 2, "and then it is this one's again");
     }
 }

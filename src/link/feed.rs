@@ -139,6 +139,35 @@ impl Feed {
         counter.store(counter.load(Ordering::Relaxed) + more, Ordering::Relaxed);
     }
 
+    /// Looks into the lane once and so many times more: whether there is something.
+    #[inline(always)]
+    pub fn watch(&self, way: &mut Way, looks: u32) -> bool {
+        way.lane.as_mut().is_some_and(|lane| lane.from_lane.watch(&lane.memory, looks))
+    }
+
+    /// For whoever takes what is everybody's, if the calling thread is the one that usually looks here: has `taker`
+    /// look at the next message, of up to ten cells, where it lies. What came of it, and whether something else has
+    /// come behind what it took.
+    ///
+    /// Cost: as for [`Feed::express`].
+    #[inline(always)]
+    pub fn take_whole(&self, taker: &mut impl Taker) -> (One, bool) {
+        let Some(mut way) = self.way.lock_as_owner() else { return (One::Left, false) };
+        let lane = way.lane.as_mut().filter(|lane| lane.from_lane.expects_short());
+        let Some(lane) = lane else { return (One::Left, false) };
+        let mut one = lane.from_lane.take_one(&lane.memory, taker);
+        if one == One::Left {
+            one = lane.from_lane.take_several(&lane.memory, taker);
+        }
+        if one != One::Taken {
+            return (one, false);
+        }
+        let follows = lane.from_lane.has_next(&lane.memory);
+        self.add(&self.taken, 1);
+        self.add(&self.passed_on, 1);
+        (one, follows)
+    }
+
     /// Takes up to `limit` messages, fewer if `f` breaks off.
     #[inline]
     pub fn take(

@@ -1,16 +1,18 @@
 //! Looking for what has come: everywhere, for the program and for the sink, or in the lane of one peer.
 //!
 //! ```text
-//!   poll_one    the lane of one peer            its feed's lock
-//!   poll_sink   the same first, then all        its feed's lock, then the receiver's and each feed's
-//!   poll        all                             the receiver's and each feed's
+//!   poll_one      the lane of one peer            its feed's lock
+//!   poll_sink     the same first, then all        its feed's lock, then the receiver's and each feed's
+//!   poll          all                             the receiver's and each feed's
+//!   poll_waiting  the lane that brought what came
+//!                 lately, if nothing is there all the receiver's and each feed's
 //! ```
 //! Whoever leaves a lock rings the process's bell if it has found what another thread may wait for, or
 //! if one that is about to sleep came while it was inside (see [`overlooked`](super::overlooked)).
 
 use super::core::Wire;
 use super::feed::{Feed, First, Look};
-use super::receive::{LANE_BATCH, Manner, Scope};
+use super::receive::{Favoured, LANE_BATCH, Manner, Scope};
 use super::table::OfPeer;
 use super::{KINDS, Message};
 use crate::base::sync::Ordering;
@@ -66,7 +68,8 @@ impl Wire<'_> {
             }
             ControlFlow::Continue(())
         };
-        let looked = if waits { receiver.poll_favourite(&mut take) } else { Ok(()) };
+        let looked =
+            if waits { receiver.poll_favourite(self.node.pace(), &mut take) } else { Ok(()) };
         let polled = match looked {
             // Also if what came is the sink's: the program may be about to sleep, and then all must have been
             // looked at.
@@ -87,6 +90,37 @@ impl Wire<'_> {
             sink.settle(self);
         }
         polled.map(|()| count.get())
+    }
+
+    /// The same for one that waits, which begins with the next message of that lane alone.
+    #[inline]
+    pub(super) fn poll_waiting(self, f: &mut impl FnMut(Message<'_>)) -> Result<usize> {
+        let core = self.core;
+        let Some(mut receiver) = core.receiver.lock_as_owner().filter(|_| core.held.is_empty())
+        else {
+            return self.poll_apart(true, f);
+        };
+        let waits = match receiver.take_favourite(self.node.pace()) {
+            Favoured::Taken { message, follows } => {
+                f(message);
+                drop(receiver);
+                self.left(false);
+                self.relieve_others();
+                // Also if what follows is the sink's.
+                return if follows { self.poll_apart(true, f).map(|more| more + 1) } else { Ok(1) };
+            }
+            Favoured::Nothing => false,
+            Favoured::Unknown => true,
+        };
+        drop(receiver);
+        self.left(false);
+        self.poll_apart(waits, f)
+    }
+
+    /// [`Wire::poll`] in a function of its own.
+    #[inline(never)]
+    fn poll_apart(self, waits: bool, f: &mut impl FnMut(Message<'_>)) -> Result<usize> {
+        self.poll(waits, f)
     }
 
     /// For the sink: takes what has come, at most a few hundred messages, and calls `f` for those

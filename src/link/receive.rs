@@ -15,21 +15,22 @@
 //! leaves what is behind the message where it is. What is here looks at all of them, one thread at a
 //! time.
 
-use super::Message;
 use super::control::{self, LEFT, SWITCH};
 use super::far::{Far, Line};
 use super::favourite::Favourite;
 use super::feed::{Feed, OpenLane};
 use super::inbound::Inbound;
 use super::table::Table;
-use crate::base::sync::{Ordering, spin_hint};
+use super::{KINDS, Message};
+use crate::base::sync::Ordering;
 use crate::base::{Error, Offset, Result, Slot};
 use crate::shm::map::PAGE;
 use crate::shm::node::Node;
+use crate::shm::park::Pace;
 use crate::shm::region::SharedRef;
 use crate::shm::ring::lane::LaneMemory;
-use crate::shm::ring::lane_receiver::LaneReceiver;
-use crate::shm::ring::{Position, Scratch};
+use crate::shm::ring::lane_receiver::{LaneReceiver, One, Taker};
+use crate::shm::ring::{InPlace, Label, Position, Scratch};
 use crate::shm::segment::{LANE_BYTES, Port, Ports};
 use std::ops::ControlFlow::{self, Break, Continue};
 use std::sync::Arc;
@@ -83,6 +84,40 @@ pub(super) struct Come {
 impl Come {
     const NOTHING: Come =
         Come { count: 0, partial: false, flow: Continue(()), latest: None, lane: None };
+}
+
+/// What the lane has that brought what came lately.
+pub(super) enum Favoured<'a> {
+    /// A message, which was taken; something else `follows` it already.
+    Taken { message: Message<'a>, follows: bool },
+    /// Nothing.
+    Nothing,
+    /// Only [`Receiver::poll_favourite`] can say.
+    Unknown,
+}
+
+/// The program's next message, copied into `scratch`.
+struct Wanted<'a> {
+    looks: u32,
+    scratch: &'a mut Scratch,
+    /// Its label and size.
+    taken: Option<(Label, usize)>,
+}
+
+impl Taker for Wanted<'_> {
+    #[inline(always)]
+    fn takes(&mut self, message: impl InPlace) -> bool {
+        let label = message.label();
+        if label.kind() < KINDS {
+            self.taken = self.scratch.copy_whole(&message).map(|len| (label, len));
+        }
+        self.taken.is_some()
+    }
+
+    #[inline(always)]
+    fn looks(&self) -> u32 {
+        self.looks
+    }
 }
 
 /// See the [module](self).
@@ -259,25 +294,43 @@ impl Receiver {
     }
 
     /// For a program that waits, before a poll of all: looks into the lane alone that brought what came
-    /// lately, several times if nothing is there. Takes at most [`LANE_BATCH`] messages.
+    /// lately, several times if nothing is there, and takes the next message if that is one of the program's, of
+    /// at least a word and at most ten cells.
     ///
-    /// Cost: the lane's line, and its feed's lock, which is this thread's if it usually looks there.
-    #[inline]
+    /// Cost: the message's lines, and its feed's lock, which must be this thread's. While nothing comes, a few
+    /// instructions and a pause for each look.
+    #[inline(always)]
+    pub fn take_favourite(&mut self, pace: Pace) -> Favoured<'_> {
+        let (lane, looks) = self.favourite.lane(pace);
+        let Some(lane) = self.lanes.get(lane).filter(|_| looks > 0) else {
+            return Favoured::Unknown;
+        };
+        let mut wanted = Wanted { looks: looks - 1, scratch: &mut self.scratch, taken: None };
+        let (one, follows) = lane.feed.take_whole(&mut wanted);
+        let Some((label, len)) = wanted.taken else {
+            return if one == One::Nothing { Favoured::Nothing } else { Favoured::Unknown };
+        };
+        self.favourite.brought();
+        // SAFETY: the message that was copied last has so many.
+        let bytes = unsafe { self.scratch.bytes(len) };
+        let (from, kind, imm) = (lane.from, label.kind(), label.imm());
+        Favoured::Taken { message: Message { from, kind, imm, bytes }, follows }
+    }
+
+    /// The same for whatever is there, at most [`LANE_BATCH`] messages, by any thread.
     pub fn poll_favourite(
         &mut self,
+        pace: Pace,
         f: &mut impl FnMut(Message<'_>) -> ControlFlow<()>,
     ) -> Result<()> {
-        let (lane, looks) = self.favourite.lane();
+        let (lane, looks) = self.favourite.lane(pace);
         let Some(lane) = self.lanes.get(lane).filter(|_| looks > 0) else { return Ok(()) };
         let Some(mut way) = lane.feed.try_lock() else { return Ok(()) };
-        for _ in 0..looks {
+        if lane.feed.watch(&mut way, looks - 1) {
             let (count, _) = lane.feed.take(&mut way, &mut self.scratch, LANE_BATCH, f)?;
             if count > 0 {
                 self.favourite.brought();
-                return Ok(());
             }
-            // The next look takes the line away from its producer, which may be writing it.
-            spin_hint();
         }
         Ok(())
     }

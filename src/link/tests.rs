@@ -38,6 +38,14 @@ fn receive_all(link: &Link) -> Vec<(u16, u64, Vec<u8>)> {
     all
 }
 
+/// The same by polls as of a program that waits.
+fn receive_all_waiting(link: &Link) -> Vec<(u16, u64, Vec<u8>)> {
+    let mut all = Vec::new();
+    let mut keep = |m: Message<'_>| all.push((m.from.0, m.imm, m.bytes.to_vec()));
+    while link.wire().poll_waiting(&mut keep).unwrap() > 0 {}
+    all
+}
+
 fn owned_lanes(link: &Link) -> usize {
     let owners = &link.node().rank_slot(link.node().slot()).port.lane_owners;
     owners.iter().filter(|o| o.load(Ordering::Relaxed) != 0).count()
@@ -59,7 +67,7 @@ fn payload(seed: u64) -> Vec<u8> {
 #[derive(Clone, Debug)]
 enum Step {
     Send(u16, u16),
-    Poll(u16),
+    Poll(u16, bool),
     Promote(u16, u16),
     Revoke(u16),
     Kill(u16),
@@ -69,7 +77,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     let any = || 0..4u16;
     let step = prop_oneof![
         400 => (any(), any()).prop_map(|(a, b)| Step::Send(a, b)),
-        200 => any().prop_map(Step::Poll),
+        200 => (any(), prop::bool::ANY).prop_map(|(at, waits)| Step::Poll(at, waits)),
         20 => (any(), any()).prop_map(|(a, b)| Step::Promote(a, b)),
         20 => any().prop_map(Step::Revoke),
         1 => any().prop_map(Step::Kill),
@@ -90,9 +98,9 @@ proptest! {
     fn every_pair_is_a_queue(steps in steps(), lane_after in 0..12u32) {
         let mut links = links(4, lane_after);
         let mut oracle: HashMap<(u16, u16), VecDeque<u64>> = HashMap::new();
-        let poll = |links: &[Option<Link>], oracle: &mut HashMap<_, VecDeque<u64>>, at: u16| {
+        let poll = |links: &[Option<Link>], oracle: &mut HashMap<_, VecDeque<u64>>, at, waits| {
             let Some(link) = &links[usize::from(at)] else { return Ok(()) };
-            for (from, imm, bytes) in receive_all(link) {
+            for (from, imm, bytes) in [receive_all, receive_all_waiting][usize::from(waits)](link) {
                 let want = oracle.get_mut(&(from, at)).and_then(VecDeque::pop_front);
                 prop_assert_eq!(Some(imm), want, "from {} to {}", from, at);
                 prop_assert_eq!(bytes, payload(imm));
@@ -110,7 +118,7 @@ proptest! {
                         Err(e) => prop_assert!(e.is_death() && links[usize::from(b)].is_none()),
                     }
                 }
-                Step::Poll(at) => poll(&links, &mut oracle, at)?,
+                Step::Poll(at, waits) => poll(&links, &mut oracle, at, waits)?,
                 Step::Promote(a, b) => {
                     if let Some(link) = &links[usize::from(a)] {
                         let _ = link.promote(Slot(b)).unwrap();
@@ -132,7 +140,7 @@ proptest! {
             }
         }
         for at in 0..4 {
-            poll(&links, &mut oracle, at)?;
+            poll(&links, &mut oracle, at, at % 2 > 0)?;
         }
         for (&(from, to), left) in &oracle {
             prop_assert!(links[usize::from(to)].is_none() || left.is_empty(), "{from} to {to}");
@@ -451,6 +459,34 @@ fn a_wait_that_finds_messages_of_the_library_alone_looks_at_all_before_it_sleeps
     assert_eq!(hot.wire().try_send(Slot(0), library, &b"library"[..]).unwrap(), Push::Sent);
     assert_eq!(other.try_send(Slot(0), 3, 0, b"program").unwrap(), Push::Sent);
     let mut kinds = Vec::new();
-    let polled = receiver.wire().poll(true, &mut |m: Message<'_>| kinds.push((m.from, m.kind)));
+    let polled = receiver.wire().poll_waiting(&mut |m: Message<'_>| kinds.push((m.from, m.kind)));
     assert_eq!((polled.unwrap(), kinds), (1, vec![(Slot(2), 3)]));
+}
+
+#[test]
+fn who_waits_takes_what_follows_too_and_a_callback_that_polls_gets_nothing() {
+    let (a, b) = pair(0);
+    let mut next = 0;
+    let send = |count: u64| {
+        for i in 0..count {
+            assert_eq!(a.try_send(Slot(1), 0, i, &payload(i)).unwrap(), Push::Sent);
+        }
+    };
+    for _ in 0..10 {
+        send(1);
+        assert_eq!(b.wire().poll_waiting(&mut |_: Message<'_>| ()).unwrap(), 1, "trusted by now");
+    }
+    send(16);
+    let mut polls = 0;
+    while next < 16 {
+        polls += 1;
+        let taken = b.wire().poll_waiting(&mut |m: Message<'_>| {
+            assert_eq!((m.imm, m.bytes), (next, &payload(next)[..]));
+            next += 1;
+            assert_eq!(b.poll(|_| panic!("a message inside of another")).unwrap(), 0);
+        });
+        assert!(taken.unwrap() > 0);
+    }
+    assert!(polls < 8, "{polls} polls");
+    assert_eq!(b.wire().poll_waiting(&mut |_: Message<'_>| ()).unwrap(), 0);
 }

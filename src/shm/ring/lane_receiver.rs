@@ -166,6 +166,40 @@ impl LaneReceiver {
         Ok(Polled::Message(Incoming { from: tag.owner(), label, bytes }))
     }
 
+    /// Whether something has come that [`LaneReceiver::poll`] would find.
+    ///
+    /// Cost: the line of the next message, read.
+    #[inline(always)]
+    pub fn has_next<const N: usize, const S: usize>(&self, lane: &LaneMemory<N, S>) -> bool {
+        let tag = Tag(cell(&lane.cells, self.at, 0).tag.load(Ordering::Relaxed));
+        tag.lap() == self.at.tag_lap() || self.further(lane).is_some()
+    }
+
+    /// Looks once and `looks` times more whether something has come, or the lane is known to be damaged: whether it
+    /// is so.
+    ///
+    /// Cost: while nothing comes, a few instructions and a pause for each look.
+    #[inline(always)]
+    pub fn watch<const N: usize, const S: usize>(
+        &mut self,
+        lane: &LaneMemory<N, S>,
+        mut looks: u32,
+    ) -> bool {
+        let next = cell(&lane.cells, self.at, 0);
+        let tag = Tag(next.tag.load(Ordering::Relaxed));
+        tag.lap() == self.at.tag_lap()
+            || self.whole == BROKEN
+            || self.further(lane).is_some()
+            || self.expect_one(lane, (next, tag), &mut looks)
+    }
+
+    /// Whether the next message, if it is like the last one, is one for [`LaneReceiver::take_one`] or
+    /// [`LaneReceiver::take_several`].
+    #[inline(always)]
+    pub fn expects_short(&self) -> bool {
+        self.expected as usize <= several::MOST
+    }
+
     /// Has `taker` look at the next message where it lies, if it is one of a single cell, and takes it if
     /// that says so. Whatever is left, or broken, [`LaneReceiver::poll`] is for.
     ///
@@ -341,12 +375,17 @@ impl LaneReceiver {
     /// Nothing has come yet.
     #[inline]
     fn expect<const N: usize, const S: usize>(&mut self, lane: &LaneMemory<N, S>) {
-        // Further cells are written before the first, so their lines can be on their way
-        // while the tag is still to come. How many there will be is a guess: as last time.
+        self.ask_for_others(lane);
+        self.follows = false;
+    }
+
+    /// Further cells are written before the first, so their lines can be on their way
+    /// while the tag is still to come. How many there will be is a guess: as last time.
+    #[inline(always)]
+    fn ask_for_others<const N: usize, const S: usize>(&self, lane: &LaneMemory<N, S>) {
         for k in 1..self.expected.min(PREFETCHED) {
             cell(lane.lap(self.cells), self.at, k as usize).prefetch();
         }
-        self.follows = false;
     }
 
     /// The same for who looks at this lane alone, and so many times more than once, if nothing comes: with
@@ -374,6 +413,7 @@ impl LaneReceiver {
                 return false;
             }
             *looks -= 1;
+            self.ask_for_others(lane);
             if next.tag.load(Ordering::Relaxed) != tag.0 || self.further(lane).is_some() {
                 return true;
             }

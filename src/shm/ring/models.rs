@@ -253,10 +253,12 @@ fn lane<const N: usize>(preemptions: usize, looks: usize, lens: &'static [usize]
                 assert!(bytes[..behind].iter().all(|&b| u64::from(b) == got));
                 got != 3
             };
+            let announced = receiver.has_next(&lane);
             let mut one = receiver.take_one(&lane, &mut taker);
             if one == One::Left {
                 one = receiver.take_several(&lane, &mut taker);
             }
+            assert!(!announced || one != One::Nothing);
             match one {
                 One::Taken => {
                     got += 1;

@@ -141,7 +141,10 @@ fn take_one<const N: usize, const S: usize>(
         seen = Some((m.label(), bytes));
         !seed.is_multiple_of(2)
     };
-    let mut taker = Looking { taker: &mut taker, looks: (seed / 4 % 4) as u32 };
+    let looks = (seed / 4 % 4) as u32;
+    prop_assert_eq!(receiver.has_next(lane), !oracle.is_empty());
+    prop_assert_eq!(receiver.watch(lane, looks), !oracle.is_empty());
+    let mut taker = Looking { taker: &mut taker, looks };
     let one = match several {
         true => receiver.take_several(lane, &mut taker),
         false => receiver.take_one(lane, &mut taker),
@@ -430,6 +433,7 @@ proptest! {
                     });
                     whole && small
                 };
+                let _ = lane_receiver.has_next(&lane) | lane_receiver.watch(&lane, 1);
                 let _ = lane_receiver.take_one(&lane, &mut taker);
                 let _ = lane_receiver.take_several(&lane, &mut taker);
                 let _ = lane_receiver.poll(&lane, &mut scratch).map(|_| ());

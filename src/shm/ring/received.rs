@@ -127,6 +127,19 @@ impl Scratch {
         Scratch(MaybeUninit::uninit())
     }
 
+    /// Copies in all of a message, if it has at least a word: of how many bytes it is. `None` also if it is damaged.
+    #[inline(always)]
+    pub fn copy_whole(&mut self, message: &impl InPlace) -> Option<usize> {
+        let (head, len) = message.headed()?;
+        let to = self.start();
+        // SAFETY: there is room for the longest message, and there is a first word.
+        let whole = unsafe {
+            to.cast::<u64>().write(head);
+            len == 0 || message.copy_behind_head(to.add(8))
+        };
+        whole.then_some(8 + len)
+    }
+
     #[inline(always)]
     pub(super) fn start(&mut self) -> *mut u8 {
         self.0.as_mut_ptr().cast()

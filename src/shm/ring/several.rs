@@ -11,7 +11,7 @@ use crate::base::Slot;
 use crate::base::sync::Ordering;
 
 /// Most cells of such a message.
-const MOST: usize = 10;
+pub(super) const MOST: usize = 10;
 /// Most bytes of one.
 pub const SEVERAL_BYTES: usize = capacity(MOST);
 /// Its bytes in the first cell, behind the first word.
