@@ -13,6 +13,7 @@
 use super::away;
 use super::call::{Call, RawCall, VectorCall};
 use super::entry::{Entry, NAME, NOWHERE, Type, UntypedRun};
+use super::run::Run;
 use crate::base::sync::{AtomicU64, Ordering};
 use crate::base::{Error, Rank, Result};
 use crate::layout::{Datum, Layout};
@@ -23,13 +24,12 @@ use std::sync::Arc;
 const REGISTER: &str = "Window::register";
 const DEREGISTER: &str = "Window::deregister";
 
-pub(super) type Run<T, I, O> = dyn Fn(Call<'_, T, I, O>) + Send + Sync;
 pub(super) type VectorRun<T, I, O> = dyn Fn(VectorCall<'_, T, I, O>) + Send + Sync;
 
 /// A registered handler. Cloning is cheap.
 pub struct Handler<T, I, O> {
     pub(super) entry: Arc<Entry>,
-    pub(super) run: Arc<Run<T, I, O>>,
+    pub(super) run: Arc<dyn Run<T, I, O>>,
 }
 
 /// A registered handler whose messages have variable output. Cloning is cheap.
@@ -108,12 +108,12 @@ impl<T: Datum> Window<T> {
         index: u32,
         run: impl Fn(Call<'_, T, I, O>) + Send + Sync + 'static,
     ) -> Result<Handler<T, I, O>> {
-        let run: Arc<Run<T, I, O>> = Arc::new(run);
+        let run: Arc<dyn Run<T, I, O>> = Arc::new(run);
         let inner = run.clone();
         let untyped = move |raw: &mut RawCall<'_>| {
             let form = raw.form::<T>()?;
             // SAFETY: the caller of `Entry::call` answers for the buffers of this entry's types.
-            inner(unsafe { raw.typed::<T, I, O>(&form) }?);
+            inner.run(unsafe { raw.typed::<T, I, O>(&form) }?);
             Ok(())
         };
         let typed = Box::new(run.clone());
@@ -146,7 +146,7 @@ impl<T: Datum> Window<T> {
     /// The handler registered under `index`, if there is one of these types.
     pub fn handler<I: Datum, O: Datum>(&self, index: u32) -> Option<Handler<T, I, O>> {
         let entry = Entry::find(self.core(), index)?;
-        let run = entry.typed.as_ref()?.downcast_ref::<Arc<Run<T, I, O>>>()?.clone();
+        let run = entry.typed.as_ref()?.downcast_ref::<Arc<dyn Run<T, I, O>>>()?.clone();
         Some(Handler { entry, run })
     }
 

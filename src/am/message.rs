@@ -52,8 +52,7 @@ impl<T: Datum> Epoch<'_, T> {
     /// something is not so. `form`: how the buffers lie, if the handler is to be told.
     ///
     /// One function of its own, in which there is nothing else, so that all of it is in line
-    /// wherever it is called from: the handler's call is built where the handler gets it, and not
-    /// copied there. Two words come back, in registers.
+    /// wherever it is called from. Two words come back, in registers.
     #[inline(never)]
     #[allow(clippy::too_many_arguments)]
     pub(super) fn am_plain<I: Datum, O: Datum>(
@@ -76,18 +75,9 @@ impl<T: Datum> Epoch<'_, T> {
         let concurrent = self.assertions().concurrent_am;
         // SAFETY: `direct` found the target by arithmetic, and the line is of the same window.
         let line = unsafe { turn::begin_plain(window.core(), turns, target, concurrent)? };
-        // SAFETY: `direct` checked the range, which stays mapped as long as the window.
-        let persistent = unsafe { View::new(first, len, target, window.domain()) };
-        let (segments, segment_offset) = (1, 0);
-        let call =
-            Call { input, output, persistent, start, target, segments, segment_offset, form };
-        // Taken by what is called in line, so that it is built where the handler gets it: stored in
-        // small pieces and copied in larger ones, it would wait for the stores.
-        let mut call = Some(call);
-        let outcome = guarded(|| {
-            if let Some(call) = call.take() {
-                run(call);
-            }
+        let outcome = guarded(move || {
+            // SAFETY: `direct` checked the range, which stays mapped as long as the window.
+            unsafe { run.run_plain(input, output, first, len, start, target, window, form) }
         });
         turn::end_plain(window.core(), turns, line, concurrent);
         Some(outcome)
@@ -147,7 +137,7 @@ impl<T: Datum> Epoch<'_, T> {
             form,
         };
         let concurrent = self.assertions().concurrent_am;
-        let work = || guarded(|| (handler.run)(call));
+        let work = || guarded(|| handler.run.run(call));
         // Made an error of outside of the turn: it is large.
         told(handler, target, turn::take(window.core(), target, concurrent, work)?)?;
         Ok(true)

@@ -28,6 +28,7 @@ pub(crate) mod plan;
 mod queue;
 mod raw;
 mod room;
+mod run;
 pub(crate) mod turn;
 #[cfg(test)]
 mod turn_tests;
