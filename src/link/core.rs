@@ -321,7 +321,15 @@ impl<'a> Wire<'a> {
         self.expressed(peer, sent)
     }
 
-    /// The same for a message of several cells, see
+    /// The same for one of several cells that is not numbered.
+    #[inline(always)]
+    pub fn express_plain_several(self, peer: Slot, label: Label, payload: Headed<'_>) -> bool {
+        let sending = self.core.table.get(peer).and_then(Vc::lock_as_owner);
+        let sent = sending.map_or(Express::Not, |mut it| it.express_plain_several(label, payload));
+        self.expressed(peer, sent)
+    }
+
+    /// As [`Wire::express`], for a message of several cells, see
     /// [`Sending::express_several`](super::vc::Sending::express_several).
     #[inline(always)]
     pub fn express_several(self, peer: Slot, label: Label, payload: Headed<'_>) -> bool {

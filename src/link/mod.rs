@@ -44,7 +44,7 @@ pub use crate::shm::ring::{MAX_MESSAGE, Push};
 use self::core::{Core, Wire};
 use crate::base::{Deadline, Error, Result, Slot, forked, reentry};
 use crate::shm::node::Node;
-use crate::shm::ring::{FIRST_BYTES, Label};
+use crate::shm::ring::{FIRST_BYTES, Headed, Label, SEVERAL_BYTES};
 use std::sync::Arc;
 
 /// Kinds that users of the link may give to messages: those below.
@@ -138,10 +138,22 @@ impl Link {
         self.wire().try_send(peer, label, bytes)
     }
 
-    /// Sends a message of one cell on a hot connection that has room; whether it did.
+    /// Sends a short message on a hot connection that has room; whether it did.
     #[inline(always)]
     fn express(&self, peer: Slot, label: Label, bytes: &[u8]) -> bool {
-        bytes.len() <= FIRST_BYTES && self.wire().express_plain(peer, label, bytes)
+        if bytes.len() <= FIRST_BYTES {
+            return self.wire().express_plain(peer, label, bytes);
+        }
+        bytes.len() <= SEVERAL_BYTES && self.express_several(peer, label, bytes)
+    }
+
+    /// The same for one of several cells, in a function of its own for what it keeps in registers.
+    #[inline(never)]
+    fn express_several(&self, peer: Slot, label: Label, bytes: &[u8]) -> bool {
+        bytes.split_first_chunk().is_some_and(|(head, behind)| {
+            let payload = Headed(u64::from_ne_bytes(*head), behind);
+            self.wire().express_plain_several(peer, label, payload)
+        })
     }
 
     /// Sends a message, waiting for room until `deadline` or until the peer dies.

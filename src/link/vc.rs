@@ -274,10 +274,28 @@ impl Sending {
     /// is there.
     #[inline(always)]
     pub fn express_plain(&mut self, label: Label, payload: impl Payload) -> Express {
+        self.plainly(
+            #[inline(always)]
+            |sender, lane, sending| sender.try_one_guarded(lane, sending, label, payload),
+        )
+    }
+
+    /// The same for a message of several cells.
+    #[inline(always)]
+    pub fn express_plain_several(&mut self, label: Label, payload: Headed<'_>) -> Express {
+        self.plainly(
+            #[inline(always)]
+            |sender, lane, sending| sender.try_several_guarded(lane, sending, label, payload),
+        )
+    }
+
+    #[inline(always)]
+    fn plainly(
+        &mut self,
+        send: impl FnOnce(&mut LaneSender, &LaneMemory, &AtomicU32) -> bool,
+    ) -> Express {
         let State::Hot(hot) = &mut self.state else { return Express::Not };
-        if is_gone(&hot.standing)
-            || !hot.to_lane.try_one_guarded(&hot.lane, &hot.sending, label, payload)
-        {
+        if is_gone(&hot.standing) || !send(&mut hot.to_lane, &hot.lane, &hot.sending) {
             return Express::Not;
         }
         self.plain += 1;

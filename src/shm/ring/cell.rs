@@ -1,28 +1,27 @@
 //! The cell: 64 bytes, one cache line, the unit of both rings.
 //!
 //! ```text
-//! word 0   63           32 31  30 29        16 15      8 7 4 3       1  0
-//!          | lap          | state | owner slot | cells   | 0 | repeats | 2nd   tag: an atomic
+//! word 0   63           32 31  30 29        16 15      8 7 3 2       0
+//!          | lap          | state | owner slot | cells   | 0 | repeats |   tag: an atomic
 //!
 //! first cell of a message                  every further cell
 //! word 1   | imm 40 | kind 8 | len 16 |    words 1..8   56 bytes of payload
 //! word 2.. 48 bytes of payload
 //!
-//! a cell of several messages (in lanes only): one that repeats the first one's label and first word,
-//! or another one
-//! word 1   the first one's label           word 1   the first one's label
-//! word 2   the first word of all           word 2.. its 16 bytes of payload
-//! word 3.. what the first one has behind   word 4   the second one's label
-//!          it, then the others             word 5.. its 24 bytes of payload
+//! a cell of up to five messages of 8 to 16 bytes (in lanes only) that have label, length and first word
+//! in common
+//! word 1   the label of all
+//! word 2   the first word of all
+//! word 3   the second word of the first one
+//! word 4.. that of each that repeats it
 //! ```
 //! * `lap`: the lap (from 1) in which the tag was written.
 //! * `state`: FREE only in memory never written; CLAIMED a producer is writing the message;
 //!   COMMITTED the message is complete; MIDDLE a further cell of a message, or the first cell of
 //!   one that was given up.
 //! * `owner`: the producer. `cells`: how many cells the message has, in all of its tags.
-//! * `repeats`, bit 0: so many, or a second message, have come to the one that was alone in the cell. They
-//!   are written while the consumer may look at the first one already, so each leaves the others' words
-//!   alone.
+//! * `repeats`: so many messages have come to the one that was alone in the cell. They are written while the
+//!   consumer may look at the first one already, so each leaves the others' words alone.
 //!
 //! Every cell has its tag, also in the middle of a message: no payload is ever taken for a tag.
 
@@ -35,13 +34,10 @@ use crate::base::sync::{AtomicU64, UnsafeCell};
 
 /// Payload bytes in the first cell of a message.
 pub const FIRST_BYTES: usize = 48;
-/// Payload bytes of a message that leaves room for a second one in its cell.
-pub(super) const HALF_BYTES: usize = 16;
-/// Payload bytes of a message that leaves room for one that repeats its label and first word, or for a second
-/// one.
-pub(super) const SHARED_BYTES: usize = 24;
-/// Payload bytes of that one.
-pub(super) const SECOND_BYTES: usize = 24;
+/// Most payload bytes of a message whose cell others may share.
+pub(super) const SHARED_BYTES: usize = 16;
+/// Most messages that come to another one's cell.
+pub(super) const MOST_REPEATS: usize = WORDS - REST - 1;
 /// Payload bytes in every further cell.
 pub const MORE_BYTES: usize = 56;
 /// Most cells of one message: half a lane that has not grown.
@@ -60,53 +56,12 @@ pub const fn cells_for(len: usize) -> usize {
     if len <= FIRST_BYTES { 1 } else { 1 + (len - FIRST_BYTES).div_ceil(MORE_BYTES) }
 }
 
-/// Words that the bytes of a message behind its first word take in a cell that it shares.
-#[inline(always)]
-pub(super) fn stride(rest: usize) -> usize {
-    if rest <= 8 { 1 } else { rest.div_ceil(8) }
-}
-
-/// Where in a cell a message begins that does not repeat another.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Part {
-    /// At the first word behind the tag.
-    First,
-    /// Behind a message of at most [`HALF_BYTES`].
-    Second,
-}
-
-impl Part {
-    /// The word of its label.
-    const fn begin(self) -> usize {
-        match self {
-            Part::First => 1,
-            Part::Second => 4,
-        }
-    }
-
-    /// Most bytes of its payload, behind its label.
-    const fn room(self) -> usize {
-        match self {
-            Part::First => FIRST_BYTES,
-            Part::Second => SECOND_BYTES,
-        }
-    }
-}
-
-/// The word of a first message's first word, and that behind it.
+/// The words of a first message's label, of its first word, and that behind it.
+pub(super) const LABEL: usize = 1;
 pub(super) const HEAD: usize = 2;
 pub(super) const REST: usize = 3;
 /// Words of a cell.
 pub(super) const WORDS: usize = 8;
-
-/// From which word on the rest of the `k`-th repeat lies (0: the first message), if there is room for rests
-/// of so many words.
-#[inline(always)]
-pub(super) fn place_of_repeat(k: usize, stride: usize) -> Option<usize> {
-    // Neither is larger than what fits a tag or a length.
-    let at = REST + k * stride;
-    (at + stride <= WORDS).then_some(at)
-}
 
 /// One cell. See the [module](self) for its layout.
 #[repr(C, align(64))]
@@ -127,7 +82,7 @@ unsafe impl Send for Cell {}
 const _: () = {
     assert!(size_of::<Cell>() == 64 && align_of::<Cell>() == 64);
     assert!(std::mem::offset_of!(Cell, body) == 8);
-    assert!(8 * Part::Second.begin() == 16 + HALF_BYTES && 40 + SECOND_BYTES == 8 * WORDS);
+    assert!(8 * HEAD + FIRST_BYTES == 8 * WORDS && 8 * (REST + 1) == 8 * HEAD + SHARED_BYTES);
     assert!(MAX_MESSAGE <= u16::MAX as usize && MAX_CELLS <= 255);
     assert!(crate::shm::segment::MAX_CAPACITY <= 1 << 14);
 };
@@ -195,15 +150,13 @@ impl Cell {
         }
     }
 
-    /// Writes label and the first bytes of a message that begins here.
+    /// Writes label and the first bytes of a message that begins here: at most [`FIRST_BYTES`].
     ///
     /// # Safety
-    /// The caller owns the cell from there on. At most [`FIRST_BYTES`] of `payload` are taken, and it has no
-    /// more than fit if it is a second one.
+    /// The caller owns the body.
     #[inline(always)]
-    pub(super) unsafe fn put_first(&self, part: Part, label: Label, payload: impl Payload) {
-        let at = part.begin();
-        self.write(at, WORDS - at, |words| {
+    pub(super) unsafe fn put_first(&self, label: Label, payload: impl Payload) {
+        self.write(LABEL, WORDS - LABEL, |words| {
             // SAFETY: the caller owns the words: 8 bytes for the label and room for the payload behind it.
             unsafe {
                 words.write(label.with_len(payload.size()));
@@ -219,7 +172,7 @@ impl Cell {
     #[inline(always)]
     pub(super) unsafe fn put_label(&self, label: Label, len: usize) {
         // SAFETY: the caller's.
-        self.write(Part::First.begin(), 1, |word| unsafe { word.write(label.with_len(len)) });
+        self.write(LABEL, 1, |word| unsafe { word.write(label.with_len(len)) });
     }
 
     /// Writes a word, of an even number, and bytes behind it. Word 0 is the tag of a further cell.
@@ -248,15 +201,14 @@ impl Cell {
         }
     }
 
-    /// Writes what a message has behind its first word, which repeats another one's, from word `at` on.
+    /// Writes what a message has behind its first word, which repeats another one's, to word `at`.
     ///
     /// # Safety
-    /// The caller owns the words, which [`place_of_repeat`] gave for the payload.
+    /// The caller owns the word, which is one of the cell's; the payload has 8 to [`SHARED_BYTES`].
     #[inline(always)]
-    pub(super) unsafe fn put_repeat(&self, at: usize, words: usize, payload: impl Payload) {
+    pub(super) unsafe fn put_repeat(&self, at: usize, payload: impl Payload) {
         // SAFETY: the caller's.
-        let put = |words| unsafe { payload.put_behind_head(words) };
-        self.write(at, words, put);
+        self.write(at, 1, |word| unsafe { payload.put_behind_head(word) });
     }
 
     /// Writes up to [`MORE_BYTES`] further bytes of a message.
@@ -282,37 +234,25 @@ impl Cell {
     /// # Safety
     /// The caller owns the word.
     #[inline(always)]
-    pub(super) unsafe fn label(&self, part: Part) -> (Label, usize) {
+    pub(super) unsafe fn label(&self) -> (Label, usize) {
         // SAFETY: the caller's. Read once: what is checked is what is used.
-        Label::split(self.read(part.begin(), 1, |word| unsafe { word.read() }))
+        Label::split(self.read(LABEL, 1, |word| unsafe { word.read() }))
     }
 
     /// Reads the label, the message's length, and the first bytes into `scratch`.
     ///
     /// # Safety
-    /// The caller owns what the message has of the body.
+    /// The caller owns the body: no others come to the cell.
     #[inline(always)]
     pub(super) unsafe fn take_first(&self, scratch: &mut Scratch) -> (Label, usize) {
         // SAFETY: the caller's.
-        let (label, len) = unsafe { self.label(Part::First) };
-        // Copies of constant size have no branches; bytes beyond the message are left over from older
-        // ones and not shown to anyone. Where others may come behind it, none are read.
-        let mut copy = |from: usize, to: usize| {
-            self.read(HEAD + from / 8, (to - from) / 8, |words| {
-                // SAFETY: the caller owns the words; scratch has room for a first cell.
-                unsafe {
-                    let at = scratch.start().add(from);
-                    std::ptr::copy_nonoverlapping(words.cast(), at, to - from);
-                }
-            });
-        };
-        copy(0, HALF_BYTES);
-        if len > HALF_BYTES {
-            copy(HALF_BYTES, SHARED_BYTES);
-        }
-        if len > SHARED_BYTES {
-            copy(SHARED_BYTES, FIRST_BYTES);
-        }
+        let (label, len) = unsafe { self.label() };
+        // A copy of constant size has no branches; bytes beyond the message are left over from older
+        // ones and not shown to anyone.
+        self.read(HEAD, FIRST_BYTES / 8, |words| {
+            // SAFETY: the caller owns the words; scratch has room for a first cell.
+            unsafe { std::ptr::copy_nonoverlapping(words.cast(), scratch.start(), FIRST_BYTES) }
+        });
         (label, len)
     }
 
@@ -322,27 +262,23 @@ impl Cell {
     /// # Safety
     /// The caller owns what the message has of the body, for as long as it has what it got.
     #[inline(always)]
-    pub(super) unsafe fn single(&self, part: Part) -> Option<Single<'_>> {
+    pub(super) unsafe fn single(&self) -> Option<Single<'_>> {
         // SAFETY: the caller's.
-        let (label, len) = unsafe { self.label(part) };
-        let at = part.begin() + 1;
-        (len <= part.room()).then_some(Single { cell: self, label, len, at, rest: at + 1 })
+        let (label, len) = unsafe { self.label() };
+        (len <= FIRST_BYTES).then_some(Single { cell: self, label, len, rest: REST })
     }
 
-    /// The same of the `k`-th one that repeats the label and first word of the first.
+    /// The same of the `k`-th one, from 1 on, that repeats the label and first word of the first. `None` also if
+    /// there can't be so many.
     ///
     /// # Safety
     /// As for [`Cell::single`].
     #[inline(always)]
     pub(super) unsafe fn repeat(&self, k: usize) -> Option<Single<'_>> {
         // SAFETY: the caller's.
-        let (label, len) = unsafe { self.label(Part::First) };
-        let rest = match len {
-            // What the most have.
-            16 => (k < WORDS - REST).then_some(REST + k)?,
-            _ => place_of_repeat(k, stride(len.checked_sub(8)?))?,
-        };
-        Some(Single { cell: self, label, len, at: HEAD, rest })
+        let (label, len) = unsafe { self.label() };
+        let fits = k <= MOST_REPEATS && (8..=SHARED_BYTES).contains(&len);
+        fits.then(|| Single { cell: self, label, len, rest: REST + k })
     }
 
     /// Reads the bytes of the message's cell number `k`, `1 <= k < MAX_CELLS`, into `scratch`, behind

@@ -1,6 +1,6 @@
 //! The consumer's side of a lane; see [`lane`](super::lane).
 
-use super::cell::{Cell, Part, SHARED_BYTES};
+use super::cell::{Cell, SHARED_BYTES};
 use super::lane::{Generation, LaneMemory, WHAT};
 use super::message::{cell, read};
 use super::position::Position;
@@ -128,13 +128,13 @@ impl LaneReceiver {
                     self.break_off(format!("what {tag:?} says of further messages is wrong"))
                 );
             };
-            self.pass_further(tag);
+            self.pass_further();
             let (label, bytes) = single.copy(scratch);
             return Ok(Polled::Message(Incoming { from: tag.owner(), label, bytes }));
         }
         if tag.shape() == self.whole {
             // SAFETY: as in `take_one`.
-            let single = unsafe { cell(&lane.cells, self.at, 0).single(Part::First) };
+            let single = unsafe { cell(&lane.cells, self.at, 0).single() };
             let Some(single) = single else {
                 return Err(
                     self.break_off(format!("at {:?} more is said to be than fits", self.at))
@@ -215,27 +215,18 @@ impl LaneReceiver {
         loop {
             let tag = Tag(next.tag.load(Ordering::Acquire));
             if let Some((there, tag)) = self.further(lane) {
-                // The taker twice, so that what each looks at lies at places that are known.
-                // SAFETY, of both: as in `poll`.
-                let taken = if self.repeats(tag) {
-                    // SAFETY: as above.
-                    let single = unsafe { there.repeat(self.had as usize / 2 + 1) };
-                    single.is_some_and(|single| taker.takes(single))
-                } else {
-                    // SAFETY: as above.
-                    let single = unsafe { self.second_of(there, tag) };
-                    single.is_some_and(|single| taker.takes(single))
-                };
-                if !taken {
+                // SAFETY: as in `poll`.
+                let single = unsafe { self.next_of(there, tag) };
+                if !single.is_some_and(|single| taker.takes(single)) {
                     return One::Left;
                 }
-                self.pass_further(tag);
+                self.pass_further();
                 return One::Taken;
             }
             if tag.shape() == self.whole {
                 // SAFETY: the tag is committed in this lap, and the consumer, which runs this, has not
                 // published a head behind the cell: what the message has of the body is the consumer's.
-                let Some(single) = (unsafe { next.single(Part::First) }) else { return One::Left };
+                let Some(single) = (unsafe { next.single() }) else { return One::Left };
                 let len = single.size();
                 if !taker.takes(single) {
                     return One::Left;
@@ -306,7 +297,7 @@ impl LaneReceiver {
     ) -> Option<(&'l Cell, Tag)> {
         let there = lane.cells.get(self.behind as usize)?;
         let tag = Tag(there.tag.load(Ordering::Acquire));
-        (tag.further() != self.had).then_some((there, tag))
+        (tag.repeats() != self.had).then_some((there, tag))
     }
 
     /// The next one of those.
@@ -317,39 +308,13 @@ impl LaneReceiver {
     #[inline(always)]
     unsafe fn next_of<'l>(&self, there: &'l Cell, tag: Tag) -> Option<Single<'l>> {
         // SAFETY: the caller's.
-        unsafe {
-            if self.repeats(tag) {
-                there.repeat(self.had as usize / 2 + 1)
-            } else {
-                self.second_of(there, tag)
-            }
-        }
-    }
-
-    /// Whether the next one of those repeats the first one's label and first word.
-    #[inline(always)]
-    fn repeats(&self, tag: Tag) -> bool {
-        !tag.has_second() && tag.further() > self.had
-    }
-
-    /// The next one if it does not.
-    ///
-    /// # Safety
-    /// That of [`LaneReceiver::next_of`].
-    #[inline(always)]
-    unsafe fn second_of<'l>(&self, there: &'l Cell, tag: Tag) -> Option<Single<'l>> {
-        // SAFETY: the caller's.
-        (tag.further() == 1 && self.had == 0).then(|| unsafe { there.single(Part::Second) })?
+        (tag.repeats() > self.had).then(|| unsafe { there.repeat(self.had as usize + 1) })?
     }
 
     /// That was taken.
     #[inline(always)]
-    fn pass_further(&mut self, tag: Tag) {
-        if tag.has_second() {
-            // Nothing comes behind a second one.
-            self.behind = NONE;
-        }
-        self.had += 2;
+    fn pass_further(&mut self) {
+        self.had += 1;
         self.follows = true;
     }
 

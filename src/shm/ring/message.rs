@@ -1,6 +1,6 @@
 //! Messages of several cells: what both rings do between claim and commit, and on acquire.
 
-use super::cell::{Cell, MORE_BYTES, Part, cells_for};
+use super::cell::{Cell, MORE_BYTES, cells_for};
 use super::payload::Payload;
 use super::position::Position;
 use super::received::Scratch;
@@ -48,7 +48,7 @@ pub(super) unsafe fn write(
     }
     let first = cell(cells, at, 0);
     // SAFETY: as above.
-    unsafe { first.put_first(Part::First, label, payload) };
+    unsafe { first.put_first(label, payload) };
     first.tag.store(Tag::new(at, COMMITTED, owner, n).0, Ordering::Release);
 }
 

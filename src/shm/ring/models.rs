@@ -174,20 +174,21 @@ fn loom_lane_wraps_around() {
     lane::<CELLS>(3, 4, &[8, 104, 100, 48, 49], false);
 }
 
-/// Second messages come to cells that the consumer looks at, has taken the first one of, or has gone
-/// on from; and to the last cell of a lap.
+/// Short messages that do not repeat each other have a cell each, of which the consumer can't know that nothing
+/// else comes to it.
 #[test]
-fn loom_lane_two_in_a_cell() {
+fn loom_lane_short_ones_by_themselves() {
     lane::<CELLS>(3, 5, &[8, 24, 16, 8, 16, 16], false);
     lane::<CELLS>(3, 4, &[16, 104, 8, 24, 8], false);
 }
 
 /// Messages that repeat the first one's label and first word come to its cell until that is full, or until
-/// another one comes.
+/// another one comes: while the consumer looks at it, has taken the first one, or has gone on; and to the last
+/// cell of a lap.
 #[test]
 fn loom_lane_repeats_in_a_cell() {
     lane::<CELLS>(3, 5, &[16, 16, 16, 16, 16, 16], true);
-    lane::<CELLS>(3, 5, &[24, 24, 24, 8, 8, 16], true);
+    lane::<CELLS>(3, 5, &[24, 16, 16, 8, 8, 16], true);
 }
 
 /// A message finds no room, so laps become longer: while the consumer is in the lap before, or at the end of

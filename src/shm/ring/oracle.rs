@@ -1,7 +1,7 @@
 //! Property tests of both rings against a queue of the same capacity, and attempts to deceive
 //! them with damaged memory.
 
-use super::cell::{HALF_BYTES, SECOND_BYTES, SHARED_BYTES, WORDS, cells_for, stride};
+use super::cell::{MOST_REPEATS, SHARED_BYTES, cells_for};
 use super::inbox::{InboxMemory, InboxReceiver, InboxSender, dying};
 use super::lane::{LANE_CELLS, LaneMemory, SHORT_CELLS};
 use super::lane_receiver::{LaneReceiver, One, Taker};
@@ -62,21 +62,16 @@ fn expect(found: Polled<'_>, oracle: &mut Queue) -> Result<(), TestCaseError> {
 /// What may still come to the cell of a lane's last message.
 #[derive(Debug)]
 struct LastCell {
-    /// What the first message was: its group, and its length; `None` if nothing may repeat it.
-    first: Option<(u64, usize)>,
-    /// Words taken.
-    words: usize,
-    half: bool,
+    /// What the first message was: its group, and its length.
+    first: (u64, usize),
+    /// How many have come to it.
+    repeats: usize,
 }
 
 impl LastCell {
-    fn repeats(&self, group: u64, len: usize, headed: bool) -> bool {
-        headed && self.first == Some((group, len)) && self.words + stride(len - 8) <= WORDS
-    }
-
     /// Whether a message takes no cell of its own.
     fn takes(&self, group: u64, len: usize, headed: bool) -> bool {
-        self.repeats(group, len, headed) || self.half && len <= SECOND_BYTES
+        headed && self.first == (group, len) && self.repeats < MOST_REPEATS
     }
 
     /// Once a message was sent, to this cell or to others.
@@ -88,18 +83,11 @@ impl LastCell {
         headed: bool,
     ) -> Option<LastCell> {
         match last {
-            Some(last) if added && last.repeats(group, len, headed) => {
-                let words = last.words + stride(len - 8);
-                Some(LastCell { words, half: false, ..last })
+            Some(LastCell { first, repeats }) if added => {
+                Some(LastCell { first, repeats: repeats + 1 })
             }
-            // Nothing comes behind a second one.
-            _ if added => None,
-            _ if len > SHARED_BYTES => None,
-            _ => Some(LastCell {
-                first: headed.then_some((group, len)),
-                words: 3 + if headed { stride(len - 8) } else { 0 },
-                half: len <= HALF_BYTES,
-            }),
+            _ if len > SHARED_BYTES || !headed => None,
+            _ => Some(LastCell { first: (group, len), repeats: 0 }),
         }
     }
 }

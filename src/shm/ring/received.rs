@@ -1,6 +1,6 @@
 //! Messages as their consumer has them: copied, or looked at where they lie.
 
-use super::cell::{Cell, FIRST_BYTES, MAX_CELLS, MORE_BYTES, stride};
+use super::cell::{Cell, FIRST_BYTES, HEAD, MAX_CELLS, MORE_BYTES};
 use super::payload::copy_short;
 use super::tag::Label;
 use crate::base::Slot;
@@ -24,8 +24,7 @@ pub struct Single<'a> {
     pub(super) cell: &'a Cell,
     pub(super) label: Label,
     pub(super) len: usize,
-    /// Which word of the cell is its first one, and from which on lies what it has behind that.
-    pub(super) at: usize,
+    /// From which word of the cell on lies what it has behind its first one.
     pub(super) rest: usize,
 }
 
@@ -57,11 +56,11 @@ impl Single<'_> {
         let to = scratch.start();
         // SAFETY: who made it checked that so many bytes are in the cell, which scratch has room for.
         unsafe {
-            self.cell.read(self.at, 1, |word| copy_short(to, word.cast(), first));
+            self.cell.read(HEAD, 1, |word| copy_short(to, word.cast(), first));
             if self.len > 8 {
                 let len = self.len - 8;
                 let copy = |words: *const u64| copy_short(to.add(8), words.cast(), len);
-                self.cell.read(self.rest, stride(len), copy);
+                self.cell.read(self.rest, len.div_ceil(8), copy);
             }
         }
         // SAFETY: as many were copied.
@@ -83,7 +82,7 @@ impl InPlace for Single<'_> {
     #[inline(always)]
     fn headed(&self) -> Option<(u64, usize)> {
         // SAFETY: the word is the consumer's, see `Cell::single`.
-        let word = || self.cell.read(self.at, 1, |word| unsafe { word.read() });
+        let word = || self.cell.read(HEAD, 1, |word| unsafe { word.read() });
         (self.len >= 8).then(|| (word(), self.len - 8))
     }
 
@@ -91,7 +90,7 @@ impl InPlace for Single<'_> {
     unsafe fn copy_behind_head(&self, to: *mut u8) -> bool {
         let len = self.len - 8;
         // SAFETY: the caller's; who made it checked that so many are in the cell.
-        self.cell.read(self.rest, stride(len), |from| unsafe {
+        self.cell.read(self.rest, len.div_ceil(8), |from| unsafe {
             match len {
                 // What the most have, and what counts the most then.
                 8 => to.cast::<u64>().write_unaligned(from.read()),

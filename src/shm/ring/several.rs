@@ -2,7 +2,7 @@
 //! if they do not reach beyond the end of a lap. They look as all messages of several cells do; others
 //! are [`message`](super::message)'s.
 
-use super::cell::{Cell, FIRST_BYTES, HEAD, MORE_BYTES, Part, REST, WORDS, capacity, cells_for};
+use super::cell::{Cell, FIRST_BYTES, HEAD, MORE_BYTES, REST, WORDS, capacity, cells_for};
 use super::payload::{Headed, Payload, copy_short};
 use super::position::Position;
 use super::received::InPlace;
@@ -89,7 +89,7 @@ impl<'a> Several<'a> {
         tag: Tag,
     ) -> Option<Several<'a>> {
         // SAFETY: the caller's.
-        let (label, len) = unsafe { first.label(Part::First) };
+        let (label, len) = unsafe { first.label() };
         let fits = cells_for(len) == further.len() + 1;
         fits.then_some(Several { first, further, tag: tag.with(MIDDLE), label, len })
     }

@@ -12,10 +12,8 @@ pub(super) const MIDDLE: u64 = 1;
 pub(super) const CLAIMED: u64 = 2;
 pub(super) const COMMITTED: u64 = 3;
 
-/// Lowest of the bits that count repeats.
-const REPEATS: u32 = 1;
-/// Those, and the one for a second message.
-const FURTHER: u32 = 15;
+/// The bits that count repeats.
+const REPEATS: u32 = 7;
 
 /// The first word of a cell.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -34,35 +32,23 @@ impl Tag {
         Tag(self.0 & !(3 << 30) | state << 30)
     }
 
-    /// The same tag, with a second message.
-    #[inline(always)]
-    pub fn with_second(self) -> Tag {
-        Tag(self.0 | 1)
-    }
-
-    /// Whether there is a second message in the cell.
-    #[inline(always)]
-    pub fn has_second(self) -> bool {
-        self.0 & 1 != 0
-    }
-
     /// The same tag, of a cell to which one more message has come that repeats the first.
     #[inline(always)]
     pub fn with_repeat(self) -> Tag {
-        Tag(self.0 + (1 << REPEATS))
+        Tag(self.0 + 1)
     }
 
-    /// What else has come to the cell, as a number: 0 if nothing has.
+    /// How many messages have come to the cell that repeat its first.
     #[inline(always)]
-    pub fn further(self) -> u32 {
-        self.0 as u32 & FURTHER
+    pub fn repeats(self) -> u32 {
+        self.0 as u32 & REPEATS
     }
 
     /// The tag without its owner, and without saying what else has come to the cell.
     #[inline(always)]
     pub fn shape(self) -> u64 {
         let owner = 0x3fff << 16;
-        self.0 & !(owner | u64::from(FURTHER))
+        self.0 & !(owner | u64::from(REPEATS))
     }
 
     /// The same tag, as if its message had one cell.
