@@ -54,6 +54,24 @@ pub unsafe fn copy_in(to: *mut u8, from: *const u8, len: usize) {
     }
 }
 
+/// Up to how many bytes the kernel maps at a time where memory is read, aligned to so many.
+const AROUND: usize = 64 << 10;
+
+/// Has this process's page table filled for shared memory that exists, before it is written: one load for each
+/// 64 KiB, whose lines the write takes next. A first write maps one page, a first read all that are there around it
+/// (Linux's `fault_around_bytes`), to be written, too: 1 MiB in 0.14 ms instead of 0.6.
+///
+/// # Safety
+/// `at..at+len` lies in a live mapping of shared memory.
+pub unsafe fn touch(at: *mut u8, len: usize) {
+    let within = at.addr() % AROUND;
+    let starts = (AROUND - within..len).step_by(AROUND);
+    for from in std::iter::once(0).filter(|_| len > 0).chain(starts) {
+        // SAFETY: inside, by the caller's promise.
+        black_box(unsafe { AtomicU8::from_ptr(at.add(from)) }.load(Ordering::Relaxed));
+    }
+}
+
 /// Copies `len` bytes of shared memory into private memory. Tearing as for [`copy_in`].
 ///
 /// # Safety

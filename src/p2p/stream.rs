@@ -23,7 +23,7 @@ use super::transfer::{Due, taken_back};
 use super::wire::{self, Words};
 use crate::base::{Offset, Result, Slot};
 use crate::link::core::Wire;
-use crate::shm::copy::{copy_in, copy_out};
+use crate::shm::copy::{copy_in, copy_out, touch};
 use crate::shm::node::Node;
 use crate::shm::region::locate;
 use crate::shm::ring::Label;
@@ -112,6 +112,8 @@ impl State {
         // For ever: a peer may still be filling one when this process has died.
         let at = node.alloc_for_job((BUFFER * BUFFERS) as u64)?;
         node.reserve(at, (BUFFER * BUFFERS) as u64, "buffers for large messages")?;
+        // Here rather than page by page in the first copies, which would seem slow.
+        node.warm(at, (BUFFER * BUFFERS) as u64);
         self.free.extend((0..BUFFERS).map(|i| at.0 + (i * BUFFER) as u64));
         self.made += BUFFERS;
         Ok(())
@@ -242,6 +244,8 @@ impl Messenger {
         sending.busy += 1;
         drop(engine);
         let place = &record.get().buffer.place;
+        // SAFETY: the buffer is this sender's until DATA.
+        unsafe { touch(at.as_ptr(), len) };
         match place.address() {
             // SAFETY: inside the record's memory, which is the engine's while `busy`; the buffer
             // is this sender's until DATA.

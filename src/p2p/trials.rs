@@ -30,8 +30,9 @@ pub(super) const BLOCK_OF_MANY: u32 = 32;
 pub(super) const WARMING_BYTES: usize = 16 << 20;
 /// The same of messages that cross: after more of these the one way was taken for the other's equal more often.
 pub(super) const CROSSING_BYTES: usize = 8 << 20;
-/// The first messages of a size, which are not counted.
-const COLD: u32 = 8;
+/// The first messages of a size, which are not counted: those of the first windows take up to twice as long by
+/// halves as later ones, and would have another way chosen that is slower.
+const COLD: u32 = 16;
 const COLD_OF_MANY: u32 = 24;
 /// The first ones through shared buffers, likewise: so many touch all of these.
 const FRESH: u32 = 2;
@@ -51,6 +52,9 @@ const HOPELESS: f64 = 2.5;
 const TELLING: f64 = 3.0;
 /// Turns in which it is not tried then.
 const SKIPPED: u32 = 16;
+/// The same that is not worth the second half of a trial: of messages that end one by one, and of others.
+const WORSE: f64 = 1.5;
+const WORSE_TOGETHER: f64 = 2.0;
 /// How many times as often as otherwise there are trials, at most, where messages take longer than they did.
 const ALARMS: u32 = 4;
 /// For how many times as many messages as make a mean that has to be so: what interrupts a few is soon over.
@@ -263,7 +267,7 @@ impl Trials {
             self.again[self.tried as usize] = self.turns.saturating_add(2);
             self.rest = SHORTEST * self.block;
             (self.expected, self.since) = (there, 0);
-            (self.now, self.left) = (self.chosen, self.block);
+            (self.now, self.left) = (self.chosen, self.rest);
             return;
         }
         if there > HOPELESS * here {
@@ -321,7 +325,9 @@ impl Trials {
         } else if tried {
             let here = self.mean(self.chosen);
             let hopeless = |here: f64| together <= 2 && count >= TELLING && mean > HOPELESS * here;
-            let enough = !warming && count >= f64::from(self.block);
+            let worse = |here: f64| mean > here * if together <= 2 { WORSE } else { WORSE_TOGETHER };
+            let half = !warming && 2.0 * count >= f64::from(self.block);
+            let enough = half && (count >= f64::from(self.block) || here.is_some_and(worse));
             if enough || here.is_some_and(hopeless) {
                 self.decide(mean, here.unwrap_or(mean));
             }
