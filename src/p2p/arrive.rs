@@ -99,7 +99,7 @@ impl Messenger {
                 Some(())
             }),
             wire::LENT => wire::words(message.bytes).and_then(|[head, length, place]| {
-                let pooled = self.borrowed(wire.node, length, place)?;
+                let pooled = self.borrowed(wire.node, from, length, place)?;
                 self.pooled_came(wire, &message, head, pooled);
                 Some(())
             }),

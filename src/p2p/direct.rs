@@ -128,7 +128,7 @@ impl Messenger {
         if !wire.node.is_local(message.from) || !pattern.takes(&envelope) {
             return None;
         }
-        let lent = self.borrowed(wire.node, length, place)?;
+        let lent = self.borrowed(wire.node, message.from, length, place)?;
         let arrived = Arrived { rank, tag, bytes: lent.len };
         let from = self.pooled_at(wire.node, lent).filter(|_| buffer.fits(arrived, element))?;
         // SAFETY: so many bytes of a buffer that its sender leaves alone until it is given back; the place is

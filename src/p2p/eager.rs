@@ -14,6 +14,7 @@ use super::lent::{self, Loan};
 use super::messenger::Messenger;
 use super::middle::Asked;
 use super::pool::PoolBlock;
+use super::reach;
 use super::record::Place;
 use super::switch::{HEADER, lock};
 use super::wire::{self, Words};
@@ -96,6 +97,7 @@ pub(super) enum Fill<'a> {
 /// A message in a buffer.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pooled {
+    from: Slot,
     lies: Lies,
     pub len: usize,
 }
@@ -152,14 +154,14 @@ impl Messenger {
             return None;
         }
         mine.pools.taken(class, switching.now());
-        Some(Pooled { lies: Lies::Pool(class, index), len: len as usize })
+        Some(Pooled { from, lies: Lies::Pool(class, index), len: len as usize })
     }
 
     /// Receiver: a message has come in a buffer of its sender's; nothing if that cannot be.
-    pub(super) fn borrowed(&self, node: &Node, len: u64, place: u64) -> Option<Pooled> {
+    pub(super) fn borrowed(&self, node: &Node, from: Slot, len: u64, place: u64) -> Option<Pooled> {
         let len = usize::try_from(len).ok()?;
         let borrow = Borrow::of(node, place, len)?;
-        Some(Pooled { lies: Lies::Lent(borrow), len })
+        Some(Pooled { from, lies: Lies::Lent(borrow), len })
     }
 
     /// Receiver: address of the data.
@@ -187,7 +189,34 @@ impl Messenger {
         // Where ranks share cores each copy takes time from all of them, and it is the system that is late.
         let shared = !node.pace().is_awake();
         let (awaited, both_ways) = (awaited || shared, both_ways || shared);
-        Some((asked, Drained { bytes: pooled.len, began, ended: began, awaited, both_ways }))
+        let (bytes, ended, by_kernel) = (pooled.len, began, None);
+        Some((asked, Drained { bytes, began, ended, awaited, both_ways, by_kernel }))
+    }
+
+    /// Receiver: before a message is copied out that its sender has lent and that is timed, now and then has the
+    /// kernel copy it, as if it had been announced, and notes what that took. The copy that counts is the one
+    /// afterwards: the sender may have died, and its number be another process's.
+    pub(super) fn probe(
+        &self,
+        node: &Node,
+        place: &Place,
+        pooled: Pooled,
+        (asked, it): &mut (Asked, Drained),
+    ) {
+        let (Lies::Lent(borrow), Some(to)) = (pooled.lies, place.address()) else { return };
+        let len = pooled.len.min(place.len());
+        if !asked.counts || len == 0 || !self.judge.is_curious(lent::class_of(pooled.len)) {
+            return;
+        }
+        // The node's memory is at the same address there.
+        let (reach, there) =
+            (self.reaches.of(node, pooled.from), borrow.data().addr().get() as u64);
+        let began = self.switching.now();
+        // SAFETY: the record is the engine's and this thread has it alone; its memory has room for `len`, and what is
+        // written to it now is overwritten.
+        if unsafe { reach::is_copied(reach, to, there, len) } {
+            it.by_kernel = Some(self.switching.now().saturating_sub(began));
+        }
     }
 
     /// Receiver: it has ended.

@@ -5,7 +5,9 @@
 //! what a message takes in a stream of them, whoever is the slower; where they are further apart, it is the
 //! time of both copies. So it is where the receiver has filled buffers of its own meanwhile: each side has
 //! two copies to make for each message that it gets, though it may fill many before it empties one. And where
-//! ranks share cores: each copy takes time from all of them. Whoever
+//! ranks share cores: each copy takes time from all of them. And it
+//! has the kernel copy the data of a few lent ones, too, from their sender's memory: half of that is the least
+//! that an announced one takes, and where lent ones take less, none is tried. Whoever
 //! is late for its messages, since it does something else, loses nothing by lent ones, whose sender has gone on: its
 //! verdict is that. (Who copies one after the other finds the next one there, too, and is not late.)
 
@@ -24,10 +26,12 @@ const BETTER: f64 = 0.95;
 /// The same where both sides have messages for each other: what announcing them takes beside the copies is more than
 /// [`HANDSHAKE`] then; and of large ones, which go in pieces: what sender and receiver are late for these is in no time of
 /// theirs.
-const CLEARLY_BETTER: f64 = 0.85;
+const CLEARLY_BETTER: f64 = 0.7;
 const MUCH_BETTER: f64 = 0.75;
 /// How many times as long as lent ones others take that are not worth a trial.
 const HOPELESS: f64 = 2.0;
+/// Lent messages of which it is found out what the kernel takes to copy one.
+const PROBES: u32 = 4;
 /// Messages of its own that a receiver may have sent before it gets as many.
 const AHEAD: u32 = 64;
 /// Nanoseconds that a message takes both sides beside the copies: what tells of it, and the answer.
@@ -53,11 +57,28 @@ struct Case {
     lent: u32,
     /// What was said last.
     said: bool,
+    /// The least that the kernel took to copy one, for each KiB; and how many times that was to be found out.
+    kernel: Option<f64>,
+    probes: u32,
+}
+
+impl Case {
+    /// What one would take announced, for each KiB, at least: the kernel's copy; half of it where its sender, too, has
+    /// no others to copy meanwhile.
+    fn least_announced(&self, it: &Drained) -> Option<f64> {
+        let copy = if it.both_ways { self.kernel? } else { self.kernel? / 2.0 };
+        Some(copy + per_kib(HANDSHAKE, it.bytes))
+    }
+}
+
+/// Nanoseconds for each KiB.
+fn per_kib(time: u64, bytes: usize) -> f64 {
+    time as f64 * 1024.0 / bytes.max(1) as f64
 }
 
 /// One more, of messages that are smoothed.
 fn smooth(known: &mut f64, time: u64, bytes: usize) -> f64 {
-    let cost = time as f64 * 1024.0 / bytes.max(1) as f64;
+    let cost = per_kib(time, bytes);
     // One that was interrupted tells little.
     *known = match *known {
         0.0 => cost,
@@ -77,6 +98,8 @@ pub(super) struct Drained {
     pub awaited: bool,
     /// Whether this process has sent one, too, for this one.
     pub both_ways: bool,
+    /// What the kernel took to copy it, if it was to ([`Judge::is_curious`]): its own times tell nothing then.
+    pub by_kernel: Option<u64>,
 }
 
 impl Judge {
@@ -107,16 +130,30 @@ impl Judge {
             case.announced.begin();
         }
         let time = nanoseconds.saturating_add(HANDSHAKE);
-        let cost = time as f64 * 1024.0 / bytes.max(1) as f64;
+        let cost = per_kib(time, bytes);
         // One that was interrupted counts as no more than all that may be under way.
         let known = case.announced.middle();
         case.announced.add(known.map_or(cost, |mean| cost.min(f64::from(MEAN) * mean)), MEAN);
+    }
+
+    /// Whether the kernel should copy one, before it is copied out, to tell what that takes.
+    pub fn is_curious(&self, class: usize) -> bool {
+        let mut case = self.case(class);
+        let curious = case.probes < PROBES;
+        case.probes += u32::from(curious);
+        curious
     }
 
     /// A verdict on a message, if one was wanted.
     pub fn judge(&self, class: usize, asked: Asked, it: Drained) -> Option<Verdict> {
         let mut case = self.case(class);
         case.lent = case.lent.saturating_add(1);
+        if let Some(time) = it.by_kernel {
+            let cost = per_kib(time, it.bytes);
+            case.kernel = Some(case.kernel.map_or(cost, |least| least.min(cost)));
+            case.last = case.last.max(it.ended);
+            return None;
+        }
         let emptying = it.ended.saturating_sub(it.began);
         let both = emptying.saturating_add(asked.filling).saturating_add(HANDSHAKE);
         // In a stream of them each side has its copy to make.
@@ -131,6 +168,10 @@ impl Judge {
         // Who copies one after the other is not late for them: it is what the sender waits for.
         if !it.awaited && since > both {
             return Some(Verdict::Late);
+        }
+        if case.least_announced(&it).is_some_and(|least| cost < least) {
+            case.said = false;
+            return Some(Verdict::Hopeless);
         }
         let Some(announced) = case.announced.middle() else {
             return Some(Verdict::Unknown);

@@ -11,12 +11,13 @@
 //!    takes the buffer back <----- note: verdict     longer than what announced ones take?
 //!    counts votes
 //!
-//!    lent, the last BLOCK of them timed --> TRIAL announced --> BLOCK lent and timed
+//!    lent, the last BLOCK of them timed --> TRIAL announced --> lent, the last BLOCK of them timed
 //!      ^  ^                                                          |          |
 //!      |  '- LONGER times as long, up to LONGEST <---- against ------'         for
-//!      '---- against ---- announced; in between BLOCK lent and timed <---------'
+//!      '---- against ---- announced; in between some lent and timed <----------'
 //! ```
-//! Where announced ones take several times as long, some of the next turns are without a trial. Verdicts come back
+//! Where announced ones take several times as long, or all verdicts are against them, some of the next turns are
+//! without a trial; where lent ones take less than the kernel could, all are. Verdicts come back
 //! as buffers do, which may be after the next phase has begun; [`ENOUGH`] of them decide, whenever they come.
 //!
 //! What both ways take, and whether it is late for its messages, only the receiver knows: see [`judge`](super::judge).
@@ -25,6 +26,9 @@
 
 /// Lent messages that are timed in a row.
 pub(super) const BLOCK: u32 = 16;
+/// Lent messages ahead of these where announced ones came before: their buffers and data are in no cache then, or in
+/// others than they will be, and one takes half as long again.
+const SETTLING: u32 = 128;
 /// Announced ones, several times as many as a program has under way that waits for the end of many: the first ones meet
 /// lent ones that are still under way.
 const TRIAL: u32 = 256;
@@ -36,8 +40,9 @@ const LONGEST: u32 = 8192;
 const LONGER: u32 = 4;
 /// Verdicts that make a decision.
 const ENOUGH: u32 = 8;
-/// Turns without a trial where the last one was hopeless.
+/// Turns without a trial where the last one was hopeless; and where all verdicts were against it.
 const SKIPPED: u32 = 7;
+const SKIPPED_AGAINST: u32 = 3;
 /// Nanoseconds that no copy takes.
 const FOR_EVER: u64 = 1 << 30;
 
@@ -103,7 +108,7 @@ pub(super) enum Verdict {
     Unknown,
     Lent,
     Announced,
-    /// Announced ones take so much longer that they need not be tried again soon.
+    /// Announced ones take so much longer, or cannot but take longer, that they need not be tried soon.
     Hopeless,
 }
 
@@ -160,7 +165,7 @@ impl State {
 
 impl Default for Turns {
     fn default() -> Turns {
-        let (state, left, rest) = (State::Lent, BLOCK, SHORTEST);
+        let (state, left, rest) = (State::Lent, SETTLING + BLOCK, SHORTEST);
         Turns {
             state,
             left,
@@ -200,7 +205,7 @@ impl Turns {
         self.left = match state {
             State::Lent | State::Announced => rest,
             State::TryAnnounced => TRIAL,
-            State::JudgeLent | State::TryLent => BLOCK,
+            State::JudgeLent | State::TryLent => SETTLING + BLOCK,
         };
         (self.state, self.rest) = (state, rest);
     }
@@ -250,13 +255,20 @@ impl Turns {
     fn decide(&mut self) {
         self.awaited = 2 * self.late < self.counted;
         let announced = self.votes > 0 && self.awaited;
-        if self.tried && self.state != State::TryAnnounced {
+        let hopeless = 2 * self.hopeless > self.counted;
+        if self.state != State::TryAnnounced && (self.tried || hopeless) {
             self.tried = false;
-            self.skip = if 2 * self.hopeless > self.counted { SKIPPED } else { 0 };
+            self.skip = match self.votes {
+                _ if hopeless => SKIPPED,
+                votes if votes == -(ENOUGH as i32) => SKIPPED_AGAINST,
+                _ => 0,
+            };
         }
         (self.counted, self.late, self.votes, self.hopeless) = (0, 0, 0, 0);
         match self.state {
-            State::Lent | State::JudgeLent if announced => self.change(State::Announced, SHORTEST),
+            State::Lent | State::JudgeLent if announced => {
+                self.change(State::Announced, LONGER * SHORTEST)
+            }
             State::Announced | State::TryLent if !announced => self.change(State::Lent, SHORTEST),
             _ => {}
         }
@@ -281,6 +293,7 @@ mod tests {
         /// has sent as many, before.
         how: How,
         awaited: bool,
+        kernel: Option<u64>,
         /// What the receiver does between messages.
         computing: u64,
         delay: usize,
@@ -315,6 +328,7 @@ mod tests {
                 announced,
                 how,
                 awaited: true,
+                kernel: None,
                 computing: 0,
                 delay: 0,
                 now: 1000,
@@ -366,7 +380,10 @@ mod tests {
                         if let Some(asked) = Asked::read(note) {
                             let (began, ended) = (self.now - self.emptying, self.now);
                             let awaited = self.awaited;
-                            let it = Drained { bytes: BYTES, began, ended, awaited, both_ways };
+                            let by_kernel =
+                                self.kernel.filter(|_| asked.counts && self.judge.is_curious(4));
+                            let bytes = BYTES;
+                            let it = Drained { bytes, began, ended, awaited, both_ways, by_kernel };
                             let verdict = self.judge.judge(4, asked, it);
                             note = verdict.map_or(note, Verdict::note);
                         }
@@ -415,6 +432,23 @@ mod tests {
             prop_assert!((1..=10 * TRIAL).contains(&tried), "{tried} of {}", 4 * wait);
             pair.announced = (pair.lent() - pair.lent() / 3).saturating_sub(HANDSHAKE);
             pair.run(wait);
+            let went = pair.run(10_000);
+            prop_assert!(went > 8500, "{went} of 10000 announced");
+        }
+
+        /// What takes less than half of the kernel's copy is never tried another way, until it does no more.
+        #[test]
+        fn nothing_is_tried_that_cannot_be_faster(
+            copy in 3000u64..20_000, how in how(), delay in 0usize..64, more in 1u64..5000,
+        ) {
+            let mut pair = Pair::new(copy, copy, 0, how);
+            let half = if how == How::BothWays { 1 } else { 2 };
+            pair.kernel = Some((half * (pair.lent() + more)).saturating_sub(HANDSHAKE) + 2 * HANDSHAKE);
+            (pair.delay, pair.announced) = (delay, 10 * pair.lent());
+            prop_assert_eq!(pair.run(4 * LONGEST), 0);
+            (pair.filling, pair.emptying) = (4 * copy, 4 * copy);
+            pair.announced = (pair.lent() - pair.lent() / 3).saturating_sub(HANDSHAKE);
+            pair.run(4 * LONGEST);
             let went = pair.run(10_000);
             prop_assert!(went > 8500, "{went} of 10000 announced");
         }
@@ -469,7 +503,7 @@ mod tests {
         /// Whatever a peer writes is no more than a wrong verdict.
         #[test]
         fn notes_are_read_as_they_were_written_or_not_at_all(
-            both_ways: bool, note: u64, filling: u64, began: u64, ended: u64, bytes: usize, announced: u64,
+            both_ways: bool, by_kernel: Option<u64>, note: u64, filling: u64, began: u64, ended: u64, bytes: usize, announced: u64,
         ) {
             prop_assert!(Asked::read(note).is_none() || Verdict::read(note).is_none());
             for timed in [Timed::No, Timed::Unsettled, Timed::Yes] {
@@ -487,7 +521,7 @@ mod tests {
             judge.announced(0, bytes, announced);
             for note in [note, Timed::Yes.note(filling), Timed::Yes.note(0)] {
                 if let Some(asked) = Asked::read(note) {
-                    let it = Drained { bytes, began, ended, awaited: true, both_ways };
+                    let it = Drained { bytes, began, ended, awaited: true, both_ways, by_kernel };
                     let verdict = judge.judge(0, asked, it);
                     prop_assert!(verdict.is_none() || verdict.map(Verdict::note).and_then(Verdict::read) == verdict);
                 }

@@ -277,6 +277,15 @@ unsafe fn by_kernel_and_between(
     }
 }
 
+/// Whether the kernel has copied `len` bytes of the process of `reach` here, in one go.
+///
+/// # Safety
+/// `len` bytes at `here` are writable.
+pub(super) unsafe fn is_copied(reach: Reach, here: *mut u8, there: u64, len: usize) -> bool {
+    // SAFETY: the caller's.
+    matches!(reach, Reach::Kernel(pid) if unsafe { by_kernel(pid, here, there, len, Direction::In) } == Ok(len))
+}
+
 /// The system call itself.
 ///
 /// # Safety

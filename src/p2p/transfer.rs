@@ -111,12 +111,16 @@ impl Messenger {
         pooled: Pooled,
         awaited: bool,
     ) {
-        let asked = self.asked(wire.node, pooled, awaited);
+        let mut asked = self.asked(wire.node, pooled, awaited);
         let outcome = record.get().admit(arrived, element).map(|()| {
+            let place = &record.get().buffer.place;
+            if let Some(asked) = &mut asked {
+                self.probe(wire.node, place, pooled, asked);
+            }
             if let Some(from) = self.pooled_at(wire.node, pooled) {
                 // SAFETY: `pooled.len` bytes of a buffer that is this process's until it is given
                 // back; the record is the engine's, and this thread has it alone.
-                unsafe { record.get().buffer.place.fill(from, pooled.len) };
+                unsafe { place.fill(from, pooled.len) };
             }
             arrived
         });

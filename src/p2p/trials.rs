@@ -30,9 +30,10 @@ pub(super) const BLOCK_OF_MANY: u32 = 32;
 pub(super) const WARMING_BYTES: usize = 16 << 20;
 /// The same of messages that cross: after more of these the one way was taken for the other's equal more often.
 pub(super) const CROSSING_BYTES: usize = 8 << 20;
-/// The first messages of a size, which are not counted: those of the first windows take up to twice as long by
-/// halves as later ones, and would have another way chosen that is slower.
-const COLD: u32 = 16;
+/// The first messages of a size, which are not counted; and where they go by halves: those of the first windows take
+/// up to twice as long as later ones, and would have another way chosen that is slower.
+const COLD: u32 = 8;
+const COLD_HALVES: u32 = 16;
 const COLD_OF_MANY: u32 = 24;
 /// The first ones through shared buffers, likewise: so many touch all of these.
 const FRESH: u32 = 2;
@@ -145,7 +146,11 @@ impl Trials {
         let many = bytes <= MANY;
         let enough = ((BLOCK_BYTES / bytes) as u32).max(BLOCK);
         let (block, span) = if many { (BLOCK_OF_MANY, SPAN_OF_MANY) } else { (enough, enough) };
-        let (cold, fresh) = if many { (COLD_OF_MANY, block) } else { (COLD, FRESH) };
+        let (cold, fresh) = match first {
+            _ if many => (COLD_OF_MANY, block),
+            Who::Halves => (COLD_HALVES, FRESH),
+            Who::Both | Who::Receiver => (COLD, FRESH),
+        };
         // A trial of many is long enough for some of these not to matter.
         let warms = if many { 0 } else { ((warming / bytes) as u32).clamp(1, block) };
         // What counts of it must be known before another way is tried.
@@ -325,7 +330,8 @@ impl Trials {
         } else if tried {
             let here = self.mean(self.chosen);
             let hopeless = |here: f64| together <= 2 && count >= TELLING && mean > HOPELESS * here;
-            let worse = |here: f64| mean > here * if together <= 2 { WORSE } else { WORSE_TOGETHER };
+            let worse =
+                |here: f64| mean > here * if together <= 2 { WORSE } else { WORSE_TOGETHER };
             let half = !warming && 2.0 * count >= f64::from(self.block);
             let enough = half && (count >= f64::from(self.block) || here.is_some_and(worse));
             if enough || here.is_some_and(hopeless) {
