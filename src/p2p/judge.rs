@@ -24,8 +24,9 @@ const SMOOTH: f64 = 4.0;
 /// Which part of the time of lent ones others may take at most to be worth the change.
 const BETTER: f64 = 0.95;
 /// The same where both sides have messages for each other: what announcing them takes beside the copies is more than
-/// [`HANDSHAKE`] then; and of large ones, which go in pieces: what sender and receiver are late for these is in no time of
-/// theirs.
+/// [`HANDSHAKE`] then, and lent ones take a fifth longer than later on when they are judged, for buffers of both sides
+/// have left the caches; and of large ones, which go in pieces: what sender and receiver are late for these is in no
+/// time of theirs.
 const CLEARLY_BETTER: f64 = 0.7;
 const MUCH_BETTER: f64 = 0.75;
 /// How many times as long as lent ones others take that are not worth a trial.
@@ -171,7 +172,7 @@ impl Judge {
         }
         if case.least_announced(&it).is_some_and(|least| cost < least) {
             case.said = false;
-            return Some(Verdict::Hopeless);
+            return Some(Verdict::Vain);
         }
         let Some(announced) = case.announced.middle() else {
             return Some(Verdict::Unknown);

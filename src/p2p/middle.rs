@@ -16,7 +16,7 @@
 //!      |  '- LONGER times as long, up to LONGEST <---- against ------'         for
 //!      '---- against ---- announced; in between some lent and timed <----------'
 //! ```
-//! Where announced ones take several times as long, or all verdicts are against them, some of the next turns are
+//! Where announced ones take several times as long, some of the next turns are
 //! without a trial; where lent ones take less than the kernel could, all are. Verdicts come back
 //! as buffers do, which may be after the next phase has begun; [`ENOUGH`] of them decide, whenever they come.
 //!
@@ -40,9 +40,9 @@ const LONGEST: u32 = 8192;
 const LONGER: u32 = 4;
 /// Verdicts that make a decision.
 const ENOUGH: u32 = 8;
-/// Turns without a trial where the last one was hopeless; and where all verdicts were against it.
+/// Turns without a trial where the last one was hopeless; and where one would be, until the next verdicts.
 const SKIPPED: u32 = 7;
-const SKIPPED_AGAINST: u32 = 3;
+const SKIPPED_VAIN: u32 = 2;
 /// Nanoseconds that no copy takes.
 const FOR_EVER: u64 = 1 << 30;
 
@@ -108,8 +108,10 @@ pub(super) enum Verdict {
     Unknown,
     Lent,
     Announced,
-    /// Announced ones take so much longer, or cannot but take longer, that they need not be tried soon.
+    /// Announced ones take so much longer that they need not be tried again soon.
     Hopeless,
+    /// Announced ones cannot but take longer, whatever they took.
+    Vain,
 }
 
 impl Verdict {
@@ -120,7 +122,7 @@ impl Verdict {
     /// What a note of a receiver says, if it is a verdict.
     pub fn read(note: u64) -> Option<Verdict> {
         use Verdict::*;
-        let all = [Late, Unknown, Lent, Announced, Hopeless];
+        let all = [Late, Unknown, Lent, Announced, Hopeless, Vain];
         all.into_iter().find(|verdict| verdict.note() == note)
     }
 }
@@ -134,11 +136,12 @@ pub(super) struct Turns {
     /// Messages between trials.
     rest: u32,
     /// Verdicts since the last decision: all, those that say that the receiver is late, and how many more
-    /// are for announced ones than against.
+    /// are for announced ones than against; how many say that these are hopeless, or in vain.
     counted: u32,
     late: u32,
     votes: i32,
     hopeless: u32,
+    vain: u32,
     /// A trial is over of which nothing was decided yet; turns that are still without one.
     tried: bool,
     skip: u32,
@@ -174,6 +177,7 @@ impl Default for Turns {
             late: 0,
             votes: 0,
             hopeless: 0,
+            vain: 0,
             tried: false,
             skip: 0,
             awaited: false,
@@ -222,7 +226,7 @@ impl Turns {
             }
             State::Lent => {
                 self.skip = self.skip.saturating_sub(1);
-                self.change(State::Lent, self.rest);
+                self.change(State::Lent, self.rest.max(LONGER * SHORTEST));
             }
             State::TryAnnounced => {
                 self.tried = true;
@@ -245,6 +249,10 @@ impl Turns {
                 self.votes -= 1;
                 self.hopeless += 1;
             }
+            Verdict::Vain => {
+                self.votes -= 1;
+                self.vain += 1;
+            }
             Verdict::Unknown => {}
         }
         if self.counted == ENOUGH {
@@ -255,16 +263,15 @@ impl Turns {
     fn decide(&mut self) {
         self.awaited = 2 * self.late < self.counted;
         let announced = self.votes > 0 && self.awaited;
-        let hopeless = 2 * self.hopeless > self.counted;
-        if self.state != State::TryAnnounced && (self.tried || hopeless) {
+        if self.tried && self.state != State::TryAnnounced {
             self.tried = false;
-            self.skip = match self.votes {
-                _ if hopeless => SKIPPED,
-                votes if votes == -(ENOUGH as i32) => SKIPPED_AGAINST,
-                _ => 0,
-            };
+            self.skip = if 2 * self.hopeless > self.counted { SKIPPED } else { 0 };
         }
-        (self.counted, self.late, self.votes, self.hopeless) = (0, 0, 0, 0);
+        if 2 * self.vain > self.counted {
+            self.skip = self.skip.max(SKIPPED_VAIN);
+        }
+        (self.counted, self.late, self.votes) = (0, 0, 0);
+        (self.hopeless, self.vain) = (0, 0);
         match self.state {
             State::Lent | State::JudgeLent if announced => {
                 self.change(State::Announced, LONGER * SHORTEST)
@@ -402,7 +409,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is cheaper by a fifth gets most, also once that has changed, however late
+        /// Whatever is cheaper by a fifth, both ways by two, gets most, also once that has changed, however late
         /// verdicts come back.
         #[test]
         fn the_cheaper_way_is_found_and_found_again(
@@ -411,7 +418,8 @@ mod tests {
             let mut pair = Pair::new(filling, emptying, 0, how);
             (pair.delay, pair.together) = (delay, together);
             let dear = pair.lent() + pair.lent() / 4;
-            let cheap = pair.lent() - pair.lent() / 5;
+            let less = if how == How::BothWays { 2 * pair.lent() } else { pair.lent() };
+            let cheap = pair.lent() - less / 5;
             for announce in [first, !first, first] {
                 pair.announced = if announce { cheap } else { dear }.saturating_sub(HANDSHAKE);
                 pair.run(2 * LONGEST + 4 * TRIAL + 2 * 128);
@@ -443,7 +451,8 @@ mod tests {
         ) {
             let mut pair = Pair::new(copy, copy, 0, how);
             let half = if how == How::BothWays { 1 } else { 2 };
-            pair.kernel = Some((half * (pair.lent() + more)).saturating_sub(HANDSHAKE) + 2 * HANDSHAKE);
+            // Clearly: the first times tell of cold buffers, or of both copies.
+            pair.kernel = Some(half * (pair.lent() + pair.lent() / 2 + more));
             (pair.delay, pair.announced) = (delay, 10 * pair.lent());
             prop_assert_eq!(pair.run(4 * LONGEST), 0);
             (pair.filling, pair.emptying) = (4 * copy, 4 * copy);
