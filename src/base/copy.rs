@@ -253,6 +253,16 @@ mod tests {
             }
         }
 
+        /// Nothing changes, and nothing outside is read (which Miri sees).
+        #[test]
+        fn what_is_touched_stays_as_it_was(from in 0usize..5000, len in 0usize..200_000) {
+            let len = if cfg!(miri) { len % 70_000 } else { len };
+            let mut all: Vec<u8> = (0..from + len).map(|i| i as u8).collect();
+            // SAFETY: the vector is long enough.
+            unsafe { touch(all.as_mut_ptr().add(from), len) };
+            prop_assert!(all.iter().enumerate().all(|(i, &byte)| byte == i as u8));
+        }
+
         #[test]
         fn what_is_between_is_at_no_slow_distance(from: usize, distance in 1usize..32) {
             let to = from.wrapping_add(distance);
