@@ -244,7 +244,7 @@ impl Messenger {
         sending.busy += 1;
         drop(engine);
         let place = &record.get().buffer.place;
-        // SAFETY: the buffer is this sender's until DATA.
+        // SAFETY: `buffer_at` found these bytes inside of the node's mapping.
         unsafe { touch(at.as_ptr(), len) };
         match place.address() {
             // SAFETY: inside the record's memory, which is the engine's while `busy`; the buffer

@@ -6,8 +6,8 @@
 //!                                                     '- twice as long, if it is still faster <--+
 //!                                                     '- as long as at first, if it is not <-----'
 //! ```
-//! A trial is over when all its messages have ended, which may be after the next ones have begun; at once, and
-//! of that way there is none in some of the next turns, where it takes several times as
+//! A trial is over when all its messages have ended, which may be after the next ones have begun; when half have, where
+//! these take clearly longer; at once, and of that way there is none in some of the next turns, where it takes several times as
 //! long: else trials alone would take as much time as all other messages. The first messages of a trial do not
 //! count, up to as many as the others: they find data, and buffers, in the caches where the other way
 //! has left them, and in the very first one pages that nobody has touched.
