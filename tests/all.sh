@@ -5,6 +5,11 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
+# Who has built nothing yet keeps nothing for a next build: the first one takes less time then.
+if [ ! -d target ]; then
+    export CARGO_INCREMENTAL=0
+fi
+
 step() { printf '\n== %s ==\n' "$*"; }
 
 step "format"

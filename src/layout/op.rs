@@ -338,7 +338,7 @@ mod tests {
                 let a: Vec<T> = (0..count).map(|i| make(i * 7 % 5)).collect();
                 let b: Vec<T> = (0..count).map(|i| make(i * 3 % 4)).collect();
                 let want: Vec<T> = a.iter().zip(&b).map(|(a, b)| T::combine(op, *a, *b)).collect();
-                for shift in [0, 1] {
+                for shift in if cfg!(miri) { 1..2 } else { 0..2 } {
                     let mut into = vec![0; shift];
                     into.extend(bytes(&a));
                     let from = bytes(&b);

@@ -16,9 +16,10 @@
 //! run once per way; of the generated ones, those that choose packets themselves run once, the
 //! others once per way.
 //!
-//! By packets the generated cases take turns, one part of [`TURNS`] a day, unless all are wanted
-//! (`--all`, or a word): they take minutes. `--turn` repeats another day's. With faults all cases take
-//! turns like that, one part of [`LOSSY_TURNS`] a day.
+//! By packets, and of more than [`FEW`] ranks, the generated cases take turns, one part of [`TURNS`] a
+//! day, unless all are wanted (`--all`, or a word): they take minutes. `--turn` repeats another day's.
+//! With faults all cases take turns like that, one part of [`LOSSY_TURNS`] a day, and of the ways of
+//! messages one a day is run at 8 ranks.
 //!
 //! Every sweep over the cases is a process of its own (or a job of processes), which says what it
 //! has done case by case: after a failure the sweep goes on behind the case that failed.
@@ -76,6 +77,10 @@ const MAPPED: [&str; 4] = [
     // By packets as many handlers run at a time as the target has threads for.
     "am_concurrent_when_asserted",
 ];
+
+/// Of up to so many ranks all generated cases are run directly, every day. More share the cores of
+/// most machines, and each case takes the longer.
+const FEW: u32 = 4;
 
 /// Parts in which generated cases take turns. A prime that divides no dimension's size, so that
 /// every value of each has its place in every part.
@@ -190,8 +195,9 @@ fn by_hand(&(name, run): &Written) -> Case {
     Case { name: name.to_owned(), run: Box::new(run) }
 }
 
-/// All cases for a way: with the first way, those too that choose for themselves, and collectives.
-fn cases(way: &str) -> Vec<Case> {
+/// All cases for a way and so many ranks: with the first way, those too that choose for themselves, and
+/// collectives.
+fn cases(way: &str, ranks: u32) -> Vec<Case> {
     if talk::WAYS.iter().any(|(name, _)| *name == way) {
         return talk::with(way).map(by_hand).collect();
     }
@@ -224,15 +230,15 @@ fn cases(way: &str) -> Vec<Case> {
     all.extend(generated::cases().into_iter().filter(|case| way == WAYS[0] || !chooses(case)));
     // Ranks of different nodes share no memory (see `kinds::lies_apart`).
     all.retain(|case| nodes(way) == 1 || !case.name.contains("/allocate_shared"));
-    let by_others = matches!(way, IN_TURN | DEVICES | "sim-4");
+    let by_others = matches!(way, IN_TURN | DEVICES | "sim-4") || way == "nodes-4" && ranks > FEW;
     all.retain(|case| !by_others || !PAIRS.iter().any(|pair| case.name.starts_with(pair)));
     all
 }
 
-/// The cases for a way whose names contain a word; of the generated ones by packets only those whose
-/// turn it is, unless all are to be run.
-fn selected(way: &str, filter: &str, turn: Option<usize>) -> Vec<Case> {
-    let mut all = cases(way);
+/// The cases for a way and so many ranks whose names contain a word; of the generated ones by packets,
+/// or of many ranks, only those whose turn it is, unless all are to be run.
+fn selected(way: &str, ranks: u32, filter: &str, turn: Option<usize>) -> Vec<Case> {
+    let mut all = cases(way, ranks);
     let mut generated = 0;
     if let (true, Some(turn)) = (matches!(way, FAULTS | VIRTUAL_FAULTS), turn) {
         let mut number = 0;
@@ -247,7 +253,7 @@ fn selected(way: &str, filter: &str, turn: Option<usize>) -> Vec<Case> {
         let turns = if nodes(way) > 1 { TURNS * BETWEEN } else { TURNS };
         let chosen = turn.is_none_or(|turn| generated % turns == turn % turns);
         filter.split(',').any(|word| case.name.contains(word))
-            && (chosen || !counts || way == WAYS[0])
+            && (chosen || !counts || way == WAYS[0] && ranks <= FEW)
     });
     all
 }
@@ -269,12 +275,14 @@ fn main() {
     let turn = (!all).then(|| given.unwrap_or_else(today));
     if options.has("--list") {
         for way in ways() {
-            selected(way, filter, turn).iter().for_each(|case| println!("{} ({way})", case.name));
+            selected(way, FEW, filter, turn)
+                .iter()
+                .for_each(|case| println!("{} ({way})", case.name));
         }
         return;
     }
     if let Some(turn) = turn {
-        println!("of the generated cases by packets, turn {} of {TURNS}", turn % TURNS);
+        println!("of generated cases that take turns, turn {} of {TURNS}", turn % TURNS);
     }
     let (mut passed, mut failed) = (0, 0);
     for way in ways().filter(|way| options.allows("--way", way)) {
@@ -288,11 +296,13 @@ fn main() {
             if apart && form == "threads" {
                 continue;
             }
-            let sizes: &[u32] = match way {
-                "calls" => &BY_CALLS,
+            let crowded = turn.is_none_or(|turn| talk::is_crowded(way, turn));
+            let sizes = match way {
+                "calls" => &BY_CALLS[..],
                 _ if apart => &SIZES[1..],
-                _ => &SIZES,
+                _ => &SIZES[..],
             };
+            let sizes = sizes.iter().filter(|size| crowded || **size <= FEW);
             // One and two ranks on each node; what faults hit is between nodes.
             let each = match way {
                 FAULTS => 1..=1,
@@ -302,7 +312,7 @@ fn main() {
                 _ => 1..=2,
             };
             let fits = |size: &u32| nodes == 1 || each.contains(&(*size / nodes));
-            let sizes = sizes.iter().filter(|size| fits(size));
+            let sizes = sizes.filter(|size| fits(size));
             for &ranks in sizes.filter(|n| options.allows("--ranks", n)) {
                 let sweep = Sweep { way, form, ranks, filter, turn };
                 let (good, bad) = sweep.run();

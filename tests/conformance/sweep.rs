@@ -39,7 +39,7 @@ impl Sweep<'_> {
     /// Runs it; returns how many cases passed and failed.
     pub fn run(&self) -> (usize, usize) {
         let began = Instant::now();
-        let cases = selected(self.way, self.filter, self.turn);
+        let cases = selected(self.way, self.ranks, self.filter, self.turn);
         let label = format!("{} {} {}", self.form, self.ranks, self.way);
         let (mut passed, mut failed, mut generated) = (0, 0, 0);
         let mut first = 0;
@@ -169,9 +169,9 @@ pub fn work(args: &[String]) {
     let [way, form, ranks, filter, turn, first] = args else {
         panic!("arguments of a worker: {args:?}")
     };
-    let cases = selected(way, filter, turn.parse().ok());
-    let first: usize = first.parse().expect("the first case");
     let ranks: u32 = ranks.parse().expect("a number of ranks");
+    let cases = selected(way, ranks, filter, turn.parse().ok());
+    let first: usize = first.parse().expect("the first case");
     std::thread::spawn(watch);
     if form == "processes" {
         let job = Job::init().expect("joining the job");

@@ -63,6 +63,12 @@ pub const WAYS: [(&str, Settings); 8] = [
 /// Those of them in which it matters that two ranks have private memory: threads have one, and copy from it.
 pub const APART: [&str; 2] = ["together", "halves"];
 
+/// Whether it is a way's turn to be run by more ranks than most machines have cores. The ways differ by
+/// how a message travels from one rank to another, whoever is beside them: it takes a minute each.
+pub fn is_crowded(way: &str, turn: usize) -> bool {
+    WAYS.iter().position(|(name, _)| *name == way).is_none_or(|own| own == turn % WAYS.len())
+}
+
 pub fn cases() -> impl Iterator<Item = &'static Written> {
     let apart = [basic::CASES, endpoints::CASES, busy::CASES, errors::CASES, network::CASES];
     apart.into_iter().chain([sizes::CASES, random::CASES, switching::CASES, lent::CASES]).flatten()

@@ -60,25 +60,29 @@ pub fn here() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
+/// Has something of the workspace built for tests. As a part of the whole workspace: then crates have the
+/// features that `cargo test --workspace` gives them, which has built it all already, and nothing is built
+/// once more.
 fn cargo(arguments: &[&str]) -> Command {
     let mut cargo = Command::new(env!("CARGO"));
-    cargo.args(arguments).arg("--quiet").current_dir(here().join("../.."));
+    cargo.args(["test", "--no-run", "--workspace", "--quiet"]).args(arguments);
+    cargo.current_dir(here().join("../.."));
     if !cfg!(debug_assertions) {
         cargo.arg("--release");
     }
     cargo
 }
 
-/// The command that runs jobs, built as this test was.
+/// The command that runs jobs, built as this test was: with a test that starts it.
 pub fn hither() -> PathBuf {
-    let mut build = cargo(&["build", "--package", "hither-tools", "--bin", "hither"]);
+    let mut build = cargo(&["--test", "run"]);
     assert!(build.status().unwrap().success());
     PathBuf::from(env!("CARGO_BIN_EXE_hither-lab")).with_file_name("hither")
 }
 
 /// A program of the library's tests, built in the same way: `--lib`, or `--test` and a name.
 pub fn tests(which: &[&str]) -> PathBuf {
-    let mut build = cargo(&["test", "--no-run", "--package", "hither", "--message-format=json"]);
+    let mut build = cargo(&["--message-format=json"]);
     let output = build.args(which).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let executable = |line: &str| {
