@@ -305,7 +305,9 @@ fn main() {
             if apart && form == "threads" {
                 continue;
             }
-            let crowded = turn.is_none_or(|turn| talk::is_crowded(way, turn));
+            // Who asks for so many ranks gets them.
+            let asked = options.number("--ranks").is_some();
+            let crowded = asked || turn.is_none_or(|turn| talk::is_crowded(way, turn));
             let sizes = match way {
                 "calls" => &BY_CALLS[..],
                 _ if apart => &SIZES[1..],
