@@ -5,8 +5,8 @@
 //! - whether a core has a processor's core for itself, or another machine's works on the other thread of the
 //!   same: then all that is not waiting for memory takes twice as long, which a loop without memory tells.
 //!
-//! Contestants that were measured in different states cannot be compared, so each one's turn begins when the
-//! state is that of the round's first turn, and is looked at again when it has ended.
+//! Contestants that were measured in different states cannot be compared, so it is looked at before and after
+//! each turn.
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use std::sync::atomic::AtomicU64;
@@ -18,8 +18,6 @@ const NEAR: f64 = 2.0;
 const FAR: f64 = 4.0;
 /// Loops that take up to so many times the shortest have a core for themselves.
 pub const WHOLE: f64 = 1.35;
-/// Between two looks.
-const PAUSE: Duration = Duration::from_millis(200);
 
 /// How far two cores are from each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,27 +87,27 @@ pub struct Machine {
     cpus: Option<[usize; 2]>,
     nearest: Option<f64>,
     quickest: Option<f64>,
-    /// What is left of the time for waiting.
+    /// What is left of the time for further turns.
     left: Duration,
-    /// Time spent on that.
-    pub waited: Duration,
-    /// Turns, and those in another state than their round's first one, because that time was over.
+    /// Turns.
     pub turns: u32,
-    /// See `turns`.
-    pub apart: u32,
+    /// Those of them in which it changed.
+    pub changed: u32,
+    /// Those of them that some had and others not, so that all have been in one state.
+    pub further: u32,
 }
 
 impl Machine {
-    /// Of this process's CPUs; waits for `patience` in all.
-    pub fn new(patience: Duration) -> Machine {
+    /// Of this process's CPUs, with so much time for further turns.
+    pub fn new(left: Duration) -> Machine {
         let set = sched_getaffinity(None).ok();
         let mut cpus = (0..CpuSet::MAX_CPU).filter(|&cpu| set.is_some_and(|set| set.is_set(cpu)));
         let cpus = cpus.next().zip(cpus.next()).map(|(a, b)| [a, b]);
-        Machine { cpus, left: patience, ..Machine::default() }
+        Machine { cpus, left, ..Machine::default() }
     }
 
-    /// The state now.
-    fn now(&mut self) -> State {
+    /// The state now: takes some 10 ms.
+    pub fn now(&mut self) -> State {
         let Some((trip, pace)) = self.cpus.and_then(looks) else { return State::BEST };
         let nearest = self.nearest.map_or(trip, |nearest| nearest.min(trip));
         let quickest = self.quickest.map_or(pace, |quickest| quickest.min(pace));
@@ -118,45 +116,22 @@ impl Machine {
         State::Steady { distance, whole: pace <= quickest * WHOLE }
     }
 
-    /// Waits until the state is this, if it is to be a certain one, as long as there is time for that:
-    /// what it is then.
-    pub fn await_state(&mut self, wanted: Option<State>) -> State {
-        loop {
-            let now = self.now();
-            if wanted.is_none_or(|wanted| wanted == now) || self.left.is_zero() {
-                return now;
-            }
-            let start = Instant::now();
-            std::thread::sleep(PAUSE.min(self.left));
-            self.spend(start);
-        }
-    }
-
-    fn spend(&mut self, since: Instant) {
-        let spent = since.elapsed();
-        self.waited += spent;
-        self.left = self.left.saturating_sub(spent);
-    }
-
-    /// A turn has ended that was to be in the `wanted` state, and began in another or that: in which it
-    /// was.
-    pub fn ended(&mut self, began: State, wanted: Option<State>) -> State {
+    /// A turn has ended that began in this state: in which it was.
+    pub fn ended(&mut self, began: State) -> State {
         let was = if self.now() == began { began } else { State::Changing };
         self.turns += 1;
-        self.apart += u32::from(was != wanted.unwrap_or(began));
+        self.changed += u32::from(was == State::Changing);
         was
     }
 
-    /// The last turn, which began at `start`, was in the wrong state, and there is time for another one: it
-    /// counts as waiting.
-    pub fn may_repeat(&mut self, start: Instant) -> bool {
-        let may = self.left > start.elapsed();
-        if may {
-            self.turns -= 1;
-            self.apart -= 1;
-            self.spend(start);
-        }
-        may
+    /// What each of so many has of the time for further turns.
+    pub fn share(&self, of: usize) -> Duration {
+        self.left / u32::try_from(of.max(1)).unwrap_or(u32::MAX)
+    }
+
+    /// That was spent on further turns.
+    pub fn spend(&mut self, spent: Duration) {
+        self.left = self.left.saturating_sub(spent);
     }
 }
 
@@ -265,25 +240,29 @@ mod tests {
 
     #[test]
     fn the_best_state_is_kept_and_turns_are_counted() {
-        let mut machine = Machine::new(Duration::from_millis(1));
-        let began = machine.await_state(None);
-        machine.ended(began, None);
-        assert_eq!((machine.turns, machine.waited), (1, Duration::ZERO));
+        let mut machine = Machine::new(Duration::from_secs(6));
+        let began = machine.now();
+        machine.ended(began);
+        assert_eq!(machine.turns, 1);
+        let Some(_) = machine.cpus else { return };
         // As if it had been nearer before, and quicker: never again.
         (machine.nearest, machine.quickest) = (Some(1e-3), Some(1e-3));
-        let now = machine.await_state(Some(State::BEST));
-        let Some(_) = machine.cpus else { return };
-        assert!(machine.left.is_zero() && machine.waited > Duration::ZERO);
+        let changed = machine.changed;
         let worst = State::Steady { distance: Distance::Farther, whole: false };
-        assert_eq!(now, worst);
-        let apart = machine.apart;
-        assert_eq!(machine.ended(now, Some(State::BEST)), worst);
-        assert_eq!(machine.ended(now, Some(worst)), worst);
-        assert_eq!(machine.ended(State::BEST, None), State::Changing);
-        assert_eq!((machine.turns, machine.apart), (4, apart + 2));
-        assert!(!machine.may_repeat(Instant::now()), "there is no time left");
-        machine.left = Duration::from_secs(60);
-        assert!(machine.may_repeat(Instant::now()));
-        assert_eq!((machine.turns, machine.apart), (3, apart + 1));
+        assert_eq!(machine.now(), worst);
+        assert_eq!(machine.ended(worst), worst);
+        assert_eq!(machine.ended(State::BEST), State::Changing);
+        assert_eq!((machine.turns, machine.changed), (3, changed + 1));
+    }
+
+    #[test]
+    fn time_for_further_turns_is_shared_out() {
+        let mut machine = Machine::new(Duration::from_secs(6));
+        assert_eq!(machine.share(3), Duration::from_secs(2));
+        assert_eq!(machine.share(0), Duration::from_secs(6));
+        machine.spend(Duration::from_secs(4));
+        assert_eq!(machine.share(2), Duration::from_secs(1));
+        machine.spend(Duration::from_secs(4));
+        assert_eq!(machine.share(2), Duration::ZERO);
     }
 }

@@ -4,10 +4,13 @@
 //! ```text
 //! workload  what is measured            peer/    who is compared, and how their programs are run
 //! own/      hither's side and limits    lines    what programs say; crashes and hangs
-//! rounds    in turn; settings; medians  child    a program that may hang
-//! report/   tables, curves, raw values  install  what a package manager offers
+//! rounds    groups, and settings        child    a program that may hang
+//! turns     who is next                 machine  near or far, whole or shared, now
+//! cell      what counts of a figure     install  what a package manager offers
+//! report/   tables, curves, raw values
 //! ```
 
+mod cell;
 mod child;
 pub mod install;
 mod lines;
@@ -16,6 +19,7 @@ pub mod own;
 mod peer;
 mod report;
 mod rounds;
+mod turns;
 mod workload;
 
 pub use peer::on_path;
@@ -67,7 +71,8 @@ pub struct Args {
     /// Seconds for which a peer's program may say nothing before it counts as hung
     #[arg(long, default_value = "20", value_parser = clap::value_parser!(u64).range(1..=3600))]
     patience: u64,
-    /// How long to wait in all, in seconds, for cores as far from each other as for other contestants
+    /// Seconds in all for further turns, so that all contestants have been measured while the cores were in
+    /// the same state: as far from each other, and as much by themselves
     #[arg(long, value_name = "SECONDS", default_value_t = 300)]
     settle: u64,
 }
@@ -181,12 +186,15 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let settle = if args.least { 0 } else { args.settle };
     let machine = Machine::new(Duration::from_secs(settle));
     let mut results = Results { machine, ..Results::default() };
+    let curves = |&(group, cast): &_| workload::curves(group, cast, effort.quick).len();
+    let mut ahead: usize = parts.iter().map(curves).sum();
     for (at, &part) in parts.iter().enumerate() {
         let (group, cast) = part;
+        ahead -= curves(&part);
         eprintln!("{}/{}: {}, {} ranks ...", at + 1, parts.len(), group.name(), cast.ranks);
         let crowded = cast.crowded() && !args.least;
         let batch = if crowded { (effort.batch * 10.0).max(TURNS) } else { effort.batch };
-        rounds::run(&peers, part, Effort { batch, ..effort }, &mut results);
+        rounds::run(&peers, part, Effort { batch, ..effort }, ahead, &mut results);
     }
     let named: Vec<(&str, String, &str)> = peers
         .iter()

@@ -1,7 +1,7 @@
 //! The lines of a report: each a figure of ours beside the floor, the best peer, and each contestant's.
 
+use super::super::cell::Cell;
 use super::super::machine::State;
-use super::super::rounds::Cell;
 use super::super::workload;
 use serde::Serialize;
 

@@ -5,10 +5,11 @@ mod line;
 mod page;
 mod readme;
 
+use super::cell::Cell;
 use super::machine::State;
 use super::own::floors;
 use super::peer::Absent;
-use super::rounds::{Cell, Effort, Results};
+use super::rounds::{Effort, Results};
 use super::workload::{Cast, Group, Task};
 use crate::bench::plot::png::Painter;
 use crate::bench::row::Goal;

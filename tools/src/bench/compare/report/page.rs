@@ -122,16 +122,16 @@ fn contestants(report: &Report<'_>) -> String {
          a core has a processor's core for itself, or shares it with another machine's, which takes half of \
          its speed away. A ping-pong between two cores and a loop on each were taken before and after each \
          turn: near is what takes at most twice the shortest seen, far up to four times, farther what takes \
-         more, whole what takes at most {WHOLE} times the shortest. In a round all are measured in the state of the first one, as long as there is time to \
-         wait for that, and for each figure those rounds count in which all were in the same state: \
-         {} turns, {:.0} s of waiting. {} turns were in another state than their round's first one.</p>\n",
+         more, whole what takes at most {WHOLE} times the shortest. After the rounds, as long as there is time for that, whoever has been measured least \
+         in the state of that moment has a further turn, until all have been in one state often enough; for each figure those turns count in which \
+         all were in the same state: {} turns, {} of them further ones; in {} the state changed.</p>\n",
         effort.rounds,
         effort.batches,
         short(effort.batch / 1e6),
         report.cores,
         report.results.machine.turns,
-        report.results.machine.waited.as_secs_f64(),
-        report.results.machine.apart
+        report.results.machine.further,
+        report.results.machine.changed
     );
     text
 }

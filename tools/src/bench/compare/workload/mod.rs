@@ -335,6 +335,11 @@ pub fn tasks(group: Group, Cast { ranks, cores }: Cast, quick: bool) -> Vec<Task
     tasks
 }
 
+/// The same by workload: what is drawn as one curve.
+pub fn curves(group: Group, cast: Cast, quick: bool) -> Vec<Vec<Task>> {
+    tasks(group, cast, quick).chunk_by(|a, b| a.at == b.at).map(<[Task]>::to_vec).collect()
+}
+
 /// What settings of a group are compared by.
 pub fn probes(group: Group, ranks: u32) -> Vec<Task> {
     let task = |&(name, size): &(&str, usize)| find(name).map(|(at, _)| Task { at, size, ranks });
