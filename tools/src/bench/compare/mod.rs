@@ -186,11 +186,11 @@ pub fn run(args: &Args) -> Result<ExitCode> {
     let settle = if args.least { 0 } else { args.settle };
     let machine = Machine::new(Duration::from_secs(settle));
     let mut results = Results { machine, ..Results::default() };
-    let curves = |&(group, cast): &_| workload::curves(group, cast, effort.quick).len();
-    let mut ahead: usize = parts.iter().map(curves).sum();
+    let turns = |&(group, cast): &_| workload::by_turn(group, cast, effort.quick).len();
+    let mut ahead: usize = parts.iter().map(turns).sum();
     for (at, &part) in parts.iter().enumerate() {
         let (group, cast) = part;
-        ahead -= curves(&part);
+        ahead -= turns(&part);
         eprintln!("{}/{}: {}, {} ranks ...", at + 1, parts.len(), group.name(), cast.ranks);
         let crowded = cast.crowded() && !args.least;
         let batch = if crowded { (effort.batch * 10.0).max(TURNS) } else { effort.batch };

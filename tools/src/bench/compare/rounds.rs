@@ -58,7 +58,7 @@ pub struct Results {
     pub machine: Machine,
 }
 
-/// Measures one group in jobs of `ranks` ranks. `ahead`: how many curves are still to be measured after
+/// Measures one group in jobs of `ranks` ranks. `ahead`: how many parts are still to be measured after
 /// these, which the time for further turns has to do for, too.
 pub fn run(
     peers: &[Box<dyn Peer>],
@@ -68,19 +68,19 @@ pub fn run(
     results: &mut Results,
 ) {
     let (ranks, crowded) = (cast.ranks, cast.crowded());
-    let curves = workload::curves(group, cast, effort.quick);
-    let Some(first) = curves.first() else { return };
+    let parts = workload::by_turn(group, cast, effort.quick);
+    let Some(first) = parts.first() else { return };
     let mut settings = Vec::new();
     for peer in peers {
         if let Err(why) = peer.can(group, cast) {
-            for &task in curves.iter().flatten() {
+            for &task in parts.iter().flatten() {
                 let cell = results.cells.entry(task).or_default().entry(peer.name()).or_default();
                 cell.failed = Some(why.to_owned());
             }
             continue;
         }
         let machine = &mut results.machine;
-        let time = machine.share((ahead + curves.len() + 1) * peers.len());
+        let time = machine.share((ahead + parts.len() + 1) * peers.len());
         let (setting, tried) = choose(peer.as_ref(), (group, cast), effort, machine, time);
         let command = peer.command(&effort.order(&first[..1], &setting, crowded));
         results.choices.push(Choice { peer: peer.name(), group, ranks, tried, command });
@@ -88,16 +88,16 @@ pub fn run(
     }
     let contestants: Vec<Contestant<'_>> =
         settings.iter().map(|(peer, setting)| Contestant { peer: *peer, setting }).collect();
-    for (at, curve) in curves.iter().enumerate() {
+    for (at, part) in parts.iter().enumerate() {
         let machine = &mut results.machine;
-        let time = machine.share(ahead + curves.len() - at);
-        let rows = turns::measure(&contestants, curve, (effort, crowded), machine, time);
+        let time = machine.share(ahead + parts.len() - at);
+        let rows = turns::measure(&contestants, part, (effort, crowded), machine, time);
         for (contestant, row) in contestants.iter().zip(rows) {
-            for (&task, cell) in curve.iter().zip(row) {
+            for (&task, cell) in part.iter().zip(row) {
                 results.cells.entry(task).or_default().insert(contestant.peer.name(), cell);
             }
         }
-        for task in curve {
+        for task in part {
             results.cells.get_mut(task).into_iter().for_each(cell::even);
         }
     }
@@ -253,6 +253,6 @@ mod tests {
         }
         assert_eq!(results.choices.len(), 1);
         let values = results.cells.values().map(|cells| cells["a"].values.len());
-        assert_eq!(values.sum::<usize>(), 1, "its only turn was with the first curve");
+        assert_eq!(values.sum::<usize>(), 1, "its only turn was with the first part");
     }
 }

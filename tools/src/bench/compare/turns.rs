@@ -1,8 +1,8 @@
 //! Contestants in turn, on a machine that changes while they are measured.
 //!
 //! ```text
-//! turn       one contestant, the sizes of one workload: mostly less than a second, since cores have been seen
-//!            to be near each other and far every few seconds; the machine is looked at before and after
+//! turn       one contestant, the sizes of a workload or a few: a second or two, since cores have been seen to
+//!            be near each other and far every few seconds; the machine is looked at before and after
 //! rounds     each contestant a turn, so many times
 //! further    as long as there is time: whoever has been measured least in the state in which the machine is
 //!            now, until all have been in more than half as many rounds in one state

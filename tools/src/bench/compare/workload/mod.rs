@@ -335,9 +335,19 @@ pub fn tasks(group: Group, Cast { ranks, cores }: Cast, quick: bool) -> Vec<Task
     tasks
 }
 
-/// The same by workload: what is drawn as one curve.
-pub fn curves(group: Group, cast: Cast, quick: bool) -> Vec<Vec<Task>> {
-    tasks(group, cast, quick).chunk_by(|a, b| a.at == b.at).map(<[Task]>::to_vec).collect()
+/// Sizes of a turn at least: the start of an MPI program takes as long as some of them.
+const TURN: usize = 6;
+
+/// The same in parts that are measured in one turn each: whole curves, as few as have that many sizes.
+pub fn by_turn(group: Group, cast: Cast, quick: bool) -> Vec<Vec<Task>> {
+    let mut parts: Vec<Vec<Task>> = Vec::new();
+    for curve in tasks(group, cast, quick).chunk_by(|a, b| a.at == b.at) {
+        match parts.last_mut().filter(|part| part.len() < TURN) {
+            Some(part) => part.extend(curve),
+            None => parts.push(curve.to_vec()),
+        }
+    }
+    parts
 }
 
 /// What settings of a group are compared by.
@@ -387,6 +397,18 @@ mod tests {
         assert_eq!(swap.goals(8, each), goals);
         let (_, put) = find("put").unwrap();
         assert_eq!(put.goals(4096, each).direct, Some(Goal::None), "apart, and nothing is asked");
+    }
+
+    #[test]
+    fn a_turn_has_whole_curves() {
+        for (group, ranks) in Group::ALL.into_iter().flat_map(|group| [(group, 2), (group, 4)]) {
+            let cast = Cast { ranks, cores: 2 };
+            let parts = by_turn(group, cast, true);
+            assert_eq!(parts.concat(), tasks(group, cast, true));
+            for pair in parts.windows(2) {
+                assert!(pair[0].len() >= TURN && pair[0].last().unwrap().at < pair[1][0].at);
+            }
+        }
     }
 
     #[test]
