@@ -6,7 +6,7 @@ use super::messenger::Messenger;
 use super::middle::Timed;
 use super::reach::{self, Reach};
 use super::record::Place;
-use crate::base::{Slot, prefetch};
+use crate::base::{Result, Slot, prefetch};
 use crate::link::core::Wire;
 use crate::shm::copy::copy_in;
 use crate::shm::node::Node;
@@ -38,15 +38,18 @@ impl Messenger {
     }
 
     /// The same for one that may be announced instead: nothing if it is to be. `blocks`: the caller waits for its
-    /// end. A sender that is far ahead of its receiver waits for it first, a few microseconds (see
-    /// [`lead`](super::lead)).
+    /// end. A sender that is far ahead of its receiver waits for it first, a few microseconds; one that gets as much as
+    /// it sends takes what has come (see [`lead`](super::lead)).
+    ///
+    /// # Errors
+    /// Those of [`Messenger::progress`].
     pub(super) fn try_lend_large(
         &self,
         wire: Wire<'_>,
         to: Slot,
         place: &Place,
         blocks: bool,
-    ) -> Option<Loan<'_>> {
+    ) -> Result<Option<Loan<'_>>> {
         let (node, class) = (wire.node, class_of(place.len()));
         // Where ranks share cores, who has to wait for the receiver to be run waits for long.
         let pressed = blocks && !node.pace().is_awake();
@@ -54,12 +57,26 @@ impl Messenger {
         if place.len() > SINGLE && self.limits.may_announce {
             let others = || self.engine().sendings.iter().next().is_some();
             if !one_way || pressed || !self.lending.flows(node, class, others) {
-                return None;
+                return Ok(None);
             }
         }
         if one_way && node.pace().is_awake() {
             self.lending.await_some(node, class);
+        } else if node.pace().is_awake() && self.lending.is_ahead(node, class) {
+            self.progress(wire)?;
         }
+        Ok(self.lend_or_announce(wire, to, place, pressed))
+    }
+
+    /// The rest of that: nothing if it is to be announced.
+    fn lend_or_announce(
+        &self,
+        wire: Wire<'_>,
+        to: Slot,
+        place: &Place,
+        pressed: bool,
+    ) -> Option<Loan<'_>> {
+        let (node, class) = (wire.node, class_of(place.len()));
         if !self.limits.may_announce || pressed || self.reaches.copiers(false).is_err() {
             return self.try_lend(wire, to, place);
         }

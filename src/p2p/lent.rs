@@ -348,6 +348,13 @@ impl Lending {
         self.shelf(class).lead.waited(paid);
     }
 
+    /// Whether as many are lent as take turns, the oldest of them, too.
+    pub fn is_ahead(&self, node: &Node, class: usize) -> bool {
+        let shelf = self.shelf(class);
+        let many = self.turns(class) / size_of(class);
+        shelf.lent.len() >= many && shelf.lent.front().is_some_and(|(at, _)| !is_back(node, *at))
+    }
+
     /// Messages that were sent by them so far.
     pub fn sent(&self) -> u64 {
         (0..CLASSES).map(|class| self.shelf(class).sent).sum()

@@ -110,6 +110,27 @@ proptest! {
 }
 
 #[test]
+fn a_sender_is_ahead_when_as_many_are_out_as_take_turns_until_the_oldest_is_back() {
+    let [node, receiver] = nodes();
+    let lending = Arc::new(Lending::new(true, 16 << 20));
+    // Of 64 KiB, sixteen.
+    let out: Vec<u64> = (0..16).map_while(|_| lend(&lending, &node, 4)).collect();
+    assert_eq!(out.len(), 16);
+    assert!(lending.is_ahead(&node, 4) && !lending.is_ahead(&node, 3));
+    give_back(&receiver, out[7]);
+    assert!(lending.is_ahead(&node, 4));
+    give_back(&receiver, out[0]);
+    assert!(!lending.is_ahead(&node, 4));
+    let another = lend(&lending, &node, 4).unwrap();
+    for at in out.iter().enumerate().filter(|(i, _)| ![0, 7].contains(i)).map(|(_, at)| *at) {
+        give_back(&receiver, at);
+    }
+    give_back(&receiver, another);
+    quiet(&lending, &node);
+    assert_eq!(lending.bytes(), 0);
+}
+
+#[test]
 fn there_is_an_end_to_them_and_they_come_back_in_any_order() {
     let [node, receiver] = nodes();
     let lending = Arc::new(Lending::new(true, 16 << 20));

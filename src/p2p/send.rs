@@ -330,7 +330,7 @@ impl Endpoint {
             }
             let place = &handle.get().buffer.place;
             let lent = match lendable && !how.tried {
-                true => messenger.try_lend_large(wire, to, place, how.blocks),
+                true => messenger.try_lend_large(wire, to, place, how.blocks)?,
                 false => None,
             };
             let filled = lent.map(|loan| Fill::Filled(Filled::Lent(loan)));
@@ -397,7 +397,7 @@ impl Endpoint {
                 if messenger.try_fulfil_lent(wire, letter, data)? {
                     return Ok(Now::Sent);
                 }
-                match messenger.try_lend_large(wire, to, place, blocks) {
+                match messenger.try_lend_large(wire, to, place, blocks)? {
                     None => return Ok(Now::Tried),
                     loan => loan,
                 }
