@@ -5,9 +5,9 @@
 //! caches, and both are slower for it. So where as many are lent as take turns, the sender waits for some of them to be
 //! back, a quarter of those that take turns, rather than for the oldest one: it then sends as many without a look, and the
 //! receiver, who writes to lines that are looked at, is seldom disturbed. It waits no longer than that may take, and a
-//! receiver that does something else meanwhile is not waited for again soon. Where as much comes back, both would wait,
-//! each for the other's copies: there a sender that is as far ahead makes those itself that it owes, of messages that have
-//! come, and their buffers are read before they have left the caches.
+//! receiver that does something else meanwhile is not waited for again soon. Where as much comes back, both would wait
+//! for each other. There a sender that is as far ahead first copies out what has come for it, while that is still in the
+//! caches.
 //!
 //! A message in a buffer is copied twice, one copy after the other, but the copies of several go on at the same time. So what
 //! is large is lent where one message follows the other before that is over; one by itself is sooner there in pieces.
