@@ -7,6 +7,7 @@
 //! ```
 
 use super::adapt::Class;
+use super::awake::leads;
 use super::borrow::Borrow;
 use super::counters::count;
 use super::judge::Drained;
@@ -183,7 +184,11 @@ impl Messenger {
         awaited: bool,
     ) -> Option<(Asked, Drained)> {
         let Lies::Lent(borrow) = pooled.lies else { return None };
-        let both_ways = self.judge.got(lent::class_of(pooled.len));
+        let class = lent::class_of(pooled.len);
+        let both_ways = self.judge.got(class);
+        if !leads(node, pooled.from) {
+            self.judge.saw(class, false);
+        }
         let asked = borrow.asked(node)?;
         let began = self.switching.now();
         // Where ranks share cores each copy takes time from all of them, and it is the system that is late.

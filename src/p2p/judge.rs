@@ -14,7 +14,7 @@
 use super::lent::{self, CLASSES};
 use super::means::Means;
 use super::middle::{Asked, BLOCK, Verdict};
-use crate::base::sync::{AtomicU32, Ordering};
+use crate::base::sync::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Announced messages of which each mean is: several times as many as are under way.
@@ -29,7 +29,7 @@ const BETTER: f64 = 0.95;
 /// time of theirs.
 const CLEARLY_BETTER: f64 = 0.7;
 const MUCH_BETTER: f64 = 0.75;
-/// How many times as long as lent ones others take that are not worth a trial.
+/// How many times as long as the other ones those take that are not worth a trial soon.
 const HOPELESS: f64 = 2.0;
 /// Lent messages of which it is found out what the kernel takes to copy one.
 const PROBES: u32 = 4;
@@ -45,6 +45,8 @@ pub(super) struct Judge {
     /// Messages that it has sent itself, either way, less those that it got since. Where threads race, one may
     /// be lost.
     own: [AtomicU32; CLASSES],
+    /// Whether the last one from a peer that finds out which way messages go that cross came announced.
+    seen: [AtomicBool; CLASSES],
 }
 
 #[derive(Debug, Default)]
@@ -64,11 +66,18 @@ struct Case {
 }
 
 impl Case {
-    /// What one would take announced, for each KiB, at least: the kernel's copy; half of it where its sender, too, has
-    /// no others to copy meanwhile.
+    /// What one would take announced, for each KiB, where each side has others to copy meanwhile: the kernel's copy. (A
+    /// little less, from memory that its sender does not write to each time.)
+    fn crossing(&self, bytes: usize) -> Option<f64> {
+        Some(self.kernel? + per_kib(HANDSHAKE, bytes))
+    }
+
+    /// The same at least; half of the copy where its sender, too, has no others.
     fn least_announced(&self, it: &Drained) -> Option<f64> {
-        let copy = if it.both_ways { self.kernel? } else { self.kernel? / 2.0 };
-        Some(copy + per_kib(HANDSHAKE, it.bytes))
+        match it.both_ways {
+            true => self.crossing(it.bytes),
+            false => Some(self.kernel? / 2.0 + per_kib(HANDSHAKE, it.bytes)),
+        }
     }
 }
 
@@ -118,6 +127,16 @@ impl Judge {
             self.own[class].store(own - 1, Ordering::Relaxed);
         }
         own > 0
+    }
+
+    /// One has come from a peer that finds out which way messages go that cross.
+    pub fn saw(&self, class: usize, announced: bool) {
+        self.seen[class].store(announced, Ordering::Relaxed);
+    }
+
+    /// Whether the last such one was announced: who does not find that out goes the same way.
+    pub fn follows_announced(&self, class: usize) -> bool {
+        self.seen[class].load(Ordering::Relaxed)
     }
 
     fn case(&self, class: usize) -> MutexGuard<'_, Case> {
@@ -175,7 +194,11 @@ impl Judge {
             return Some(Verdict::Vain);
         }
         let Some(announced) = case.announced.middle() else {
-            return Some(Verdict::Unknown);
+            // Where that is clear none has to be tried.
+            let guess = case.crossing(it.bytes).filter(|_| it.both_ways);
+            let clear = guess.is_some_and(|announced| HOPELESS * announced < cost);
+            case.said = clear;
+            return Some(if clear { Verdict::Clearly } else { Verdict::Unknown });
         };
         let better = match class > lent::class_of(lent::SINGLE) {
             true => MUCH_BETTER,
@@ -186,6 +209,7 @@ impl Judge {
         let stays = if case.said { 1.0 / (BETTER * BETTER) } else { 1.0 };
         case.said = announced < stays * better * cost;
         Some(match case.said {
+            true if HOPELESS * announced < cost => Verdict::Clearly,
             true => Verdict::Announced,
             false if announced > HOPELESS * cost => Verdict::Hopeless,
             false => Verdict::Lent,

@@ -1,6 +1,7 @@
 //! Sending by buffers that are lent (see [`lent`](super::lent)): which messages may go so, which do, and the
 //! copy.
 
+use super::awake::leads;
 use super::lent::{Announced, FEW, Loan, SINGLE, class_of, data_at};
 use super::messenger::Messenger;
 use super::middle::Timed;
@@ -65,7 +66,7 @@ impl Messenger {
         } else if node.pace().is_awake() && self.lending.is_ahead(node, class) {
             self.progress(wire)?;
         }
-        Ok(self.lend_or_announce(wire, to, place, pressed))
+        Ok(self.lend_or_announce(wire, to, place, (pressed, one_way)))
     }
 
     /// The rest of that: nothing if it is to be announced.
@@ -74,11 +75,19 @@ impl Messenger {
         wire: Wire<'_>,
         to: Slot,
         place: &Place,
-        pressed: bool,
+        (pressed, one_way): (bool, bool),
     ) -> Option<Loan<'_>> {
         let (node, class) = (wire.node, class_of(place.len()));
         if !self.limits.may_announce || pressed || self.reaches.copiers(false).is_err() {
             return self.try_lend(wire, to, place);
+        }
+        if !one_way && !leads(node, to) {
+            // One side alone that goes another way than the other would find out nothing.
+            let announced = self.judge.follows_announced(class);
+            return match announced && self.reaches.of(node, to) != Reach::Never {
+                true => None,
+                false => self.try_lend(wire, to, place),
+            };
         }
         match Loan::take_in_turn(&self.lending, node, class, to) {
             Ok((loan, timed)) => self.fill(node, loan?, place, timed),

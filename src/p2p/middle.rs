@@ -34,8 +34,10 @@ const SETTLING: u32 = 128;
 const TRIAL: u32 = 256;
 /// Of lent ones in a row, those whose verdict does not count: the time since the one before says nothing yet.
 const UNSETTLED: u32 = 4;
-/// Messages between trials, at first and at most; and how many times as many as before.
+/// Messages between trials, at first, where lent ones take several times as long, and at most; and how many times
+/// as many as before.
 const SHORTEST: u32 = 64;
+const LONG: u32 = 512;
 const LONGEST: u32 = 8192;
 const LONGER: u32 = 4;
 /// Verdicts that make a decision.
@@ -108,6 +110,8 @@ pub(super) enum Verdict {
     Unknown,
     Lent,
     Announced,
+    /// Lent ones take so much longer that they need not be tried again soon.
+    Clearly,
     /// Announced ones take so much longer that they need not be tried again soon.
     Hopeless,
     /// Announced ones cannot but take longer, whatever they took.
@@ -122,7 +126,7 @@ impl Verdict {
     /// What a note of a receiver says, if it is a verdict.
     pub fn read(note: u64) -> Option<Verdict> {
         use Verdict::*;
-        let all = [Late, Unknown, Lent, Announced, Hopeless, Vain];
+        let all = [Late, Unknown, Lent, Announced, Clearly, Hopeless, Vain];
         all.into_iter().find(|verdict| verdict.note() == note)
     }
 }
@@ -136,12 +140,13 @@ pub(super) struct Turns {
     /// Messages between trials.
     rest: u32,
     /// Verdicts since the last decision: all, those that say that the receiver is late, and how many more
-    /// are for announced ones than against; how many say that these are hopeless, or in vain.
+    /// are for announced ones than against; how many say that these are hopeless, or in vain, or clearly faster.
     counted: u32,
     late: u32,
     votes: i32,
     hopeless: u32,
     vain: u32,
+    clear: u32,
     /// A trial is over of which nothing was decided yet; turns that are still without one.
     tried: bool,
     skip: u32,
@@ -178,6 +183,7 @@ impl Default for Turns {
             votes: 0,
             hopeless: 0,
             vain: 0,
+            clear: 0,
             tried: false,
             skip: 0,
             awaited: false,
@@ -244,6 +250,10 @@ impl Turns {
         match verdict {
             Verdict::Late => self.late += 1,
             Verdict::Announced => self.votes += 1,
+            Verdict::Clearly => {
+                self.votes += 1;
+                self.clear += 1;
+            }
             Verdict::Lent => self.votes -= 1,
             Verdict::Hopeless => {
                 self.votes -= 1;
@@ -270,12 +280,11 @@ impl Turns {
         if 2 * self.vain > self.counted {
             self.skip = self.skip.max(SKIPPED_VAIN);
         }
+        let rest = LONGER * if 2 * self.clear > self.counted { LONG } else { SHORTEST };
         (self.counted, self.late, self.votes) = (0, 0, 0);
-        (self.hopeless, self.vain) = (0, 0);
+        (self.hopeless, self.vain, self.clear) = (0, 0, 0);
         match self.state {
-            State::Lent | State::JudgeLent if announced => {
-                self.change(State::Announced, LONGER * SHORTEST)
-            }
+            State::Lent | State::JudgeLent if announced => self.change(State::Announced, rest),
             State::Announced | State::TryLent if !announced => self.change(State::Lent, SHORTEST),
             _ => {}
         }

@@ -99,6 +99,8 @@ mod means;
 mod messenger;
 #[cfg(not(loom))]
 mod middle;
+#[cfg(all(test, not(loom)))]
+mod middle_tests;
 #[cfg(not(loom))]
 mod outgoing;
 #[cfg(not(loom))]

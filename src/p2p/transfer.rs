@@ -154,6 +154,11 @@ impl Messenger {
         let single = bytes <= self.limits.lend.min(lent::SINGLE);
         // What this side lends to others meanwhile crosses it, too: its sender has copies of its own to make.
         let busy = middle.is_some_and(|class| self.judge.got(class)) && single && !crossing;
+        if let Some(class) =
+            middle.filter(|_| matches!(reach, Reach::Kernel(_)) && !leads(wire.node, from))
+        {
+            self.judge.saw(class, true);
+        }
         let choice = copiers.ok().filter(|_| together && !follows && !busy);
         let who = match (waiting, copiers) {
             (None, _) => Who::Receiver,
