@@ -15,6 +15,7 @@
 //! the first such copy of a process finds out ([`distances_matter`]).
 
 use super::sync::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
+use super::wide;
 use std::hint::black_box;
 use std::mem::MaybeUninit;
 use std::time::{Duration, Instant};
@@ -94,9 +95,25 @@ pub unsafe fn copy_out(to: *mut u8, from: *const u8, len: usize) {
                 to.cast::<u16>().write_unaligned(value);
             }
             1 => *to = AtomicU8::from_ptr(from.cast_mut()).load(Ordering::Relaxed),
+            _ if len >= wide::LEAST => long_copy_out(to, from, len),
             _ => opaque_copy(to, from, len),
         }
     }
+}
+
+/// [`opaque_copy`] of what another core may have written just now.
+///
+/// # Safety
+/// As for that.
+#[inline(never)]
+unsafe fn long_copy_out(to: *mut u8, from: *const u8, len: usize) {
+    let mut done = 0;
+    if wide::is_faster() && !is_slow(to.addr(), from.addr()) {
+        // SAFETY: the caller's.
+        done = unsafe { wide::copy(to, from, len) };
+    }
+    // SAFETY: the caller's; `done` of the `len` bytes are copied.
+    unsafe { opaque_copy(to.add(done), from.add(done), len - done) }
 }
 
 /// A copy of which the optimiser can assume nothing.
@@ -244,7 +261,7 @@ mod tests {
             let source: Vec<u8> = (0..from + len).map(|i| (i * 7 + (i >> 8)) as u8).collect();
             let mut there = vec![0u8; to + len + 40];
             type Copy = unsafe fn(*mut u8, *const u8, usize);
-            for copy in [opaque_copy as Copy, copy_between] {
+            for copy in [opaque_copy as Copy, copy_between, long_copy_out, copy_out] {
                 there.fill(0);
                 // SAFETY: both vectors are long enough.
                 unsafe { copy(there.as_mut_ptr().add(to), source.as_ptr().add(from), len) };

@@ -30,6 +30,8 @@ pub mod sync;
 pub mod time;
 #[cfg_attr(loom, allow(dead_code))]
 pub(crate) mod version;
+#[cfg(not(loom))]
+mod wide;
 
 pub use error::{Error, Result};
 pub use ids::{Offset, Rank, Slot};

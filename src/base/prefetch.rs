@@ -36,14 +36,22 @@ pub(crate) fn lines_to_write(at: *const u8, len: usize) {
 /// them anyway, one after the other: there asking makes windows of 4 KiB 7 % faster.
 #[cfg(not(loom))]
 pub(crate) fn worth_writing_ahead() -> usize {
+    if is_vendor(b"GenuineIntel") { 4096 } else { 2048 }
+}
+
+/// Whether the processor says that it is of that make.
+#[cfg(not(loom))]
+pub(super) fn is_vendor(name: &[u8; 12]) -> bool {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     {
         let vendor = std::arch::x86_64::__cpuid(0);
-        if [vendor.ebx, vendor.edx, vendor.ecx].map(u32::to_le_bytes).concat() == *b"GenuineIntel" {
-            return 4096;
-        }
+        [vendor.ebx, vendor.edx, vendor.ecx].map(u32::to_le_bytes).concat() == *name
     }
-    2048
+    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    {
+        let _ = name;
+        false
+    }
 }
 
 /// As [`lines_to_write`], to read.

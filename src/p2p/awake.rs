@@ -261,6 +261,12 @@ pub(super) fn leads(node: &Node, peer: Slot) -> bool {
     node.slot() < peer
 }
 
+/// Whether it is the other side that finds out which way messages of middle size go that cross. Between endpoints of one
+/// process it is neither.
+pub(super) fn follows(node: &Node, peer: Slot) -> bool {
+    peer < node.slot()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

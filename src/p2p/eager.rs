@@ -7,7 +7,7 @@
 //! ```
 
 use super::adapt::Class;
-use super::awake::leads;
+use super::awake::follows;
 use super::borrow::Borrow;
 use super::counters::count;
 use super::judge::Drained;
@@ -186,7 +186,7 @@ impl Messenger {
         let Lies::Lent(borrow) = pooled.lies else { return None };
         let class = lent::class_of(pooled.len);
         let both_ways = self.judge.got(class);
-        if !leads(node, pooled.from) {
+        if follows(node, pooled.from) {
             self.judge.saw(class, false);
         }
         let asked = borrow.asked(node)?;

@@ -1,7 +1,7 @@
 //! Sending by buffers that are lent (see [`lent`](super::lent)): which messages may go so, which do, and the
 //! copy.
 
-use super::awake::leads;
+use super::awake::follows;
 use super::lent::{Announced, FEW, Loan, SINGLE, class_of, data_at};
 use super::messenger::Messenger;
 use super::middle::Timed;
@@ -81,7 +81,7 @@ impl Messenger {
         if !self.limits.may_announce || pressed || self.reaches.copiers(false).is_err() {
             return self.try_lend(wire, to, place);
         }
-        if !one_way && !leads(node, to) {
+        if !one_way && follows(node, to) {
             // One side alone that goes another way than the other would find out nothing.
             let announced = self.judge.follows_announced(class);
             return match announced && self.reaches.of(node, to) != Reach::Never {

@@ -21,6 +21,11 @@
 //! as buffers do, which may be after the next phase has begun; [`ENOUGH`] of them decide, whenever they come.
 //!
 //! What both ways take, and whether it is late for its messages, only the receiver knows: see [`judge`](super::judge).
+//! Where messages cross, each side has the copies of both ways to make, and one that goes another way alone waits for the
+//! other one's copies: it would find both equal. So the side with the lower rank finds out, and the other one sends as it
+//! was sent to last. There the kernel's copy of a lent message tells what announced ones take before any was, and where that
+//! is less than half they are announced at once.
+//!
 //! Nothing is announced, not even for a trial, to a receiver that comes later than what is sent to it. (Where
 //! ranks share cores it is the system that is late; what is sent by a call that blocks is lent there.)
 

@@ -11,7 +11,7 @@
 //!    fill a buffer; DATA ----------------> empty it; CTS again
 //! ```
 
-use super::awake::{Waiting, leads};
+use super::awake::{Waiting, follows, leads};
 use super::claim::claim;
 use super::copiers::Who;
 use super::counters::count;
@@ -132,14 +132,12 @@ impl Messenger {
     }
 
     fn pull(&self, wire: Wire<'_>, record: RecordRef, from: Slot, arrived: Arrived, rts: Rts) {
-        let reach = match rts.readable {
-            true if reach::is_shared(wire.node, rts.address, rts.length)
-                && wire.node.is_local(from) =>
-            {
-                Reach::Mapped
-            }
-            true if wire.node.is_local(from) => self.reaches.of(wire.node, from),
-            _ => Reach::Never,
+        let readable = rts.readable && wire.node.is_local(from);
+        let shared = readable && reach::is_shared(wire.node, rts.address, rts.length);
+        let reach = match readable {
+            true if shared => Reach::Mapped,
+            true => self.reaches.of(wire.node, from),
+            false => Reach::Never,
         };
         let waiting = (reach != Reach::Never)
             .then(|| self.who_waits(wire, record.get(), from, reach, &rts))
@@ -148,23 +146,21 @@ impl Messenger {
         let crossing = waiting == Some(Waiting::Crossing);
         let together = crossing || waiting == Some(Waiting::Both);
         let copiers = self.reaches.copiers(crossing);
-        let follows = crossing && !leads(wire.node, from);
+        let led = crossing && !leads(wire.node, from);
         let bytes = arrived.bytes;
         let middle = (bytes <= self.limits.lend).then(|| lent::class_of(bytes));
         let single = bytes <= self.limits.lend.min(lent::SINGLE);
         // What this side lends to others meanwhile crosses it, too: its sender has copies of its own to make.
         let busy = middle.is_some_and(|class| self.judge.got(class)) && single && !crossing;
-        if let Some(class) =
-            middle.filter(|_| matches!(reach, Reach::Kernel(_)) && !leads(wire.node, from))
-        {
-            self.judge.saw(class, true);
-        }
-        let choice = copiers.ok().filter(|_| together && !follows && !busy);
+        // Where it lies, none of them is lent: that says nothing of others.
+        let chosen = reach != Reach::Never && !shared && follows(wire.node, from);
+        middle.filter(|_| chosen).into_iter().for_each(|class| self.judge.saw(class, true));
+        let choice = copiers.ok().filter(|_| together && !led && !busy);
         let who = match (waiting, copiers) {
             (None, _) => Who::Receiver,
             (Some(_), Err(granted)) => granted,
             (Some(_), Ok(_)) if busy => Who::Receiver,
-            (Some(_), Ok(copiers)) if follows => copiers.follow(bytes, single),
+            (Some(_), Ok(copiers)) if led => copiers.follow(bytes, single),
             (Some(Waiting::Both | Waiting::Crossing), Ok(copiers)) => copiers.choose(bytes, single),
             (Some(Waiting::Sender), Ok(copiers)) => copiers.chosen(bytes),
         };
