@@ -57,14 +57,14 @@ impl Side {
     }
 }
 
-/// So many windows of so many messages both ways: how many of each side's are announced.
-fn run(sides: &mut [Side; 2], windows: usize, window: usize, costs: Costs) -> [usize; 2] {
+/// So many rounds of so many messages both ways: how many of each side's are announced.
+fn run(sides: &mut [Side; 2], rounds: usize, many: usize, costs: Costs) -> [usize; 2] {
     let mut announced = [0; 2];
-    for _ in 0..windows {
-        // Each side sends all of its window before it receives.
+    for _ in 0..rounds {
+        // Each side sends all of them before it receives any.
         let mut ways = [vec![], vec![]];
         for (i, side) in sides.iter_mut().enumerate() {
-            for _ in 0..window {
+            for _ in 0..many {
                 let way = side.way(i == 0);
                 announced[i] += usize::from(way == Way::Announced);
                 side.now += if way == Way::Announced { 0 } else { costs.filling };
@@ -76,7 +76,7 @@ fn run(sides: &mut [Side; 2], windows: usize, window: usize, costs: Costs) -> [u
                 let verdict = sides[i].receive(way, i == 0, costs);
                 sides[1 - i].verdicts.push_back(verdict);
             }
-            let old = sides[i].verdicts.len().saturating_sub(window);
+            let old = sides[i].verdicts.len().saturating_sub(many);
             for verdict in Vec::from_iter(sides[i].verdicts.drain(..old)).into_iter().flatten() {
                 sides[i].turns.note(verdict);
             }
@@ -91,30 +91,30 @@ proptest! {
     /// Both sides go the cheaper way nearly always, also once it is another one.
     #[test]
     fn both_sides_go_the_cheaper_way(
-        kernel in 4000u64..20_000, first: bool, window in 8usize..65, dear in 100u64..400, cheap in 5u64..40,
+        kernel in 4000u64..20_000, first: bool, many in 8usize..65, dear in 100u64..400, cheap in 5u64..40,
     ) {
         let mut sides = <[Side; 2]>::default();
         for announce in [first, !first, first] {
             let copy = kernel * if announce { dear } else { cheap } / 100;
             let costs = Costs { filling: copy, emptying: copy, kernel };
-            run(&mut sides, 20_000 / window, window, costs);
-            let windows = 10_000 / window;
-            for went in run(&mut sides, windows, window, costs) {
-                let right = if announce { went } else { windows * window - went };
-                prop_assert!(right > windows * window / 100 * 85, "{right} of {}", windows * window);
+            run(&mut sides, 20_000 / many, many, costs);
+            let rounds = 10_000 / many;
+            for went in run(&mut sides, rounds, many, costs) {
+                let right = if announce { went } else { rounds * many - went };
+                prop_assert!(right > rounds * many / 100 * 85, "{right} of {}", rounds * many);
             }
         }
     }
 
     /// Where the kernel is clearly faster from the beginning, none has to be tried: the first verdicts say so.
     #[test]
-    fn what_is_clear_is_not_tried_first(copy in 10_000u64..40_000, window in 8usize..65) {
+    fn what_is_clear_is_not_tried_first(copy in 10_000u64..40_000, many in 8usize..65) {
         let mut sides = <[Side; 2]>::default();
         let costs = Costs { filling: copy, emptying: copy, kernel: copy / 2 };
-        let count = (144 + 3 * window).div_ceil(window);
-        run(&mut sides, count, window, costs);
-        let went = run(&mut sides, 1000 / window, window, costs);
-        prop_assert!(went.iter().all(|&went| went == 1000 / window * window), "{went:?}");
+        let count = (144 + 3 * many).div_ceil(many);
+        run(&mut sides, count, many, costs);
+        let went = run(&mut sides, 1000 / many, many, costs);
+        prop_assert!(went.iter().all(|&went| went == 1000 / many * many), "{went:?}");
     }
 
     /// The side that follows has a way of its own again once nothing comes back.
