@@ -2,7 +2,7 @@
 //!
 //! The compiler must not see such a copy as an ordinary one: it may assume that the bytes do not
 //! change under it. Words are moved by relaxed atomics; longer runs go through a `memcpy` that is
-//! called by a pointer the optimiser knows nothing about, as foreign code.
+//! called by a pointer the optimiser knows nothing about, as foreign code, or through instructions that it does not see.
 //!
 //! # Distances
 //!
@@ -73,7 +73,8 @@ pub unsafe fn touch(at: *mut u8, len: usize) {
     }
 }
 
-/// Copies `len` bytes of shared memory into private memory. Tearing as for [`copy_in`].
+/// Copies `len` bytes of shared memory into private memory. Tearing as for [`copy_in`]. Long ones go by vectors where these
+/// are faster (see [`wide`]).
 ///
 /// # Safety
 /// As for [`copy_in`], with the roles of `to` and `from` exchanged.

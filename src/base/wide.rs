@@ -41,7 +41,9 @@ fn is_here() -> bool {
 }
 
 /// Bytes of a vector, and of those that are on their way at a time.
+#[cfg(any(test, all(target_arch = "x86_64", not(miri))))]
 const VECTOR: usize = 64;
+#[cfg(any(test, all(target_arch = "x86_64", not(miri))))]
 const STEP: usize = 4 * VECTOR;
 
 /// As many of `len` bytes, from the first one on, as vectors have: how many. The rest is the caller's.
@@ -92,6 +94,7 @@ pub(super) unsafe fn copy(to: *mut u8, from: *const u8, len: usize) -> usize {
     begin + steps * STEP
 }
 
+/// Nothing is copied.
 #[cfg(not(all(target_arch = "x86_64", not(miri))))]
 pub(super) unsafe fn copy(_: *mut u8, _: *const u8, _: usize) -> usize {
     0

@@ -7,7 +7,8 @@
 //! two copies to make for each message that it gets, though it may fill many before it empties one. And where
 //! ranks share cores: each copy takes time from all of them. And it
 //! has the kernel copy the data of a few lent ones, too, from their sender's memory: half of that is the least
-//! that an announced one takes, and where lent ones take less, none is tried. Whoever
+//! that an announced one takes, and where lent ones take less, none is tried; of messages that cross it is what one takes,
+//! and where that is less than half they are announced without a trial. Whoever
 //! is late for its messages, since it does something else, loses nothing by lent ones, whose sender has gone on: its
 //! verdict is that. (Who copies one after the other finds the next one there, too, and is not late.)
 
