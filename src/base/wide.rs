@@ -60,8 +60,10 @@ pub(super) unsafe fn copy(to: *mut u8, from: *const u8, len: usize) -> usize {
     // The first vector may overlap the second: all others begin with a line of the destination.
     let begin = VECTOR - to.addr() % VECTOR;
     let steps = (len - begin) / STEP;
-    // SAFETY: all is within the ranges, by the caller's promise, and `steps` is not 0. That others write is nothing to the
-    // compiler, which does not see the loads.
+    // SAFETY: `begin` is 1 to 64, so at least STEP bytes follow it and `steps` is not 0; what is read and written ends at
+    // `begin + steps * STEP <= len`, and the first vector within 64 bytes; behind `begin` the destination is aligned. The
+    // processor has the instructions, by the caller's promise. That others write the source is nothing to the compiler,
+    // which does not see the loads.
     unsafe {
         std::arch::asm!(
             "vmovdqu64 zmm0, [{from}]",

@@ -152,7 +152,7 @@ impl Messenger {
         let single = bytes <= self.limits.lend.min(lent::SINGLE);
         // What this side lends to others meanwhile crosses it, too: its sender has copies of its own to make.
         let busy = middle.is_some_and(|class| self.judge.got(class)) && single && !crossing;
-        // Where it lies, none of them is lent: that says nothing of others.
+        // What lies in shared memory is always announced: only of other messages it says which way was chosen.
         let chosen = reach != Reach::Never && !shared && follows(wire.node, from);
         middle.filter(|_| chosen).into_iter().for_each(|class| self.judge.saw(class, true));
         let choice = copiers.ok().filter(|_| together && !led && !busy);
