@@ -136,10 +136,22 @@ mod imp {
     /// Sleeps while `word == expected`, at most `slice`. Works across processes (the futex is
     /// shared, not process-private). Spurious returns are allowed.
     pub fn futex_wait(word: &AtomicU32, expected: u32, slice: Duration) {
-        use rustix::thread::futex::{Flags, Timespec, wait};
-        let slice =
-            Timespec { tv_sec: slice.as_secs() as i64, tv_nsec: slice.subsec_nanos().into() };
-        let _ = wait(word, Flags::empty(), expected, Some(&slice));
+        let slice = libc::timespec {
+            tv_sec: libc::time_t::try_from(slice.as_secs()).unwrap_or(libc::time_t::MAX),
+            tv_nsec: slice.subsec_nanos().into(),
+        };
+        // By way of libc, not of rustix as below: rustix hands over a pointer to an atomic, and
+        // Miri wants exactly the type that the system call names.
+        // SAFETY: the word and the time outlive the call, which writes neither.
+        unsafe {
+            libc::syscall(
+                libc::SYS_futex,
+                word.as_ptr(),
+                libc::FUTEX_WAIT,
+                expected,
+                &raw const slice,
+            )
+        };
     }
 
     /// As [`futex_wait`], of two words: whichever is not, or is no longer, what was expected ends the
@@ -172,8 +184,9 @@ mod imp {
 
     /// Wakes up to `count` sleepers.
     pub fn futex_wake(word: &AtomicU32, count: u32) {
-        use rustix::thread::futex::{Flags, wake};
-        let _ = wake(word, Flags::empty(), count.min(i32::MAX as u32));
+        let count = libc::c_int::try_from(count).unwrap_or(libc::c_int::MAX);
+        // SAFETY: a wake only looks the word's address up.
+        unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAKE, count) };
     }
 }
 
