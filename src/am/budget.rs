@@ -23,7 +23,7 @@ impl Budget {
         let more = |claimed: u64| Some(claimed.saturating_add(half(claimed)));
         // The closure never refuses.
         let (Ok(before) | Err(before)) =
-            self.0.fetch_update(Ordering::AcqRel, Ordering::Acquire, more);
+            self.0.try_update(Ordering::AcqRel, Ordering::Acquire, more);
         Claim { budget: self.clone(), bytes: half(before) }
     }
 
@@ -51,7 +51,7 @@ impl Claim {
     /// cannot do without.
     pub fn keep(&mut self, bytes: u64) {
         let change = |claimed: u64| Some(claimed.saturating_sub(self.bytes).saturating_add(bytes));
-        let _ = self.budget.0.fetch_update(Ordering::AcqRel, Ordering::Acquire, change);
+        let _ = self.budget.0.try_update(Ordering::AcqRel, Ordering::Acquire, change);
         self.bytes = bytes;
     }
 }

@@ -51,10 +51,8 @@ impl Decision {
     }
 
     fn decode(bytes: &[u8], team: &Members) -> Option<Decision> {
-        let words: Vec<u32> = bytes
-            .chunks_exact(4)
-            .map(|word| u32::from_le_bytes([word[0], word[1], word[2], word[3]]))
-            .collect();
+        let (words, _) = bytes.as_chunks();
+        let words: Vec<u32> = words.iter().map(|word| u32::from_le_bytes(*word)).collect();
         let (&context, members) = words.split_first()?;
         let mut old = (0..team.size()).filter_map(|rank| team.job_rank(rank)).map(|rank| rank.0);
         // In the old team's order, so none comes twice.

@@ -341,7 +341,8 @@ impl Shape<'_> {
         let bytes = &self.layout.0.bytes;
         let len = bytes.node.single()?;
         let dense = self.count == 1 || isize::try_from(len) == Ok(self.layout.extent());
-        Some((bytes.offset, len.checked_mul(self.count)?)).filter(|_| dense && self.count > 0)
+        let whole = len.checked_mul(self.count)?;
+        (dense && self.count > 0).then_some((bytes.offset, whole))
     }
 
     /// Whether every run lies at a multiple of `to`, a power of two up to 64, if displacement 0

@@ -17,7 +17,7 @@ impl Budget {
     pub fn take(&self, count: u32, each: u64) -> u32 {
         let fit = |left: u64| u64::from(count).min(left / each.max(1));
         let less = |left: u64| Some(left - fit(left) * each);
-        match self.0.fetch_update(Ordering::AcqRel, Ordering::Acquire, less) {
+        match self.0.try_update(Ordering::AcqRel, Ordering::Acquire, less) {
             Ok(left) | Err(left) => fit(left) as u32,
         }
     }

@@ -304,7 +304,7 @@ impl Lending {
     /// Counts a block that is about to be made, if it may be.
     fn spend(&self, bytes: u64) -> bool {
         let (relaxed, spent) = (Ordering::Relaxed, |left: u64| left.checked_sub(bytes));
-        self.left.fetch_update(relaxed, relaxed, spent).is_ok()
+        self.left.try_update(relaxed, relaxed, spent).is_ok()
     }
 
     fn regain(&self, bytes: u64) {

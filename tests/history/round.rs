@@ -112,8 +112,9 @@ fn gather(job: &Job, mine: &[Event]) -> Result<Vec<Event>> {
     coded.resize(row, u64::MAX);
     let mut all = vec![0u64; row * job.size() as usize];
     job.team().allgather(&coded, &mut all)?;
-    let rows = all.chunks_exact(9).filter(|row| row[0] != u64::MAX);
-    Ok(rows.filter_map(|row| row.try_into().ok()).map(Event::decode).collect())
+    let (rows, _) = all.as_chunks();
+    let rows = rows.iter().filter(|row| row[0] != u64::MAX);
+    Ok(rows.map(Event::decode).collect())
 }
 
 fn explained(round: &Round, events: &[Event]) -> bool {

@@ -50,7 +50,9 @@ impl Entry {
 
 /// The logs of a part.
 pub fn logs(part: &[u64]) -> Result<Vec<Vec<Entry>>, String> {
-    part.chunks_exact(REGION)
+    let (regions, _) = part.as_chunks::<REGION>();
+    regions
+        .iter()
         .map(|region| match region[0] as usize {
             count if count <= ENTRIES => {
                 Ok(region[1..=count].iter().map(|word| Entry::decode(*word)).collect())

@@ -21,10 +21,9 @@ pub trait Mpi {
     /// Pieces of any lengths, from all, in rank order.
     fn gather(&self, own: &[u8]) -> Vec<Vec<u8>> {
         let lengths = self.allgather(&(own.len() as u64).to_le_bytes());
-        let lengths: Vec<usize> = lengths
-            .chunks_exact(8)
-            .map(|length| u64::from_le_bytes(length.try_into().unwrap()) as usize)
-            .collect();
+        let (lengths, _) = lengths.as_chunks();
+        let lengths: Vec<usize> =
+            lengths.iter().map(|length| u64::from_le_bytes(*length) as usize).collect();
         let most = lengths.iter().copied().max().unwrap_or(0).max(1);
         let mut padded = own.to_vec();
         padded.resize(most, 0);

@@ -258,7 +258,7 @@ mod tests {
 
         fn run_one(&self) -> bool {
             let less = |n: usize| n.checked_sub(1);
-            let taken = self.left.fetch_update(Ordering::AcqRel, Ordering::Acquire, less);
+            let taken = self.left.try_update(Ordering::AcqRel, Ordering::Acquire, less);
             if taken.is_ok() {
                 self.begun.send(()).unwrap();
                 self.gate.lock().unwrap().recv_timeout(PATIENCE).unwrap();

@@ -157,7 +157,9 @@ fn a_handler_may_own_its_window() {
 struct Owner(#[expect(dead_code)] Mutex<Option<Request<Vec<u64>>>>);
 
 impl Wake for Owner {
-    fn wake(self: Arc<Self>) {}
+    fn wake(self: Arc<Self>) {
+        drop(self);
+    }
 }
 
 fn owner(request: Request<Vec<u64>>) -> Waker {

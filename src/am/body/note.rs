@@ -81,7 +81,7 @@ pub(crate) enum Note<'a> {
 
 /// Spaces in a [`Note::Granted`]: their numbers and sizes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Spaces<'a>(&'a [u8]);
+pub(crate) struct Spaces<'a>(&'a [[u8; SPACE]]);
 
 /// Appends a space to the bytes that [`Spaces::new`] takes.
 pub(crate) fn put_space(out: &mut Vec<u8>, space: u32, bytes: u64) {
@@ -93,16 +93,16 @@ pub(crate) fn put_space(out: &mut Vec<u8>, space: u32, bytes: u64) {
 impl<'a> Spaces<'a> {
     /// The spaces that [`put_space`] wrote.
     pub fn new(bytes: &'a [u8]) -> Result<Spaces<'a>> {
-        let whole = bytes.len().is_multiple_of(SPACE);
-        if !whole || bytes.chunks_exact(SPACE).any(|space| space[4..8] != [0; 4]) {
+        let (spaces, rest) = bytes.as_chunks::<SPACE>();
+        if !rest.is_empty() || spaces.iter().any(|space| space[4..8] != [0; 4]) {
             return Err(bad("spaces that are none"));
         }
-        Ok(Spaces(bytes))
+        Ok(Spaces(spaces))
     }
 
     /// Numbers and sizes.
     pub fn iter(self) -> impl Iterator<Item = (u32, u64)> + 'a {
-        self.0.chunks_exact(SPACE).map(|space| (u32_at(space, 0), u64_at(space, 8)))
+        self.0.iter().map(|space| (u32_at(space, 0), u64_at(space, 8)))
     }
 }
 
@@ -127,7 +127,7 @@ impl<'a> Note<'a> {
             Note::Granted { ticket, spaces } => {
                 head(out, GRANTED, 0, 0, 0);
                 numbers(out, &[ticket]);
-                out.extend_from_slice(spaces.0);
+                out.extend_from_slice(spaces.0.as_flattened());
             }
             Note::Refused { ticket, largest, attached } => {
                 head(out, REFUSED, 0, 0, 0);

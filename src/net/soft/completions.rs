@@ -36,7 +36,7 @@ impl Completions {
     /// Takes room for one completion; false if there is none.
     pub fn take_room(&self) -> bool {
         let less = |room: u32| room.checked_sub(1);
-        self.room.fetch_update(Ordering::AcqRel, Ordering::Relaxed, less).is_ok()
+        self.room.try_update(Ordering::AcqRel, Ordering::Relaxed, less).is_ok()
     }
 
     /// Gives room back that no completion will use.

@@ -132,7 +132,7 @@ pub struct Counted(Arc<Shared>);
 impl Counted {
     pub fn new(shared: &Arc<Shared>, limit: u32) -> Result<Counted> {
         let more = |count: u32| (count < limit).then_some(count + 1);
-        if shared.queue_pairs.fetch_update(Ordering::AcqRel, Ordering::Relaxed, more).is_err() {
+        if shared.queue_pairs.try_update(Ordering::AcqRel, Ordering::Relaxed, more).is_err() {
             return Err(Error::Exhausted {
                 what: "queue pairs of a network device",
                 limit: limit.into(),

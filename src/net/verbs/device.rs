@@ -39,7 +39,7 @@ impl Counted {
     fn new(hub: &Arc<Hub>) -> Result<Counted> {
         let limit = hub.capabilities.queue_pairs;
         let more = |count: u32| (count < limit).then_some(count + 1);
-        if hub.queue_pairs.fetch_update(Ordering::AcqRel, Ordering::Relaxed, more).is_err() {
+        if hub.queue_pairs.try_update(Ordering::AcqRel, Ordering::Relaxed, more).is_err() {
             return Err(Error::Exhausted {
                 what: "queue pairs of a network device",
                 limit: limit.into(),

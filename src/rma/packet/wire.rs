@@ -111,8 +111,8 @@ impl Packet<'_> {
                     Err(fault) => {
                         head.flags |= FAULT;
                         head.code = fault.code;
-                        for (to, from) in details.chunks_exact_mut(8).zip(fault.details) {
-                            to.copy_from_slice(&from.to_le_bytes());
+                        for (to, from) in details.as_chunks_mut().0.iter_mut().zip(fault.details) {
+                            *to = from.to_le_bytes();
                         }
                         &details[..]
                     }

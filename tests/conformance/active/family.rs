@@ -11,8 +11,7 @@ use hither::{
     Window,
 };
 use std::pin::pin;
-use std::sync::Arc;
-use std::task::{Context, Poll, Wake, Waker};
+use std::task::{Context, Poll, Waker};
 
 /// What is in an output before.
 const BEFORE: u32 = 0xdead_beef;
@@ -142,18 +141,11 @@ fn constant(owner: Rank, k: usize) -> u64 {
     weight(u64::from(owner.0) * 1000 + k as u64 + 1) >> 8
 }
 
-struct Noise;
-
-impl Wake for Noise {
-    fn wake(self: Arc<Self>) {}
-}
-
 /// Awaits as a runtime without sense would: it asks again and again.
 fn block_on<F: Future>(future: F) -> F::Output {
-    let waker = Waker::from(Arc::new(Noise));
     let mut future = pin!(future);
     loop {
-        match future.as_mut().poll(&mut Context::from_waker(&waker)) {
+        match future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(output) => return output,
             Poll::Pending => std::thread::yield_now(),
         }

@@ -34,7 +34,8 @@ fn look_up(
     let mut hits = [Hit::default(); SEGMENTS];
     let hits = &mut hits[..codes.len()];
     index::look_up(codes, hits, |at| memory.get(at))?;
-    for ((hit, answer), words) in hits.iter().zip(answers.chunks_exact_mut(ANSWER)).zip(counts) {
+    let (answers, _) = answers.as_chunks_mut::<ANSWER>();
+    for ((hit, answer), words) in hits.iter().zip(answers).zip(counts) {
         *words = 0;
         if hit.count > 0 {
             answer[..2].copy_from_slice(&[hit.count, hit.first]);
@@ -122,8 +123,8 @@ impl Index {
         let (answers, words) = (&mut answers[..segments * ANSWER], &mut words[..segments]);
         let message = epoch.message(&self.handler, owner).persistent(0..self.length);
         message.segments(segments).input(&batch.codes).output(answers, words).run()?;
-        let answers = answers.chunks_exact(ANSWER).zip(words);
-        for (&query, (answer, words)) in batch.queries.iter().zip(answers) {
+        let (answers, _) = answers.as_chunks::<ANSWER>();
+        for (&query, (answer, words)) in batch.queries.iter().zip(answers.iter().zip(words)) {
             if *words == 0 {
                 continue;
             }

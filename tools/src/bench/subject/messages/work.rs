@@ -62,7 +62,7 @@ fn find(view: &View<'_, u8>, query: &[u8]) -> Option<usize> {
 fn fill(view: &View<'_, u8>, query: &[u8], output: &mut [u8]) -> usize {
     let Some(first) = find(view, query) else { return 0 };
     let hits = usize::from(query[0]).min(output.len() / WORD);
-    for (hit, place) in output.chunks_exact_mut(WORD).take(hits).enumerate() {
+    for (hit, place) in output.as_chunks_mut::<WORD>().0.iter_mut().take(hits).enumerate() {
         // In bounds: it goes round.
         let _ = view.read((first + hit) % KNOWN * WORD, place);
     }
