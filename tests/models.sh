@@ -33,7 +33,7 @@ second=$(mktemp)
 trap 'rm -f "$second"' EXIT
 interpret shm::lock shm::ring >"$second" 2>&1 &
 failed=0
-interpret base::copy rma::accumulate layout::op layout::located || failed=1
+interpret base::copy base::wide rma::accumulate layout::op layout::located || failed=1
 wait $! || failed=1
 cat "$second"
 exit $failed
