@@ -113,9 +113,9 @@ proptest! {
 fn a_sender_is_ahead_when_as_many_are_out_as_take_turns_until_the_oldest_is_back() {
     let [node, receiver] = nodes();
     let lending = Arc::new(Lending::new(true, 16 << 20));
-    // Of 64 KiB, sixteen.
-    let out: Vec<u64> = (0..16).map_while(|_| lend(&lending, &node, 4)).collect();
-    assert_eq!(out.len(), 16);
+    // Of 64 KiB, thirty-two.
+    let out: Vec<u64> = (0..32).map_while(|_| lend(&lending, &node, 4)).collect();
+    assert_eq!(out.len(), 32);
     assert!(lending.is_ahead(&node, 4) && !lending.is_ahead(&node, 3));
     give_back(&receiver, out[7]);
     assert!(lending.is_ahead(&node, 4));

@@ -18,7 +18,7 @@ pub fn all() -> impl Iterator<Item = (&'static str, &'static [&'static str])> {
 /// Bytes that control structures, inboxes and lanes may have come to use meanwhile.
 const SLACK: u64 = 3 << 20;
 /// Bytes that each rank may have come to use for messages: pieces, pools, and what it lends.
-const BUFFERS: u64 = (3 << 20) + (64 << 10);
+const BUFFERS: u64 = (5 << 20) + (64 << 10);
 
 /// Bytes of the node's memory that have pages.
 fn pages_in_use() -> u64 {

@@ -18,8 +18,12 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 const SLOTS: u64 = 256;
 /// Fewest.
 const FEW: u64 = 4;
-/// Bytes of a ring of large messages: they stay in the cores' own caches.
+/// Bytes of a ring of short messages: they stay in the cores' own caches.
 const BYTES: usize = 256 << 10;
+/// Bytes of one of large messages, and from which size on: what the consumer has read has left its core's own cache before
+/// it is written again, or each copy into the ring would take up to twice as long.
+const WIDE: usize = 2 << 20;
+const LARGE: usize = 16 << 10;
 /// Bytes of a long one, in whose slots the consumer's core has long forgotten what was there before: on some machines
 /// several times as fast for short messages.
 const LONG: usize = 512 << 10;
@@ -99,7 +103,7 @@ impl Ring {
 
     fn with(crew: &Crew, (size, stride): (usize, usize), tagged: bool, long: bool) -> Result<Ring> {
         // Not rounded up: what is asked for stays within the bytes.
-        let (bytes, most) = if long { (LONG, LONG as u64) } else { (BYTES, SLOTS) };
+        let (bytes, most) = if long { (LONG, LONG as u64) } else { (Self::lap(size), SLOTS) };
         let slots = (1u64 << (bytes / stride).max(1).ilog2()).clamp(FEW, most);
         let area = crew.block().take(if long { Self::long(size) } else { Self::bytes(size) })?;
         Ok(Ring {
@@ -119,10 +123,15 @@ impl Ring {
         })
     }
 
+    /// Bytes that are written before it begins anew, about.
+    fn lap(size: usize) -> usize {
+        if size < LARGE { BYTES } else { WIDE }
+    }
+
     /// Memory for one.
     pub fn bytes(size: usize) -> usize {
         let stride = (16 + size).next_multiple_of(LINE);
-        APART + (SLOTS as usize * stride).min(BYTES.max(FEW as usize * stride))
+        APART + (SLOTS as usize * stride).min(Self::lap(size).max(FEW as usize * stride))
     }
 
     /// Memory for a long one.
