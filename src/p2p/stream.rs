@@ -403,3 +403,56 @@ impl Messenger {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::shm::map::Mapping;
+    use crate::shm::segment::Areas;
+    use std::collections::BTreeSet;
+    use std::sync::Arc;
+
+    fn node() -> Arc<Node> {
+        let fd = Node::create_memory(1, 1 << 21).unwrap();
+        let length = Areas::new(1, 1 << 21).unwrap().length;
+        let map = Arc::new(Mapping::anywhere(&fd, length).unwrap());
+        Node::attach_mapped(fd, Slot(0), map).unwrap()
+    }
+
+    #[test]
+    fn all_buffers_are_used_before_one_is_used_again() {
+        let (node, buffers) = (node(), Buffers::default());
+        let mut taken = buffers.take(&node, 1, ABREAST).unwrap();
+        let mut seen: BTreeSet<u64> = taken.iter().copied().collect();
+        // Within a stream.
+        for _ in 0..BUFFERS / 2 {
+            let emptied = taken.remove(0);
+            taken.push(buffers.turn(emptied));
+            assert!(seen.insert(taken[ABREAST - 1]), "used again");
+        }
+        // And by the next one.
+        taken.into_iter().for_each(|buffer| assert_eq!(buffers.give(buffer), None));
+        for buffer in buffers.take_all(&node, BUFFERS - seen.len()).unwrap() {
+            assert!(seen.insert(buffer), "used again");
+        }
+        assert_eq!(seen.len(), BUFFERS);
+    }
+
+    #[test]
+    fn a_stream_gets_all_that_it_lacks_before_the_next_one_gets_any() {
+        let (node, buffers) = (node(), Buffers::default());
+        let mut out = buffers.take_all(&node, BUFFERS - 1).unwrap();
+        // One is left for the first; the second has to wait for all of its own.
+        out.extend(buffers.take(&node, 1, ABREAST).unwrap());
+        assert_eq!(buffers.take(&node, 2, 2).unwrap(), []);
+        assert_eq!(out.iter().collect::<BTreeSet<_>>().len(), BUFFERS, "one was given twice");
+        assert!(buffers.take_all(&node, 1).is_none(), "more are made while some wait");
+        // Of one that is emptied and used again by the same stream nobody else learns.
+        assert_eq!(buffers.turn(out[0]), out[0]);
+        let next: Vec<_> = out[..6].iter().map(|&buffer| buffers.give(buffer)).collect();
+        assert_eq!(next, [Some(1), Some(1), Some(1), Some(2), Some(2), None]);
+        // None waits now: as many again, and then no more.
+        assert!(buffers.take_all(&node, BUFFERS).is_some());
+        assert!(buffers.take_all(&node, BUFFERS).is_none());
+    }
+}

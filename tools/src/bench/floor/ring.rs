@@ -139,13 +139,18 @@ impl Ring {
         APART + LONG.max(FEW as usize * (16 + size).next_multiple_of(LINE))
     }
 
+    /// Memory for one of either kind.
+    pub fn any(size: usize) -> usize {
+        Self::long(size).max(Self::bytes(size))
+    }
+
     /// A ring for each pair of ranks 2 i and 2 i + 1: that of this rank.
     pub fn of_pair(
         crew: &Crew,
         size: usize,
         make: impl FnOnce(&Crew) -> Result<Ring>,
     ) -> Result<Ring> {
-        let part = crew.part(2, Self::long(size).max(Self::bytes(size)))?;
+        let part = crew.part(2, Self::any(size))?;
         let part = part.ok_or_else(|| Error::invalid("bench", "this rank has no partner"))?;
         make(&part)
     }

@@ -154,7 +154,7 @@ fn limits(crew: &Crew, workload: &str, size: usize) -> Result<Sides> {
         "latency" if size < LARGE => one(pairs(crew, 4 * size, |p| boxed(CopyCells::new(p, size)))),
         "latency" | "latency-still" => one(pairs(crew, size, |p| boxed(HandedBack::new(p, size)))),
         "rate" => [false, true]
-            .map(|long| pairs(crew, Ring::long(size), |p| boxed(Ring::tagged(p, size, long))))
+            .map(|long| pairs(crew, Ring::any(size), |p| boxed(Ring::tagged(p, size, long))))
             .into_iter()
             .collect(),
         "rate-pairs" => [false, true]
