@@ -15,7 +15,7 @@
 //! the first such copy of a process finds out ([`distances_matter`]).
 
 use super::sync::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
-use super::wide;
+use super::{nontemporal, wide};
 use std::hint::black_box;
 use std::mem::MaybeUninit;
 use std::time::{Duration, Instant};
@@ -51,6 +51,27 @@ pub unsafe fn copy_in(to: *mut u8, from: *const u8, len: usize) {
             }
             1 => AtomicU8::from_ptr(to).store(*from, Ordering::Relaxed),
             _ => opaque_copy(to, from, len),
+        }
+    }
+}
+
+/// Whether [`copy_nontemporal`] is anything else than [`copy_in`] here.
+pub const HAS_NONTEMPORAL: bool = nontemporal::EXISTS;
+
+/// [`copy_in`] by non-temporal stores, where there are such (see [`nontemporal`]), and a fence: what is copied is visible
+/// before later stores.
+///
+/// # Safety
+/// As for [`copy_in`].
+pub unsafe fn copy_nontemporal(to: *mut u8, from: *const u8, len: usize) {
+    // SAFETY: the caller's; what lies before `begin` and behind `end` is left to be copied.
+    unsafe {
+        let (begin, end) = nontemporal::copy(to, from, len);
+        if begin > 0 {
+            opaque_copy(to, from, begin);
+        }
+        if len > end {
+            opaque_copy(to.add(end), from.add(end), len - end);
         }
     }
 }
@@ -262,7 +283,7 @@ mod tests {
             let source: Vec<u8> = (0..from + len).map(|i| (i * 7 + (i >> 8)) as u8).collect();
             let mut there = vec![0u8; to + len + 40];
             type Copy = unsafe fn(*mut u8, *const u8, usize);
-            for copy in [opaque_copy as Copy, copy_between, long_copy_out, copy_out] {
+            for copy in [opaque_copy as Copy, copy_between, long_copy_out, copy_out, copy_nontemporal] {
                 there.fill(0);
                 // SAFETY: both vectors are long enough.
                 unsafe { copy(there.as_mut_ptr().add(to), source.as_ptr().add(from), len) };

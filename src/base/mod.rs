@@ -6,6 +6,8 @@ pub mod adapt;
 #[cfg(not(loom))]
 pub(crate) mod copy;
 pub mod error;
+#[cfg(not(loom))]
+pub(crate) mod filling;
 #[cfg_attr(loom, allow(dead_code))]
 pub(crate) mod forked;
 #[cfg(not(loom))]
@@ -13,6 +15,8 @@ pub mod hints;
 pub mod ids;
 #[cfg(not(loom))]
 pub(crate) mod keys;
+#[cfg(not(loom))]
+mod nontemporal;
 pub(crate) mod prefetch;
 #[cfg_attr(loom, allow(dead_code))]
 pub(crate) mod reentry;

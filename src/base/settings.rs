@@ -90,6 +90,9 @@ settings! {
     /// if that is faster, which is measured while the program runs (auto), or always (slow, halves), or never (fast).
     /// Collectives of large private data: by the kernel or in pieces, likewise; slow: in pieces.
     CMA = "HITHER_CMA", "auto", "auto, fast, slow, halves or 0";
+    /// Shared buffers are filled by plain stores or by non-temporal ones, which pass the caches by: those that are faster, which
+    /// is measured while the program runs (auto), or always the one or the other.
+    STORES = "HITHER_STORES", "auto", "auto, plain or nontemporal";
     /// Packet windows: when operations are sent: eager (as soon as the synchronisation allows),
     /// delayed (when the epoch ends), adaptive (delayed while they are few and small).
     RMA_ISSUING = "HITHER_RMA_ISSUING", "adaptive", "eager, delayed or adaptive";

@@ -41,10 +41,17 @@ pub(super) struct Copiers {
 }
 
 impl Default for Copiers {
-    /// What is the fastest in most cases begins, and through shared buffers is tried first.
+    /// What cannot have been lent begins through shared buffers, which is the fastest in most cases, near and far; the rest by
+    /// halves.
     fn default() -> Copiers {
-        Copiers::beginning(|_| Who::Halves, WARMING_BYTES)
+        let first = |class| if is_lent(class) { Who::Halves } else { Who::Both };
+        Copiers::beginning(first, WARMING_BYTES)
     }
+}
+
+/// Whether messages of a class might have been lent.
+fn is_lent(class: usize) -> bool {
+    class <= class_of(super::lent::SINGLE)
 }
 
 fn class_of(bytes: usize) -> usize {
@@ -67,8 +74,7 @@ impl Copiers {
     /// shared buffers: these need both sides, so one that tries them while the other has the kernel copy waits
     /// for it, and never finds out that they would be faster; the other way round it does.
     pub fn of_crossing() -> Copiers {
-        let lent = class_of(super::lent::SINGLE);
-        let first = |class| if class > lent { Who::Both } else { Who::Receiver };
+        let first = |class| if is_lent(class) { Who::Receiver } else { Who::Both };
         let copiers = Copiers::beginning(first, CROSSING_BYTES);
         copiers.keep_whole();
         copiers

@@ -14,6 +14,7 @@ use super::matching::{Envelope, Key, Matching, Pattern};
 use super::record::{Arrived, Record, RecordRef};
 use super::wire::Rts;
 use crate::base::Slot;
+use crate::base::filling::{Filling, Stores};
 use crate::base::keys::ByNumber;
 use crate::base::slab::Slab;
 
@@ -189,6 +190,8 @@ pub(super) struct Engine {
     pub peers: Peers,
     pub sendings: Slab<Sending>,
     pub streams: Slab<Stream>,
+    /// How buffers of others' streams are filled.
+    pub filling: Filling,
     /// Advertised receives by the words of their adverts.
     pub adverts: ByNumber<u32, Advertised>,
     /// Memory that unexpected messages take.
@@ -225,12 +228,13 @@ impl Peers {
 }
 
 impl Engine {
-    pub fn new() -> Engine {
+    pub fn new(stores: Stores) -> Engine {
         Engine {
             matching: Matching::new(),
             peers: Peers::default(),
             sendings: Slab::default(),
             streams: Slab::default(),
+            filling: Filling::new(stores),
             adverts: ByNumber::default(),
             held: 0,
         }

@@ -9,7 +9,6 @@ use super::reach::{self, Reach};
 use super::record::Place;
 use crate::base::{Result, Slot, prefetch};
 use crate::link::core::Wire;
-use crate::shm::copy::copy_in;
 use crate::shm::node::Node;
 
 impl Messenger {
@@ -101,20 +100,21 @@ impl Messenger {
     fn fill<'a>(
         &self,
         node: &Node,
-        loan: Loan<'a>,
+        mut loan: Loan<'a>,
         place: &Place,
         timed: Timed,
     ) -> Option<Loan<'a>> {
         let len = place.len();
         let began = if timed == Timed::No { 0 } else { self.switching.now() };
         let data = data_at(node, loan.at(), len)?;
+        let manner = loan.manner();
         // The copy would ask for one after the other: they are in the receiver's cache.
-        if len <= self.limits.ahead {
+        if len <= self.limits.ahead && manner.is_plain() {
             prefetch::lines_to_write(data.as_ptr(), len);
         }
         match place.address() {
             // SAFETY: the buffer is this sender's, and the data fit; the record is the engine's.
-            Some(from) => unsafe { copy_in(data.as_ptr(), from, len) },
+            Some(from) => loan.note(unsafe { manner.fill(data.as_ptr(), from, len) }),
             // SAFETY: as above.
             None => unsafe { place.read(0, data.as_ptr(), len) },
         }

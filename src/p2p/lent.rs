@@ -29,6 +29,7 @@
 use super::lead::Lead;
 use super::middle::{Timed, Turns, Verdict, Way};
 use super::words::Lent;
+use crate::base::filling::{Filled, Filling, Manner, Stores};
 use crate::base::sync::{AtomicU64, Ordering, spin_hint};
 use crate::base::{Offset, Slot};
 use crate::link::biased::{Biased, Guard};
@@ -104,7 +105,7 @@ impl std::fmt::Debug for Lending {
 }
 
 /// Those of one size.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Shelf {
     blocks: Vec<Block>,
     /// Buffers of all that are present.
@@ -122,6 +123,8 @@ struct Shelf {
     quiet: u32,
     /// Which way such messages go, where that is found out.
     turns: Turns,
+    /// By which stores they are filled.
+    filling: Filling,
 }
 
 /// Buffers that were made together.
@@ -152,8 +155,29 @@ fn is_back(node: &Node, at: u64) -> bool {
 }
 
 impl Shelf {
+    fn new(stores: Stores) -> Shelf {
+        Shelf {
+            blocks: Vec::new(),
+            made: 0,
+            spare: Vec::new(),
+            lent: VecDeque::new(),
+            vain: 0,
+            lead: Lead::default(),
+            sent: 0,
+            takes: 0,
+            quiet: 0,
+            turns: Turns::default(),
+            filling: Filling::new(stores),
+        }
+    }
+
     /// A buffer that is not lent.
-    fn take(&mut self, node: &Node, class: usize, all: &Lending) -> Option<u64> {
+    fn take(&mut self, node: &Node, class: usize, all: &Lending) -> Option<(u64, Manner)> {
+        let at = self.buffer(node, class, all)?;
+        Some((at, self.filling.next(size_of(class))))
+    }
+
+    fn buffer(&mut self, node: &Node, class: usize, all: &Lending) -> Option<u64> {
         (self.quiet, self.takes) = (0, self.takes.saturating_add(1));
         let turns = all.turns(class);
         if self.takes > HOT && self.lent.len() * size_of(class) < turns {
@@ -291,9 +315,9 @@ impl Shelf {
 
 impl Lending {
     /// For the process's endpoint, or for another one; so many bytes at most.
-    pub fn new(own: bool, bytes: u64) -> Lending {
+    pub fn new(own: bool, bytes: u64, stores: Stores) -> Lending {
         let share = if own { 1 } else { 8 };
-        let shelves = std::array::from_fn(|_| Biased::new(Shelf::default()));
+        let shelves = std::array::from_fn(|_| Biased::new(Shelf::new(stores)));
         Lending { shelves, share, left: AtomicU64::new(bytes / share as u64) }
     }
 
@@ -410,6 +434,9 @@ pub(super) struct Loan<'a> {
     class: usize,
     at: u64,
     to: Slot,
+    /// How it is to be filled, and was.
+    manner: Manner,
+    filled: Option<Filled>,
     state: State,
 }
 
@@ -438,8 +465,9 @@ impl Lender<'_> {
 }
 
 impl<'a> Loan<'a> {
-    fn new(lending: &'a Arc<Lending>, class: usize, at: u64, to: Slot) -> Loan<'a> {
-        Loan { lender: Lender::Near(lending), class, at, to, state: State::Unsent }
+    fn new(lending: &'a Arc<Lending>, class: usize, at: (u64, Manner), to: Slot) -> Loan<'a> {
+        let (lender, (at, manner)) = (Lender::Near(lending), at);
+        Loan { lender, class, at, to, manner, filled: None, state: State::Unsent }
     }
 
     /// A buffer of a size for a receiver, if there is one.
@@ -467,6 +495,16 @@ impl<'a> Loan<'a> {
         word(node, self.at).into_iter().for_each(|word| word.lend(self.to));
     }
 
+    /// How it is to be filled.
+    pub fn manner(&self) -> Manner {
+        self.manner
+    }
+
+    /// It was filled.
+    pub fn note(&mut self, filled: Filled) {
+        self.filled = Some(filled);
+    }
+
     /// What the receiver is told.
     pub fn at(&self) -> u64 {
         self.at
@@ -481,7 +519,8 @@ impl<'a> Loan<'a> {
     pub fn keep(mut self) -> Loan<'static> {
         let lender = Lender::Kept(self.lender.lending().clone());
         let state = std::mem::replace(&mut self.state, State::Passed);
-        Loan { lender, class: self.class, at: self.at, to: self.to, state }
+        let Loan { class, at, to, manner, filled, .. } = self;
+        Loan { lender, class, at, to, manner, filled, state }
     }
 }
 
@@ -491,6 +530,7 @@ impl Drop for Loan<'_> {
             return;
         }
         let mut shelf = self.lender.lending().shelf(self.class);
+        self.filled.into_iter().for_each(|filled| shelf.filling.note(filled));
         if self.state == State::Sent {
             shelf.sent += 1;
             shelf.lent.push_back((self.at, self.to));

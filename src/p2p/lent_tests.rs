@@ -3,6 +3,7 @@
 use super::borrow::Borrow;
 use super::lent::{CLASSES, Lending, Loan};
 use crate::base::Slot;
+use crate::base::filling::Stores;
 use crate::shm::map::Mapping;
 use crate::shm::node::Node;
 use crate::shm::segment::Areas;
@@ -63,7 +64,7 @@ proptest! {
     #[test]
     fn no_buffer_is_lent_twice(steps in prop::collection::vec(step(), 0..600), own: bool) {
         let [node, receiver] = nodes();
-        let lending = Arc::new(Lending::new(own, 6 << 20));
+        let lending = Arc::new(Lending::new(own, 6 << 20, Stores::Auto));
         let mut out = std::collections::BTreeMap::new();
         for step in steps {
             match step {
@@ -112,7 +113,7 @@ proptest! {
 #[test]
 fn a_sender_is_ahead_when_as_many_are_out_as_take_turns_until_the_oldest_is_back() {
     let [node, receiver] = nodes();
-    let lending = Arc::new(Lending::new(true, 16 << 20));
+    let lending = Arc::new(Lending::new(true, 16 << 20, Stores::Auto));
     // Of 64 KiB, thirty-two.
     let out: Vec<u64> = (0..32).map_while(|_| lend(&lending, &node, 4)).collect();
     assert_eq!(out.len(), 32);
@@ -133,7 +134,7 @@ fn a_sender_is_ahead_when_as_many_are_out_as_take_turns_until_the_oldest_is_back
 #[test]
 fn there_is_an_end_to_them_and_they_come_back_in_any_order() {
     let [node, receiver] = nodes();
-    let lending = Arc::new(Lending::new(true, 16 << 20));
+    let lending = Arc::new(Lending::new(true, 16 << 20, Stores::Auto));
     for class in 0..CLASSES {
         let all: Vec<u64> = std::iter::from_fn(|| lend(&lending, &node, class)).collect();
         assert!(all.len() >= 8, "{}", all.len());
@@ -153,7 +154,7 @@ fn there_is_an_end_to_them_and_they_come_back_in_any_order() {
 #[test]
 fn who_leaves_keeps_only_what_is_out() {
     let [node, receiver] = nodes();
-    let lending = Arc::new(Lending::new(true, 16 << 20));
+    let lending = Arc::new(Lending::new(true, 16 << 20, Stores::Auto));
     let kept = lend(&lending, &node, 4).unwrap();
     let back = lend(&lending, &node, 4).unwrap();
     give_back(&receiver, back);

@@ -34,6 +34,7 @@ use super::stream::Buffers;
 use super::switch::Switching;
 use super::transfer::Due;
 use super::wire::{self};
+use crate::base::filling::Stores;
 use crate::base::sync::{AtomicU32, AtomicU64, Ordering};
 use crate::base::{Deadline, Error, Result, Slot, prefetch, settings};
 use crate::link::Message;
@@ -153,8 +154,8 @@ impl Messenger {
                 return Err(Error::invalid(settings::LEND.name, why));
             }
         };
-        let (engine, lending) =
-            (Engine::new(), Lending::new(own.is_none(), settings::LEND_BYTES.bytes()?));
+        let (stores, most) = (Stores::from_settings()?, settings::LEND_BYTES.bytes()?);
+        let (engine, lending) = (Engine::new(stores), Lending::new(own.is_none(), most, stores));
         Ok(Messenger {
             shown: engine.matching.shown().clone(),
             engine: Biased::new(engine),

@@ -25,7 +25,7 @@ use super::transfer::{Due, taken_back};
 use super::wire::{self, Words};
 use crate::base::{Offset, Result, Slot};
 use crate::link::core::Wire;
-use crate::shm::copy::{copy_in, copy_out, touch};
+use crate::shm::copy::{copy_out, touch};
 use crate::shm::node::Node;
 use crate::shm::region::locate;
 use crate::shm::ring::Label;
@@ -251,22 +251,27 @@ impl Messenger {
         let len = size.min(total - position);
         sending.granted += len;
         sending.busy += 1;
+        let manner = engine.filling.next(len);
         drop(engine);
         let place = &record.get().buffer.place;
         // SAFETY: `buffer_at` found these bytes inside of the node's mapping.
         unsafe { touch(at.as_ptr(), len) };
-        match place.address() {
+        let filled = match place.address() {
             // SAFETY: inside the record's memory, which is the engine's while `busy`; the buffer
             // is this sender's until DATA.
-            Some(from) => unsafe { copy_in(at.as_ptr(), from.add(position), len) },
-            // SAFETY: as above.
-            None => unsafe { place.read(position, at.as_ptr(), len) },
-        }
+            Some(from) => Some(unsafe { manner.fill(at.as_ptr(), from.add(position), len) }),
+            None => {
+                // SAFETY: as above.
+                unsafe { place.read(position, at.as_ptr(), len) };
+                None
+            }
+        };
         if let Ok(label) = Label::new(wire::DATA, 0) {
             let words = Words::new([stream, buffer, position as u64, len as u64]);
             self.outgoing.note(wire, to, label, words);
         }
         let mut engine = self.engine();
+        filled.into_iter().for_each(|filled| engine.filling.note(filled));
         let Some(sending) = engine.sendings.get_mut(number) else { return };
         sending.busy -= 1;
         sending.pushed += len;

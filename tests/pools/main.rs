@@ -40,6 +40,8 @@ const PLAIN: &[(&str, &str)] = &[("HITHER_EAGER", "fixed"), ("HITHER_LEND_LIMIT"
 const HALVES: &[(&str, &str)] = &[("HITHER_CMA", "halves"), PLAIN[0], PLAIN[1]];
 
 const LEND: &[(&str, &str)] = &[("HITHER_LEND", "always")];
+/// Whatever is measured, and all of it through shared buffers.
+const PAST: &[(&str, &str)] = &[("HITHER_STORES", "nontemporal"), ("HITHER_CMA", "0"), LEND[0]];
 
 const CASES: &[Case] = &[
     Case { name: "refused", ranks: 2, settings: ALWAYS, killed: &[], run: refused },
@@ -57,6 +59,8 @@ const CASES: &[Case] = &[
     Case { name: "lent_or_announced", ranks: 2, settings: &[], killed: &[], run: middle },
     Case { name: "lent_in_a_flow", ranks: 2, settings: &[], killed: &[], run: flow },
     Case { name: "always_lent", ranks: 2, settings: LEND, killed: &[], run: middle },
+    Case { name: "past_the_caches", ranks: 2, settings: PAST, killed: &[], run: middle },
+    Case { name: "past_the_caches_in_a_flow", ranks: 2, settings: PAST, killed: &[], run: flow },
 ];
 
 fn main() {

@@ -22,6 +22,9 @@ type Settings = &'static [(&'static str, &'static str)];
 /// No message goes by a buffer of its sender's.
 const LEND_NONE: (&str, &str) = ("HITHER_LEND_LIMIT", "0");
 
+/// Whatever is measured.
+const NONTEMPORAL: (&str, &str) = ("HITHER_STORES", "nontemporal");
+
 /// Ways in which only cases about large messages run, with their settings.
 pub const WAYS: [(&str, Settings); 8] = [
     // Nobody copies another's private memory, and no threshold changes.
@@ -52,10 +55,10 @@ pub const WAYS: [(&str, Settings); 8] = [
         "eager-fixed-streams",
         &[("HITHER_EAGER", "fixed"), ("HITHER_EAGER_LIMIT", "40K"), ("HITHER_CMA", "0"), LEND_NONE],
     ),
-    // Buffers of senders go again all the time.
-    ("lent-short", &[("HITHER_EAGER_AGE", "0.001")]),
+    // Buffers of senders go again all the time, and are filled past the caches.
+    ("lent-short", &[("HITHER_EAGER_AGE", "0.001"), NONTEMPORAL]),
     // Both sides copy at the same time where both wait, however many ranks share a core.
-    ("together", &[("HITHER_CMA", "slow"), ("HITHER_SPIN", "64")]),
+    ("together", &[("HITHER_CMA", "slow"), ("HITHER_SPIN", "64"), NONTEMPORAL]),
     // The same, and each has the kernel copy a half.
     ("halves", &[("HITHER_CMA", "halves"), ("HITHER_SPIN", "64"), LEND_NONE]),
 ];
