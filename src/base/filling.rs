@@ -22,10 +22,12 @@ use std::time::Instant;
 
 /// Which part of plain ones is timed as long as none is slow; all from so many bytes on.
 const SAMPLE: u32 = 8;
-const LARGE: usize = 32 << 10;
-/// Nanoseconds for a KiB from which on they are slow. (Where cores share a cache one that was emptied just before takes 100, and
-/// 150 where a core is shared, too.)
-const SLOW: u32 = 200;
+const LARGE: usize = 128 << 10;
+/// Nanoseconds for a KiB from which on they are slow, of buffers that take turns. (Where cores share a cache one that was
+/// emptied just before takes 100, and 150 where a core is shared, too; the next ones take 30.)
+pub(crate) const IN_TURN: u32 = 200;
+/// The same of memory that is written again and again: there it stays as it is.
+pub(crate) const AGAIN: u32 = 115;
 /// Slow ones, less those that are not, that are reason to try the others; how many are tried.
 const SLOW_ONES: u32 = 3;
 const TRIED: u32 = 4;
@@ -90,6 +92,7 @@ pub(crate) struct Filled {
 #[derive(Debug)]
 pub(crate) struct Filling {
     stores: Stores,
+    slow: u32,
     state: State,
     /// Buffers until something is timed again.
     left: u32,
@@ -110,8 +113,9 @@ enum State {
 const NONE_SLOW: State = State::Plain { slow: 0, pace: u32::MAX };
 
 impl Filling {
-    pub fn new(stores: Stores) -> Filling {
-        Filling { stores, state: NONE_SLOW, left: 0, rest: FIRST }
+    /// `slow`: [`IN_TURN`] or [`AGAIN`].
+    pub fn new(stores: Stores, slow: u32) -> Filling {
+        Filling { stores, slow, state: NONE_SLOW, left: 0, rest: FIRST }
     }
 
     /// How the next one, of so many bytes, is filled.
@@ -171,7 +175,7 @@ impl Filling {
     }
 
     fn plain_took(&mut self, slow: u32, pace: u32, took: u32) {
-        if took < SLOW {
+        if took < self.slow {
             let slow = slow.saturating_sub(1);
             self.state = if slow == 0 { NONE_SLOW } else { State::Plain { slow, pace } };
             return;
@@ -297,7 +301,7 @@ mod tests {
         /// What is several times faster gets nearly all, and soon; what is found out about it costs little.
         #[test]
         fn slow_lines_are_passed_by(len in LEN, plain in 210u64..4000, gain in 3u64..20) {
-            let mut filling = Filling::new(Stores::Auto);
+            let mut filling = Filling::new(Stores::Auto, IN_TURN);
             let pace = |_| Paces(plain, plain / gain);
             let (plainly, _) = fill(&mut filling, len, 20, pace);
             prop_assert!(plainly <= SAMPLE + SLOW_ONES, "{plainly} of 20");
@@ -310,7 +314,7 @@ mod tests {
         fn where_lines_come_fast_nothing_changes(
             len in LEN, plain in 10u64..190, other in 5u64..100, long in 3u32..9,
         ) {
-            let mut filling = Filling::new(Stores::Auto);
+            let mut filling = Filling::new(Stores::Auto, IN_TURN);
             let pace = |i| Paces(if i % long == 0 { 5000 } else { plain }, other);
             let (plainly, _) = fill(&mut filling, len, 1000, pace);
             // Which of the small ones are timed may fall into step with those that take long; then trials say so.
@@ -321,7 +325,7 @@ mod tests {
         /// It is noticed that the cores are near each other again, and far.
         #[test]
         fn what_has_changed_is_found_out(len in LEN, changes in 1usize..5) {
-            let mut filling = Filling::new(Stores::Auto);
+            let mut filling = Filling::new(Stores::Auto, IN_TURN);
             for _ in 0..changes {
                 fill(&mut filling, len, 3000, |_| Paces(450, 42));
                 let (plainly, _) = fill(&mut filling, len, 100, |_| Paces(450, 42));
@@ -335,7 +339,7 @@ mod tests {
         /// Where all is slow, and nothing gained, hardly any goes otherwise.
         #[test]
         fn what_does_not_help_is_hardly_tried(len in LEN, pace in 200u64..5000) {
-            let mut filling = Filling::new(Stores::Auto);
+            let mut filling = Filling::new(Stores::Auto, IN_TURN);
             let (plainly, _) = fill(&mut filling, len, 10_000, |_| Paces(pace, pace * 2 / 3));
             prop_assert!(plainly > 9900, "{plainly}");
         }
@@ -345,7 +349,7 @@ mod tests {
         fn every_manner_copies_its_bytes(len in 0usize..40_000, to in 0usize..70, from in 0usize..70) {
             use Manner::*;
             let source: Vec<u8> = (0..from + len).map(|i| (i * 7 + (i >> 8)) as u8).collect();
-            let mut filling = Filling::new(Stores::Auto);
+            let mut filling = Filling::new(Stores::Auto, IN_TURN);
             for manner in [Plain, Nontemporal, PlainTimed, NontemporalTimed, Trial] {
                 let mut there = vec![0u8; to + len + 10];
                 // SAFETY: both vectors are long enough, and private.
@@ -361,9 +365,9 @@ mod tests {
 
     #[test]
     fn what_is_asked_for_is_used() {
-        let mut plain = Filling::new(Stores::Plain);
+        let mut plain = Filling::new(Stores::Plain, IN_TURN);
         assert_eq!(fill(&mut plain, 4096, 100, |_| Paces(450, 40)), (100, 0));
-        let mut nontemporal = Filling::new(Stores::Nontemporal);
+        let mut nontemporal = Filling::new(Stores::Nontemporal, IN_TURN);
         assert_eq!(fill(&mut nontemporal, 4096, 100, |_| Paces(10, 400)), (0, 0));
     }
 }

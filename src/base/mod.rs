@@ -16,6 +16,8 @@ pub mod ids;
 #[cfg(not(loom))]
 pub(crate) mod keys;
 #[cfg(not(loom))]
+pub(crate) mod long;
+#[cfg(not(loom))]
 mod nontemporal;
 pub(crate) mod prefetch;
 #[cfg_attr(loom, allow(dead_code))]

@@ -12,6 +12,7 @@
 use super::block::PIECE;
 use super::core::Core;
 use crate::base::copy::opaque_copy;
+use crate::base::long::{Kind, long_copy_in};
 use std::ops::Range;
 
 impl Core {
@@ -21,7 +22,7 @@ impl Core {
         let to = self.block.piece(self.rank, self.coming());
         // SAFETY: inside this member's own piece of PIECE bytes; nobody reads it between the end
         // of phase coming - 2 and the barrier of `coming` (see the module `block`).
-        unsafe { opaque_copy(to.add(at), bytes.as_ptr(), len) };
+        unsafe { long_copy_in(Kind::Piece, to.add(at), bytes.as_ptr(), len) };
     }
 
     /// Copies bytes out of a member's piece of a phase that this member has synchronised.
@@ -56,7 +57,7 @@ impl Core {
         let to = self.block.result(self.rank);
         // SAFETY: the result piece is this member's own; readers of the previous results have
         // finished before they entered the phase that this member has synchronised last.
-        unsafe { opaque_copy(to.add(at), bytes.as_ptr(), len) };
+        unsafe { long_copy_in(Kind::Piece, to.add(at), bytes.as_ptr(), len) };
     }
 
     /// Copies bytes out of a member's result piece, after the barrier behind its writing.

@@ -14,7 +14,7 @@ use super::matching::{Envelope, Key, Matching, Pattern};
 use super::record::{Arrived, Record, RecordRef};
 use super::wire::Rts;
 use crate::base::Slot;
-use crate::base::filling::{Filling, Stores};
+use crate::base::filling::{self, Filling, Stores};
 use crate::base::keys::ByNumber;
 use crate::base::slab::Slab;
 
@@ -234,7 +234,7 @@ impl Engine {
             peers: Peers::default(),
             sendings: Slab::default(),
             streams: Slab::default(),
-            filling: Filling::new(stores),
+            filling: Filling::new(stores, filling::IN_TURN),
             adverts: ByNumber::default(),
             held: 0,
         }

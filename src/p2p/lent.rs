@@ -29,7 +29,7 @@
 use super::lead::Lead;
 use super::middle::{Timed, Turns, Verdict, Way};
 use super::words::Lent;
-use crate::base::filling::{Filled, Filling, Manner, Stores};
+use crate::base::filling::{self, Filled, Filling, Manner, Stores};
 use crate::base::sync::{AtomicU64, Ordering, spin_hint};
 use crate::base::{Offset, Slot};
 use crate::link::biased::{Biased, Guard};
@@ -167,7 +167,7 @@ impl Shelf {
             takes: 0,
             quiet: 0,
             turns: Turns::default(),
-            filling: Filling::new(stores),
+            filling: Filling::new(stores, filling::IN_TURN),
         }
     }
 

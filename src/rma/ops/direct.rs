@@ -9,6 +9,7 @@
 //! packed in between.
 
 use super::transfer::Action;
+use crate::base::long::{Kind, long_copy_in};
 use crate::base::{Error, Result};
 use crate::layout::{Comb, Cursor, Shape};
 use crate::rma::accumulate::Domain;
@@ -216,7 +217,7 @@ pub(super) unsafe fn carry_out(
             match (action, operation.kind) {
                 (Action::Put, _) => {
                     let n = ahead.min(origin.ahead());
-                    copy_in(there.take(n), origin.take(n), some(n)?);
+                    long_copy_in(Kind::Part, there.take(n), origin.take(n), some(n)?);
                 }
                 (Action::Get, _) => {
                     let n = ahead.min(result.ahead());

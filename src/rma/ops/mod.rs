@@ -18,6 +18,7 @@ pub(crate) use requests::zeroed;
 
 use super::accumulate::Element;
 use super::epoch::Epoch;
+use crate::base::long::{Kind, long_copy_in};
 use crate::base::{Error, Rank, Result, stores};
 use crate::layout::Datum;
 use crate::layout::op::{Op, check_op};
@@ -57,7 +58,7 @@ impl<T: Datum> Epoch<'_, T> {
         };
         stores::note();
         // SAFETY: `direct` checked the range; `values` is private memory, so nothing overlaps.
-        unsafe { copy_in(to.cast(), values.as_ptr().cast(), size_of_val(values)) };
+        unsafe { long_copy_in(Kind::Part, to.cast(), values.as_ptr().cast(), size_of_val(values)) };
         Ok(())
     }
 
@@ -75,7 +76,7 @@ impl<T: Datum> Epoch<'_, T> {
         };
         stores::note();
         // SAFETY: as for `put`, by `place`.
-        unsafe { copy_in(to.cast(), values.as_ptr().cast(), size_of_val(values)) };
+        unsafe { long_copy_in(Kind::Part, to.cast(), values.as_ptr().cast(), size_of_val(values)) };
         Ok(())
     }
 
