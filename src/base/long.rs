@@ -5,7 +5,7 @@
 //! stores; what only this core touches is in its cache. Which it is, each thread finds out for all that it writes of a kind.
 
 use super::copy::copy_in;
-use super::filling::{AGAIN, Filling, Stores};
+use super::filling::{AGAIN, Filling, IN_TURN, Stores};
 use std::cell::Cell;
 
 /// Bytes from which on a copy is a long one: more than a processor has stores under way, so that what it takes says how
@@ -48,8 +48,11 @@ pub(crate) unsafe fn long_copy_in(kind: Kind, to: *mut u8, from: *const u8, len:
 unsafe fn find_out(kind: Kind, to: *mut u8, from: *const u8, len: usize) {
     let kept = FILLING.with(|kept| kept[kind as usize].take());
     // What cannot be read of the settings was said when the job was joined.
-    let new = || Filling::new(Stores::from_settings().unwrap_or(Stores::Auto), AGAIN);
-    let mut filling = kept.unwrap_or_else(new);
+    let new = |slow| Filling::new(Stores::from_settings().unwrap_or(Stores::Auto), slow);
+    let mut filling = kept.unwrap_or_else(|| match kind {
+        Kind::Part => new(AGAIN),
+        Kind::Piece => new(IN_TURN),
+    });
     let manner = filling.next(len);
     // SAFETY: the caller's.
     filling.note(unsafe { manner.fill(to, from, len) });
