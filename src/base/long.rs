@@ -19,9 +19,11 @@ pub(crate) enum Kind {
     Part,
     /// A member's piece of a collective.
     Piece,
+    /// A buffer of a pool of its receiver's.
+    Pool,
 }
 
-const KINDS: usize = 2;
+const KINDS: usize = 3;
 
 thread_local! {
     static FILLING: [Cell<Option<Filling>>; KINDS] = const { [const { Cell::new(None) }; KINDS] };
@@ -51,7 +53,7 @@ unsafe fn find_out(kind: Kind, to: *mut u8, from: *const u8, len: usize) {
     let new = |slow| Filling::new(Stores::from_settings().unwrap_or(Stores::Auto), slow);
     let mut filling = kept.unwrap_or_else(|| match kind {
         Kind::Part => new(AGAIN),
-        Kind::Piece => new(IN_TURN),
+        Kind::Piece | Kind::Pool => new(IN_TURN),
     });
     let manner = filling.next(len);
     // SAFETY: the caller's.
@@ -71,7 +73,7 @@ mod tests {
         for (round, len) in
             lengths.into_iter().cycle().take(if cfg!(miri) { 7 } else { 700 }).enumerate()
         {
-            let kind = if round % 3 == 0 { Kind::Part } else { Kind::Piece };
+            let kind = [Kind::Part, Kind::Piece, Kind::Pool][round % KINDS];
             there.fill(0);
             let at = round % 90;
             // SAFETY: both vectors are long enough, and private.

@@ -20,8 +20,8 @@ use super::record::Place;
 use super::switch::{HEADER, lock};
 use super::wire::{self, Words};
 use crate::base::Slot;
+use crate::base::long::{Kind, long_copy_in};
 use crate::link::core::Wire;
-use crate::shm::copy::copy_in;
 use crate::shm::node::Node;
 use std::sync::Arc;
 
@@ -136,7 +136,7 @@ impl Messenger {
         match place.address() {
             // SAFETY: the buffer is this sender's, and `len` bytes fit as was checked; the record
             // is the engine's.
-            Some(from) => unsafe { copy_in(at.as_ptr(), from, len) },
+            Some(from) => unsafe { long_copy_in(Kind::Pool, at.as_ptr(), from, len) },
             // SAFETY: as above.
             None => unsafe { place.read(0, at.as_ptr(), len) },
         }
