@@ -26,8 +26,11 @@ pub(super) unsafe fn copy(to: *mut u8, from: *const u8, len: usize) -> (usize, u
     if steps == 0 {
         return (0, 0);
     }
-    // SAFETY: `begin + steps * STEP <= len`, and the destination is aligned behind `begin`. Every processor of this
-    // architecture has the instructions. The compiler, which does not see the stores, knows of no others to these bytes.
+    // SAFETY: `steps` is not 0, so `begin < len`, and what is read and written ends at `begin + steps * STEP <= len`: all
+    // inside of both ranges. Behind `begin` the destination is a line's start, as the stores demand. Every processor of this
+    // architecture has the instructions. A block without `nomem` is taken to read and write any memory, so the compiler moves no
+    // access to these bytes across it; nor does the processor, whose non-temporal stores are unordered but for the fence
+    // that ends the block.
     unsafe {
         std::arch::asm!(
             "2:",
