@@ -152,7 +152,7 @@ pub struct RankSlot {
     pub vote: AtomicU64,
     /// How many of `sections` have ever belonged to a thread: the first ones.
     pub sections_used: AtomicU32,
-    /// Core on which a thread of it ran when it last gave one up in a wait, plus one; 0 if it has not.
+    /// Core on which a thread of it ran when it last gave one up in a wait, and how often (`aside::note`); 0 if it has not.
     pub seen_on: AtomicU32,
     _pad1: [AtomicU64; 4],
     /// Where it looks for messages.

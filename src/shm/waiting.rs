@@ -8,6 +8,7 @@
 //! How long each part lasts is the process's pace (see `park`), and whether its threads are in each other's way
 //! (`crowd`), or peers on its core (`habit`, `aside`).
 
+use super::aside::Aside;
 use super::node::Node;
 use super::park::{Pace, WaitCell, Yielded};
 use crate::base::{Deadline, Result, Slot};
@@ -144,13 +145,18 @@ impl Node {
             crowd.note_spun();
             return Ok(value);
         }
+        let mut beside_peer = None;
         if let (Peers::One(peer), Some(habits)) = (peers, &self.habits) {
             if let Some(value) = habits.poll(cell, poll) {
                 return Ok(value);
             }
-            self.step_aside_of(peer);
+            beside_peer = self.look_aside(peer);
         }
-        match pace.poll_with_yields(poll) {
+        let yielded = pace.poll_with_yields(poll);
+        if let (Some(aside), Yielded::Come(..)) = (beside_peer, &yielded) {
+            aside.back();
+        }
+        match yielded {
             Yielded::Come(value, at_once) => {
                 if at_once {
                     crowd.note_yielded();
@@ -167,13 +173,13 @@ impl Node {
         cell.sleep_until(beside, pace, deadline, during, poll, check)
     }
 
-    fn step_aside_of(&self, peer: Option<Slot>) {
-        if let (Some(aside), Some(peer)) = (&self.aside, peer)
-            && peer != self.slot
-            && self.is_local(peer)
-        {
-            let (here, there) = (self.rank_slot(self.slot), self.rank_slot(peer));
-            aside.look(&here.seen_on, &there.seen_on, self.slot < peer);
+    /// Parts from `peer` if that is due. Whether both are on one core now.
+    fn look_aside(&self, peer: Option<Slot>) -> Option<&Aside> {
+        let (aside, peer) = (self.aside.as_ref()?, peer?);
+        if peer == self.slot || !self.is_local(peer) {
+            return None;
         }
+        let (here, there) = (self.rank_slot(self.slot), self.rank_slot(peer));
+        aside.look(&here.seen_on, &there.seen_on, self.slot < peer).then_some(aside)
     }
 }
