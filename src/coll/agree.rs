@@ -23,7 +23,7 @@ impl Team {
             self.run(AGREE, async |call| call.exchange(&failed, 8, &mut look).await)
         } else {
             self.collective(during, |core, deadline| {
-                core.exchange(AGREE, &deadline, &failed, 1, &mut look)
+                core.exchange(AGREE, deadline, &failed, 1, &mut look)
             })
         };
         let value = mine?;

@@ -46,7 +46,7 @@ impl Team {
         let own = blocks.of(self.rank().0);
         self.collective(WHAT.during(), |core, deadline| {
             let show = |board: &Board, step| board.put_bytes(send, step);
-            core.exchange_boards(sign, &deadline, show, |rank, board| {
+            core.exchange_boards(sign, deadline, show, |rank, board| {
                 let block = &mut recv[blocks.of(rank)];
                 match board {
                     None => block.copy_from_slice(&send[own.clone()]),

@@ -10,7 +10,7 @@
 //! of all words above the number of arrivals, so that the last to arrive sees whether they were
 //! all its own.
 
-use super::block::ROUNDS;
+use super::block::{MemberLines, ROUNDS};
 use super::core::{Core, Place};
 use super::sign::{Sign, What};
 use super::step::Course;
@@ -37,11 +37,16 @@ impl Team {
     /// [`crate::Error::Mismatch`] if another member is in another call.
     pub fn barrier(&self) -> Result<()> {
         if self.member.span.is_some() {
-            return self.run(BARRIER, async |call| call.sync().await);
+            return self.barrier_of_nodes();
         }
         self.collective(What::Barrier.during(), |core, deadline| {
-            core.sync_inline(BARRIER, &deadline).map(|_| ())
+            core.sync_inline(BARRIER, deadline).map(|_| ())
         })
+    }
+
+    #[inline(never)]
+    fn barrier_of_nodes(&self) -> Result<()> {
+        self.run(BARRIER, async |call| call.sync().await)
     }
 
     /// The barrier, begun now: the request is done once every member has begun it.
@@ -84,6 +89,15 @@ fn partners(rank: u32, size: u32, round: Round) -> impl Iterator<Item = u32> {
     })
 }
 
+impl MemberLines {
+    /// Tells the partners of a round that this member is there.
+    #[inline]
+    fn raise(&self, round: Round, step: u64) {
+        self.flags[round.number].0.store(step, Ordering::Release);
+        self.wait.notify();
+    }
+}
+
 /// What has come of a wait, if it is over.
 type Come = Option<Result<()>>;
 
@@ -98,10 +112,11 @@ impl Core {
     /// room for, it waits for the flag's line.
     #[inline(always)]
     fn sync_inline(&self, sign: Sign, deadline: &Deadline) -> Result<u32> {
-        let phase = self.next_phase(sign);
+        let own = self.block.lines(self.rank);
+        let phase = self.next_phase(own, sign);
         if self.block.size > 1 {
             if self.disseminates {
-                self.disseminate(phase, sign, deadline)?;
+                self.disseminate(own, phase, sign, deadline)?;
             } else {
                 self.count(sign, sign.what.during(), *deadline)?;
             }
@@ -110,13 +125,20 @@ impl Core {
     }
 
     #[inline(always)]
-    fn disseminate(&self, phase: u32, sign: Sign, deadline: &Deadline) -> Result<()> {
+    fn disseminate(
+        &self,
+        own: &MemberLines,
+        phase: u32,
+        sign: Sign,
+        deadline: &Deadline,
+    ) -> Result<()> {
         let step = self.step_of(phase, sign);
         for round in self.rounds() {
-            self.raise(round, step);
+            own.raise(round, step);
             for partner in self.partners(round) {
                 let flag = &self.block.lines(partner).flags[round.number].0;
-                if !self.comes_at_once(flag, step) {
+                // Who has begun the next phase cannot end it without this member.
+                if !self.comes_at_once::<true>(flag, step) {
                     self.await_flag((partner, round, step), sign, deadline)?;
                 }
             }
@@ -149,14 +171,6 @@ impl Core {
     #[inline]
     fn partners(&self, round: Round) -> impl Iterator<Item = u32> + use<> {
         partners(self.rank, self.block.size, round)
-    }
-
-    /// Tells the partners of a round that this member is there.
-    #[inline]
-    fn raise(&self, round: Round, step: u64) {
-        let mine = self.block.lines(self.rank);
-        mine.flags[round.number].0.store(step, Ordering::Release);
-        mine.wait.notify();
     }
 
     /// Whether a partner of a round is there.
@@ -240,11 +254,12 @@ impl Course<'_> {
         if let Some(deadline) = self.blocking() {
             return core.sync(self.sign, deadline);
         }
-        let phase = core.next_phase(self.sign);
+        let own = core.block.lines(core.rank);
+        let phase = core.next_phase(own, self.sign);
         if core.block.size > 1 && core.disseminates {
             let step = core.step_of(phase, self.sign);
             for round in core.rounds() {
-                core.raise(round, step);
+                own.raise(round, step);
                 for partner in core.partners(round) {
                     let place = Place::Lines(partner);
                     self.until(place, || core.reached(partner, round, step)).await?;

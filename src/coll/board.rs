@@ -6,7 +6,7 @@
 //! barrier and then a look; and where ranks share cores, a barrier by count needs one waking
 //! instead of one for each member.
 
-use super::block::{BOARD, Board};
+use super::block::{BOARD, Board, MemberLines};
 use super::core::{Core, Place};
 use super::sign::Sign;
 use super::step::Course;
@@ -56,6 +56,12 @@ impl<A: Copy, const W: usize> Shown<A, W> {
     #[inline]
     pub const fn holds<T>(len: usize) -> bool {
         size_of::<T>() * len <= Self::BYTES && align_of::<T>() <= align_of::<Self>()
+    }
+
+    /// Whether one element of a type is all of it.
+    #[inline]
+    pub const fn is_filled_by<T>() -> bool {
+        size_of::<T>() == Self::BYTES && Self::holds::<T>(1)
     }
 
     /// The first bytes of `bytes`, as many as fit.
@@ -185,6 +191,15 @@ impl Board {
     }
 }
 
+impl MemberLines {
+    /// Readers of phase - 2 are done (see the module `block`), and readers of this phase wait for the step or for
+    /// the barrier behind it.
+    #[inline]
+    fn board(&self, phase: u32) -> &Board {
+        &self.boards[phase as usize % 2].0
+    }
+}
+
 impl Core {
     /// Whether boards are read without a barrier before.
     #[inline]
@@ -192,11 +207,9 @@ impl Core {
         self.disseminates && self.block.size <= FLAT
     }
 
-    /// Readers of phase - 2 are done (see the module `block`), and readers of this phase wait for the step or for
-    /// the barrier behind it.
     #[inline]
     fn board(&self, rank: u32, phase: u32) -> &Board {
-        &self.block.lines(rank).boards[phase as usize % 2].0
+        self.block.lines(rank).board(phase)
     }
 
     /// Whether a member has shown its value of this step.
@@ -235,6 +248,56 @@ impl Core {
         })
     }
 
+    /// A word of each member, combined in rank order. Synchronises as [`Core::exchange`].
+    #[inline]
+    pub fn fold_words(
+        &self,
+        sign: Sign,
+        deadline: &Deadline,
+        mine: Word,
+        fold: impl Fn(&mut Word, &Word),
+    ) -> Result<Word> {
+        let mut sum = mine;
+        if !self.is_flat() {
+            self.exchange(sign, deadline, &mine, Word::BYTES, |rank, word| match rank {
+                0 => sum = *word,
+                _ => fold(&mut sum, word),
+            })?;
+            return Ok(sum);
+        }
+        let own = self.block.lines(self.rank);
+        let phase = self.next_phase(own, sign);
+        let step = self.step_of(phase, sign);
+        own.board(phase).put(&mine, 1, step);
+        own.wait.notify();
+        for rank in 0..self.block.size {
+            let word = match rank == self.rank {
+                true => mine,
+                false => self.shown_word(sign, (rank, phase), step, deadline)?,
+            };
+            match rank {
+                0 => sum = word,
+                _ => fold(&mut sum, &word),
+            }
+        }
+        Ok(sum)
+    }
+
+    #[inline(always)]
+    fn shown_word(
+        &self,
+        sign: Sign,
+        (rank, phase): (u32, u32),
+        step: u64,
+        deadline: &Deadline,
+    ) -> Result<Word> {
+        let board = self.board(rank, phase);
+        if !self.comes_at_once::<false>(&board.step, step) {
+            self.await_board(sign, rank, step, deadline)?;
+        }
+        Ok(board.get())
+    }
+
     /// As [`Core::exchange`]: `show` puts something on this member's board, and `each` gets the others' boards.
     #[inline]
     pub fn exchange_boards(
@@ -245,28 +308,41 @@ impl Core {
         mut each: impl FnMut(u32, Option<&Board>),
     ) -> Result<()> {
         if !self.is_flat() {
-            let coming = self.coming();
-            show(self.board(self.rank, coming), self.step_of(coming, sign));
-            let phase = self.sync(sign, *deadline)?;
-            for rank in 0..self.block.size {
-                each(rank, (rank != self.rank).then(|| self.board(rank, phase)));
-            }
-            return Ok(());
+            return self.exchange_behind_barrier(sign, deadline, show, each);
         }
-        let phase = self.next_phase(sign);
+        let own = self.block.lines(self.rank);
+        let phase = self.next_phase(own, sign);
         let step = self.step_of(phase, sign);
-        show(self.board(self.rank, phase), step);
-        self.block.lines(self.rank).wait.notify();
+        show(own.board(phase), step);
+        own.wait.notify();
         for rank in 0..self.block.size {
             if rank == self.rank {
                 each(rank, None);
                 continue;
             }
             let board = self.board(rank, phase);
-            if !self.comes_at_once(&board.step, step) {
+            if !self.comes_at_once::<false>(&board.step, step) {
                 self.await_board(sign, rank, step, deadline)?;
             }
             each(rank, Some(board));
+        }
+        Ok(())
+    }
+
+    /// The same for more members than [`FLAT`], or fewer cores.
+    #[inline(never)]
+    fn exchange_behind_barrier(
+        &self,
+        sign: Sign,
+        deadline: &Deadline,
+        show: impl FnOnce(&Board, u64),
+        mut each: impl FnMut(u32, Option<&Board>),
+    ) -> Result<()> {
+        let coming = self.coming();
+        show(self.board(self.rank, coming), self.step_of(coming, sign));
+        let phase = self.sync(sign, *deadline)?;
+        for rank in 0..self.block.size {
+            each(rank, (rank != self.rank).then(|| self.board(rank, phase)));
         }
         Ok(())
     }
@@ -304,10 +380,11 @@ impl Course<'_> {
             }
             return Ok(());
         }
-        let phase = core.next_phase(self.sign);
+        let own = core.block.lines(core.rank);
+        let phase = core.next_phase(own, self.sign);
         let step = core.step_of(phase, self.sign);
-        core.board(core.rank, phase).put(mine, words, step);
-        core.block.lines(core.rank).wait.notify();
+        own.board(phase).put(mine, words, step);
+        own.wait.notify();
         for rank in (0..core.block.size).filter(|&rank| rank != core.rank) {
             self.until(Place::Lines(rank), || core.shown(rank, step)).await?;
         }

@@ -34,7 +34,7 @@ impl Team {
         self.check_root(root, WHAT.during())?;
         let sign = Sign::new(WHAT, Algorithm::Boards, root.0, data.len() as u64, 0);
         self.collective(WHAT.during(), |core, deadline| {
-            core.broadcast(sign, &deadline, root.0, data)
+            core.broadcast(sign, deadline, root.0, data)
         })
     }
 

@@ -8,7 +8,7 @@
 //!         +-- calls did not match -------> pair: the two ranks; broken: MISMATCH | slot + 1
 //! ```
 
-use super::block::{Block, CALLS, Doing};
+use super::block::{Block, CALLS, Doing, MemberLines};
 use super::direct::NEVER;
 use super::post::Posted;
 use super::select::{Algorithm, Choice, Table};
@@ -227,7 +227,7 @@ impl Core {
 
     /// A member's entry for the call of a number.
     fn call_of(&self, rank: u32, number: u32) -> &Doing {
-        &self.block.lines(rank).calls[number as usize % CALLS]
+        self.block.lines(rank).call(number)
     }
 
     /// The number of the first call, of the latest ones, in which two members differ; if there is
@@ -397,37 +397,38 @@ impl Core {
         self.phase.load(Ordering::Relaxed).wrapping_add(self.posted.number())
     }
 
-    /// Begins the next synchronising step of a call and returns its number.
+    /// Begins the next synchronising step of a call, which is written down in this member's `own` lines, and returns
+    /// its number.
     ///
     /// Cost: three stores to a line that others read only where they wait in vain.
     #[inline]
-    pub fn next_phase(&self, sign: Sign) -> u32 {
+    pub fn next_phase(&self, own: &MemberLines, sign: Sign) -> u32 {
         // Only the thread that holds `busy`, or the queue when nobody does, gets here.
         let phase = self.phase.load(Ordering::Relaxed).wrapping_add(1);
         self.phase.store(phase, Ordering::Relaxed);
-        self.begin(sign);
+        own.begin(phase.wrapping_add(self.posted.number()), sign);
         phase
     }
 
     /// Writes down in what call this member is now.
     #[inline]
     pub fn begin(&self, sign: Sign) {
-        let number = self.number();
-        let doing = self.call_of(self.rank, number);
-        doing.begin(u64::from(sign.word) << 32 | u64::from(number), sign.words());
+        self.block.lines(self.rank).begin(self.number(), sign);
     }
 
-    /// Whether a member's word, which it stores at each of its steps, says `step` now or a moment later. No, too, if
-    /// it says that it never will: the member is at this step in another call, or further on already.
+    /// Whether a member's word, which it stores at each of its steps, says `step` now or a moment later, or, if it
+    /// may be `PAST` that by one, the next one. No, too, if it says that it never will: the member is at this step in
+    /// another call, or further on already.
     #[inline(always)]
-    pub fn comes_at_once(&self, word: &AtomicU64, step: u64) -> bool {
+    pub fn comes_at_once<const PAST: bool>(&self, word: &AtomicU64, step: u64) -> bool {
         for _ in 0..=self.block.node.polls_at_once() {
             let seen = word.load(Ordering::Acquire);
             if seen == step {
                 return true;
             }
-            if (seen as u32).wrapping_sub(step as u32) < 1 << 31 {
-                return false;
+            let ahead = (seen as u32).wrapping_sub(step as u32);
+            if ahead < 1 << 31 {
+                return PAST && ahead == 1;
             }
         }
         false
@@ -445,6 +446,21 @@ impl Core {
     #[inline]
     pub fn coming(&self) -> u32 {
         self.phase.load(Ordering::Relaxed).wrapping_add(1)
+    }
+}
+
+impl MemberLines {
+    /// The entry for the call of a number.
+    #[inline]
+    fn call(&self, number: u32) -> &Doing {
+        &self.calls[number as usize % CALLS]
+    }
+
+    /// Writes down in what call their member is now.
+    #[inline]
+    fn begin(&self, number: u32, sign: Sign) {
+        let step = u64::from(sign.word) << 32 | u64::from(number);
+        self.call(number).begin(step, sign.words());
     }
 }
 

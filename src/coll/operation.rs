@@ -17,6 +17,12 @@ pub trait Operation<T: Datum>: Send + Sync {
     /// [`unit`](Operation::unit). It may not communicate.
     fn combine(&self, into: &mut [T], from: &[T]);
 
+    /// The same for one element.
+    #[inline]
+    fn combine_one(&self, into: &mut T, from: &T) {
+        self.combine(std::slice::from_mut(into), std::slice::from_ref(from));
+    }
+
     /// Elements that belong together: data are cut at multiples of it. A program that knows the
     /// types of its data only at run time combines bytes with a unit of an element's size; slices
     /// are then aligned as its data are, up to 64 bytes.
@@ -47,6 +53,11 @@ impl<T: Numeric> Operation<T> for Op {
     #[inline]
     fn combine(&self, into: &mut [T], from: &[T]) {
         combine_slices(*self, into, from);
+    }
+
+    #[inline]
+    fn combine_one(&self, into: &mut T, from: &T) {
+        *into = T::combine(*self, *into, *from);
     }
 
     fn check(&self) -> Result<()> {

@@ -101,7 +101,7 @@ impl Core {
             self.post(sign, number, data);
         } else {
             let post = self.post_of(root, number);
-            if !self.comes_at_once(&post.step, self.step_of(number, sign)) {
+            if !self.comes_at_once::<false>(&post.step, self.step_of(number, sign)) {
                 self.await_post(sign, root, number, deadline)?;
             }
             post.get_bytes(0, data);

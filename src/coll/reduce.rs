@@ -31,12 +31,47 @@ impl Team {
     pub fn allreduce<T: Datum, O: Operation<T>>(&self, op: O, data: &mut [T]) -> Result<()> {
         let bytes = size_of_val(data);
         if bytes < self.member.small.allreduce && op.unit() == 1 && align_of::<T>() <= 64 {
-            return if Word::holds::<T>(data.len()) {
-                self.allreduce_small::<u64, 1, T, O>(&op, data)
-            } else {
-                self.allreduce_small::<Line, WORDS, T, O>(&op, data)
+            // In functions of their own: what they keep on the stack, and how it is aligned, is none of a word's.
+            return match data {
+                [value] if Word::is_filled_by::<T>() => self.allreduce_one(&op, value),
+                _ => self.allreduce_few(&op, data),
             };
         }
+        self.allreduce_large(op, data)
+    }
+
+    /// The hottest way: one element of a word.
+    #[inline]
+    fn allreduce_one<T: Datum, O: Operation<T>>(&self, op: &O, value: &mut T) -> Result<()> {
+        op.check()?;
+        let (bytes, code) = (size_of::<T>() as u64, code_in_word::<T, O>(op));
+        let sign = Sign::new(What::Allreduce, Algorithm::Boards, 0, bytes, code);
+        let mine = Word::of(bytes_of(std::slice::from_ref(value)));
+        self.collective(What::Allreduce.during(), |core, deadline| {
+            let mut sum = core.fold_words(sign, deadline, mine, |sum, word| {
+                if let ([sum], [word]) = (sum.elements_mut(1), word.elements(1)) {
+                    op.combine_one(sum, word);
+                }
+            })?;
+            if let [sum] = sum.elements_mut(1) {
+                *value = *sum;
+            }
+            Ok(())
+        })
+    }
+
+    #[inline(never)]
+    fn allreduce_few<T: Datum, O: Operation<T>>(&self, op: &O, data: &mut [T]) -> Result<()> {
+        if Word::holds::<T>(data.len()) {
+            self.allreduce_small::<u64, 1, T, O>(op, data)
+        } else {
+            self.allreduce_small::<Line, WORDS, T, O>(op, data)
+        }
+    }
+
+    #[inline(never)]
+    fn allreduce_large<T: Datum, O: Operation<T>>(&self, op: O, data: &mut [T]) -> Result<()> {
+        let bytes = size_of_val(data);
         let op = Typed::new(op, data.len(), What::Allreduce.during())?;
         let (choice, sign) = self.plan_allreduce(bytes, op.code());
         self.run(sign, async |course| course.allreduce(choice, &op, bytes_of_mut(data)).await)
@@ -55,7 +90,7 @@ impl Team {
         let sign = Sign::new(What::Allreduce, Algorithm::Boards, 0, bytes as u64, code);
         self.collective(What::Allreduce.during(), |core, deadline| {
             let mut sum = Shown::<A, W>::default();
-            core.exchange(sign, &deadline, &Shown::of(bytes_of(data)), bytes, |rank, value| {
+            core.exchange(sign, deadline, &Shown::of(bytes_of(data)), bytes, |rank, value| {
                 if rank == 0 {
                     sum = *value;
                 } else {

@@ -245,7 +245,7 @@ impl Team {
     pub(super) fn collective<R>(
         &self,
         during: &'static str,
-        run: impl FnOnce(&Core, Deadline) -> Result<R>,
+        run: impl FnOnce(&Core, &Deadline) -> Result<R>,
     ) -> Result<R> {
         let member = &*self.member;
         Member::may_enter(during)?;
@@ -255,11 +255,32 @@ impl Team {
             Some(_) => None,
             None => Some(member.busy.try_lock_shared().ok_or_else(|| occupied(during))?),
         };
-        let _whole = Whole(member);
-        let deadline = self.deadline();
+        let whole = Whole(member);
+        let result = self.collective_inside(during, run);
+        // Only a panic may find it: to ask whether there is one would take more of each call.
+        std::mem::forget(whole);
+        result
+    }
+
+    #[inline(always)]
+    fn collective_inside<R>(
+        &self,
+        during: &'static str,
+        run: impl FnOnce(&Core, &Deadline) -> Result<R>,
+    ) -> Result<R> {
+        let member = &*self.member;
+        let until;
+        // By reference, so that the usual one need not be written down.
+        let deadline = match self.limit {
+            None => &Deadline::NEVER,
+            Some(limit) => {
+                until = Deadline::after(limit);
+                &until
+            }
+        };
         member.intact(during)?;
         if !member.queue.is_idle() {
-            member.finish_begun(deadline, during)?;
+            member.finish_begun(*deadline, during)?;
         }
         let result =
             run(&member.core, deadline).map_err(|error| member.failed(error, GRACE, during))?;
@@ -274,7 +295,7 @@ impl Team {
         steps: impl AsyncFnOnce(&Call<'_>) -> Result<R>,
     ) -> Result<R> {
         self.collective(sign.what.during(), |core, deadline| {
-            run_through(steps(&Call::new(Course::blocking_call(core, sign, deadline))))
+            run_through(steps(&Call::new(Course::blocking_call(core, sign, *deadline))))
         })
     }
 }

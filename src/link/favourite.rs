@@ -23,8 +23,6 @@ const AWAKE: u32 = 4;
 /// Most looks in a row that the lane has had something for.
 const IN_A_ROW: u32 = 64;
 
-use crate::shm::park::Pace;
-
 /// See the [module](self).
 #[derive(Default, Debug)]
 pub(super) struct Favourite {
@@ -37,10 +35,10 @@ pub(super) struct Favourite {
 }
 
 impl Favourite {
-    /// The lane to look into now, if it is to be before all, and how often at a process's pace.
+    /// The lane to look into now, if it is to be before all, and how often: more by who waits `awake`.
     #[inline(always)]
-    pub fn lane(&self, pace: Pace) -> (usize, u32) {
-        let each = if pace.is_awake() { AWAKE } else { 1 };
+    pub fn lane(&self, awake: bool) -> (usize, u32) {
+        let each = if awake { AWAKE } else { 1 };
         (self.lane, if self.in_a_row < IN_A_ROW { self.trust * each } else { 0 })
     }
 
@@ -73,22 +71,22 @@ mod tests {
     #[test]
     fn a_lane_is_trusted_as_often_as_it_was_right() {
         let mut favourite = Favourite::default();
-        assert_eq!(favourite.lane(Pace::SHARED).1, 0, "nothing has come yet");
+        assert_eq!(favourite.lane(false).1, 0, "nothing has come yet");
         favourite.found(1, Some(3));
-        assert_eq!(favourite.lane(Pace::SHARED), (3, 0), "it may have been by chance");
+        assert_eq!(favourite.lane(false), (3, 0), "it may have been by chance");
         favourite.found(2, Some(3));
-        assert_eq!(favourite.lane(Pace::SHARED), (3, 1));
+        assert_eq!(favourite.lane(false), (3, 1));
         favourite.found(0, None);
-        assert_eq!(favourite.lane(Pace::SHARED), (3, 1), "looks that find nothing say nothing");
+        assert_eq!(favourite.lane(false), (3, 1), "looks that find nothing say nothing");
         for _ in 0..100 {
             favourite.found(1, Some(3));
         }
-        assert_eq!(favourite.lane(Pace::SHARED), (3, MOST));
-        assert_eq!(favourite.lane(Pace::DEDICATED), (3, AWAKE * MOST));
+        assert_eq!(favourite.lane(false), (3, MOST));
+        assert_eq!(favourite.lane(true), (3, AWAKE * MOST));
         favourite.found(1, None);
-        assert_eq!(favourite.lane(Pace::SHARED), (3, 0), "by the inbox, or from another node");
+        assert_eq!(favourite.lane(false), (3, 0), "by the inbox, or from another node");
         favourite.found(1, Some(0));
-        assert_eq!(favourite.lane(Pace::SHARED), (0, 0));
+        assert_eq!(favourite.lane(false), (0, 0));
     }
 
     #[test]
@@ -97,12 +95,12 @@ mod tests {
         favourite.found(1, Some(0));
         favourite.found(1, Some(0));
         let mut looks = 0;
-        while favourite.lane(Pace::SHARED).1 > 0 {
+        while favourite.lane(false).1 > 0 {
             favourite.brought();
             looks += 1;
         }
         assert_eq!(looks, IN_A_ROW);
         favourite.found(0, None);
-        assert_eq!(favourite.lane(Pace::SHARED).1, 2, "and then it is this one's again");
+        assert_eq!(favourite.lane(false).1, 2, "and then it is this one's again");
     }
 }

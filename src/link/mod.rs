@@ -248,18 +248,27 @@ impl Link {
     pub fn recv_wait(
         &self,
         deadline: Deadline,
-        mut check: impl FnMut() -> Result<()>,
+        check: impl FnMut() -> Result<()>,
         mut f: impl FnMut(Message<'_>),
     ) -> Result<usize> {
         reentry::refuse_inside("recv_wait")?;
         let wire = self.wire();
         // What is there, or comes at once, need not go through all that a wait is made of.
-        let mut poll = || wire.poll_waiting(&mut f);
-        match poll() {
-            Ok(0) => {}
-            found => return found,
+        match wire.poll_waiting(&mut f) {
+            Ok(0) => self.recv_later(deadline, check, f),
+            found => found,
         }
-        let poll = || match poll() {
+    }
+
+    #[inline(never)]
+    fn recv_later(
+        &self,
+        deadline: Deadline,
+        mut check: impl FnMut() -> Result<()>,
+        mut f: impl FnMut(Message<'_>),
+    ) -> Result<usize> {
+        let wire = self.wire();
+        let poll = || match wire.poll_on(&mut f) {
             Ok(0) => None,
             found => Some(found),
         };

@@ -68,8 +68,11 @@ impl Wire<'_> {
             }
             ControlFlow::Continue(())
         };
-        let looked =
-            if waits { receiver.poll_favourite(self.node.pace(), &mut take) } else { Ok(()) };
+        let looked = if waits {
+            receiver.poll_favourite(self.node.waits_awake(), &mut take)
+        } else {
+            Ok(())
+        };
         let polled = match looked {
             // Also if what came is the sink's: the program may be about to sleep, and then all must have been
             // looked at.
@@ -93,14 +96,14 @@ impl Wire<'_> {
     }
 
     /// The same for one that waits, which begins with the next message of that lane alone.
-    #[inline]
+    #[inline(always)]
     pub(super) fn poll_waiting(self, f: &mut impl FnMut(Message<'_>)) -> Result<usize> {
         let core = self.core;
         let Some(mut receiver) = core.receiver.lock_as_owner().filter(|_| core.held.is_empty())
         else {
             return self.poll_apart(true, f);
         };
-        let waits = match receiver.take_favourite(self.node.pace()) {
+        let waits = match receiver.take_favourite(self.node.waits_awake()) {
             Favoured::Taken { message, follows } => {
                 f(message);
                 drop(receiver);
@@ -115,6 +118,12 @@ impl Wire<'_> {
         drop(receiver);
         self.left(false);
         self.poll_apart(waits, f)
+    }
+
+    /// [`Wire::poll_waiting`] in a function of its own.
+    #[inline(never)]
+    pub(super) fn poll_on(self, f: &mut impl FnMut(Message<'_>)) -> Result<usize> {
+        self.poll_waiting(f)
     }
 
     /// [`Wire::poll`] in a function of its own.

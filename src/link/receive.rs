@@ -26,7 +26,6 @@ use crate::base::sync::Ordering;
 use crate::base::{Error, Offset, Result, Slot};
 use crate::shm::map::PAGE;
 use crate::shm::node::Node;
-use crate::shm::park::Pace;
 use crate::shm::region::SharedRef;
 use crate::shm::ring::lane::LaneMemory;
 use crate::shm::ring::lane_receiver::{LaneReceiver, One, Taker};
@@ -300,8 +299,8 @@ impl Receiver {
     /// Cost: the message's lines, and its feed's lock, which must be this thread's. While nothing comes, a few
     /// instructions and a pause for each look.
     #[inline(always)]
-    pub fn take_favourite(&mut self, pace: Pace) -> Favoured<'_> {
-        let (lane, looks) = self.favourite.lane(pace);
+    pub fn take_favourite(&mut self, awake: bool) -> Favoured<'_> {
+        let (lane, looks) = self.favourite.lane(awake);
         let Some(lane) = self.lanes.get(lane).filter(|_| looks > 0) else {
             return Favoured::Unknown;
         };
@@ -320,10 +319,10 @@ impl Receiver {
     /// The same for whatever is there, at most [`LANE_BATCH`] messages, by any thread.
     pub fn poll_favourite(
         &mut self,
-        pace: Pace,
+        awake: bool,
         f: &mut impl FnMut(Message<'_>) -> ControlFlow<()>,
     ) -> Result<()> {
-        let (lane, looks) = self.favourite.lane(pace);
+        let (lane, looks) = self.favourite.lane(awake);
         let Some(lane) = self.lanes.get(lane).filter(|_| looks > 0) else { return Ok(()) };
         let Some(mut way) = lane.feed.try_lock() else { return Ok(()) };
         if lane.feed.watch(&mut way, looks - 1) {

@@ -236,6 +236,12 @@ impl Node {
         if self.has_pending() { pace.watchful() } else { pace }
     }
 
+    /// Whether who waits here is [awake](Pace::is_awake) as a rule, at this process's pace now.
+    #[inline(always)]
+    pub fn waits_awake(&self) -> bool {
+        !self.crowd.is_crowded() && self.pace.is_awake()
+    }
+
     /// Allocates the pages of a range now, near the calling thread.
     pub fn reserve(&self, offset: Offset, length: u64, what: &str) -> Result<()> {
         map::reserve(self.fd.as_fd(), offset.0, length, what)

@@ -23,6 +23,32 @@ fn comparisons_inside_a_job_give_well_formed_rows() {
     }
 }
 
+/// What is counted is the same each time, so, unlike times, it can be judged: these are some twice as many as a
+/// build with debug assertions takes. Only of operations that wait for nobody, who may have no core here.
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn small_operations_take_few_instructions() {
+    let rows = rows(&["instructions"]);
+    rows.iter().for_each(check);
+    for (what, most) in [
+        ("put: put, flush", 250.0),
+        ("get: get, flush", 200.0),
+        ("atomics: fetch_and_op sum", 250.0),
+        ("atomics: compare_and_swap", 250.0),
+        ("am: returns a result", 900.0),
+    ] {
+        let row = rows.iter().find(|row| row["what"] == what).expect(what);
+        let (value, floor) = (number(row, "value"), number(row, "floor"));
+        assert!(value >= 3.0 && value <= most, "{row}");
+        assert!(floor >= 2.0 && row["unit"] == "instr", "{row}");
+    }
+    for waits in
+        ["barrier: barrier", "allreduce: sum", "lane: one-way latency", "p2p: one-way latency"]
+    {
+        assert!(rows.iter().any(|row| row["what"] == waits), "{waits}");
+    }
+}
+
 #[test]
 fn several_names_come_in_their_order() {
     let rows = rows(&["allreduce", "get"]);

@@ -131,7 +131,22 @@ impl<T: Datum> FenceEpoch<'_, T> {
     /// As [`Window::fence`]. If the team synchronises no more, the epoch has ended.
     #[expect(clippy::should_implement_trait, reason = "the next phase, not the next item")]
     pub fn next(&mut self) -> Result<()> {
-        self.next_with(Assertions { no_precede: false, ..self.epoch.assertions })
+        const WHAT: &str = "FenceEpoch::next";
+        let it = &self.epoch.assertions;
+        let plain = !it.no_precede && !it.no_succeed && !matches!(self.epoch.scope, Scope::Closed);
+        let core = self.epoch.window.core();
+        if !plain || core.remote().is_some() {
+            return self.next_with(Assertions { no_precede: false, ..self.epoch.assertions });
+        }
+        // What most do: nothing but a barrier, and what has been asserted stays.
+        reentry::refuse_inside(WHAT)?;
+        match core.block.team.barrier() {
+            Ok(()) => Ok(()),
+            Err(error) => {
+                let error = core.fence_failed(WHAT, error);
+                Err(self.after_fence(self.epoch.assertions, error))
+            }
+        }
     }
 
     /// As [`FenceEpoch::next`], with assertions, which hold for the next phase then.

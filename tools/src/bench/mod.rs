@@ -4,7 +4,7 @@
 //! suite    which benchmarks there are            floor/    raw limits, one file each
 //! jobs     this program started as ranks         subject/  the library's sides
 //! duel     two sides, interleaved A B A B ...    crew      ranks that measure, and their orders
-//! row, stats, meter, clock, table                block     shared memory for the limits
+//! row, stats, meter, clock, steps, table         block     shared memory for the limits
 //! plot     the sweeps as curves, for --plot        pages     buffers that begin with a page
 //! overhead the post-work-wait method
 //! hosts/   between two machines, or virtual ones, beside perftest
@@ -27,6 +27,7 @@ mod pages;
 mod plot;
 mod row;
 mod stats;
+mod steps;
 mod subject;
 mod suite;
 mod table;

@@ -6,8 +6,8 @@ use super::hosts;
 use super::jobs::Options;
 use super::row::Row;
 use super::subject::{
-    active, bfs, coll, collectives, idle, limits, link, memory, messages, metadata, net,
-    net_switch, net_windows, overhead, oversub, rma, scale, start, stencil3d, talk, window,
+    active, bfs, coll, collectives, idle, instructions, limits, link, memory, messages, metadata,
+    net, net_switch, net_windows, overhead, oversub, rma, scale, start, stencil3d, talk, window,
 };
 use hither::{Error, Job, Result};
 use std::sync::Arc;
@@ -149,6 +149,12 @@ pub const ALL: &[Bench] = &[
         "every collective from 8 B to 1 MiB, of private and of mapped data",
         Kind::Cases(collectives::cases),
     ),
+    Bench {
+        name: "instructions",
+        about: "how many instructions small operations take, and their limits",
+        settings: instructions::SETTINGS,
+        kind: Kind::Inside(instructions::run),
+    },
     bench("bfs", "breadth-first search of hither demo", Kind::Outside(bfs::run)),
     bench("start", "from the command to the first barrier", Kind::Outside(start::run)),
     bench("idle", "processor time of a rank that waits", Kind::Inside(idle::run)),

@@ -6,6 +6,7 @@ pub mod coll;
 pub mod collectives;
 pub mod echo;
 pub mod idle;
+pub mod instructions;
 pub mod limits;
 pub mod link;
 pub mod memory;
