@@ -254,9 +254,11 @@ impl Link {
         reentry::refuse_inside("recv_wait")?;
         let wire = self.wire();
         // What is there, or comes at once, need not go through all that a wait is made of.
-        match wire.poll_waiting(&mut f) {
-            Ok(0) => self.recv_later(deadline, check, f),
-            found => found,
+        // The number by itself: a result that is handed on is copied in pieces larger than it was written in, which are
+        // not to be had before all stores until then are done.
+        match wire.poll_waiting(&mut f)? {
+            0 => self.recv_later(deadline, check, f),
+            count => Ok(count),
         }
     }
 
