@@ -17,7 +17,8 @@ pub trait Operation<T: Datum>: Send + Sync {
     /// [`unit`](Operation::unit). It may not communicate.
     fn combine(&self, into: &mut [T], from: &[T]);
 
-    /// The same for one element.
+    /// The same for one element, of which it makes the same as [`Operation::combine`] of slices of one: for who can
+    /// do that sooner.
     #[inline]
     fn combine_one(&self, into: &mut T, from: &T) {
         self.combine(std::slice::from_mut(into), std::slice::from_ref(from));
@@ -84,6 +85,11 @@ impl<T: Datum, O: Operation<T> + ?Sized> Operation<T> for &O {
     #[inline]
     fn combine(&self, into: &mut [T], from: &[T]) {
         (**self).combine(into, from);
+    }
+
+    #[inline]
+    fn combine_one(&self, into: &mut T, from: &T) {
+        (**self).combine_one(into, from);
     }
 
     #[inline]
@@ -320,6 +326,27 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn one_element_is_combined_as_slices_of_one() {
+        fn check<T: Numeric + PartialEq + std::fmt::Debug>(values: [T; 3]) {
+            for op in Op::ALL.into_iter().filter(|op| check_op::<T>(*op).is_ok()) {
+                for (a, b) in values.iter().flat_map(|a| values.iter().map(move |b| (*a, *b))) {
+                    let (mut one, mut by_reference, mut slice) = (a, a, [a]);
+                    op.combine_one(&mut one, &b);
+                    (&op).combine_one(&mut by_reference, &b);
+                    op.combine(&mut slice, &[b]);
+                    assert_eq!((one, by_reference), (slice[0], slice[0]), "{a:?} {op:?} {b:?}");
+                }
+            }
+        }
+        check([0u64, 7, u64::MAX]);
+        check([0i64, -7, i64::MIN]);
+        check([0.5f64, -3.0, 1e300]);
+        let mut sum = 12;
+        each(|a: u64, b: u64| a * 10 + b).combine_one(&mut sum, &3);
+        assert_eq!(sum, 123);
     }
 
     #[test]

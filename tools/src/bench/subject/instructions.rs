@@ -23,7 +23,7 @@ const WARMING: u64 = 2000;
 const FEW: u64 = 4;
 const MANY: u64 = 20;
 /// Such differences at most, until one comes a second time.
-const ROUNDS: usize = 16;
+const ROUNDS: usize = 200;
 /// How much two may differ that are the same.
 const SAME: f64 = 0.01;
 
