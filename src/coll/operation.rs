@@ -335,7 +335,7 @@ mod tests {
                 for (a, b) in values.iter().flat_map(|a| values.iter().map(move |b| (*a, *b))) {
                     let (mut one, mut by_reference, mut slice) = (a, a, [a]);
                     op.combine_one(&mut one, &b);
-                    (&op).combine_one(&mut by_reference, &b);
+                    <&Op as Operation<T>>::combine_one(&&op, &mut by_reference, &b);
                     op.combine(&mut slice, &[b]);
                     assert_eq!((one, by_reference), (slice[0], slice[0]), "{a:?} {op:?} {b:?}");
                 }
