@@ -40,14 +40,10 @@ impl Core {
     /// no other epoch is opened and no lock taken: the state stays as it is, without a read-modify-write.
     #[inline(always)]
     fn fence_again(&self, what: &'static str, assertions: Assertions) -> Result<()> {
-        reentry::refuse_inside(what)?;
         if self.remote().is_none() && !assertions.no_succeed {
-            // What most do, without a result in a result.
-            return match self.block.team.barrier() {
-                Ok(()) => Ok(()),
-                Err(error) => Err(self.fence_failed(what, error)),
-            };
+            return self.fence_plainly(what);
         }
+        reentry::refuse_inside(what)?;
         let done = match self.fence_all(assertions) {
             Ok(done) => done,
             Err(error) => return Err(self.fence_failed(what, error)),
@@ -56,6 +52,16 @@ impl Core {
             self.epochs.change(what, &[FENCE | GUARDED], NONE)?.settle(NONE);
         }
         done
+    }
+
+    /// What most do, without a result in a result.
+    #[inline(always)]
+    fn fence_plainly(&self, what: &'static str) -> Result<()> {
+        reentry::refuse_inside(what)?;
+        match self.block.team.barrier() {
+            Ok(()) => Ok(()),
+            Err(error) => Err(self.fence_failed(what, error)),
+        }
     }
 
     /// What is left of the epoch after a fence that has failed: if there will be no fence any more that could
@@ -138,14 +144,10 @@ impl<T: Datum> FenceEpoch<'_, T> {
         if !plain || core.remote().is_some() {
             return self.next_with(Assertions { no_precede: false, ..self.epoch.assertions });
         }
-        // What most do: nothing but a barrier, and what has been asserted stays.
-        reentry::refuse_inside(WHAT)?;
-        match core.block.team.barrier() {
+        // What has been asserted stays: it is not copied.
+        match core.fence_plainly(WHAT) {
             Ok(()) => Ok(()),
-            Err(error) => {
-                let error = core.fence_failed(WHAT, error);
-                Err(self.after_fence(self.epoch.assertions, error))
-            }
+            Err(error) => Err(self.after_fence(self.epoch.assertions, error)),
         }
     }
 

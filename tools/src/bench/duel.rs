@@ -111,12 +111,18 @@ pub fn run(crew: &Crew, case: &Case, effort: Effort) -> Result<Option<Row>> {
         let row = lead(crew, case, effort, &mut sides);
         crew.conclude(row).map(Some)
     } else {
-        while let Order::Batch { side, count } = crew.next()? {
-            sides[side % 2].follow(count)?;
-            crew.complete();
-        }
+        follow(crew, &mut sides)?;
         Ok(None)
     }
+}
+
+/// The others' part of a comparison: whatever batches the leader orders.
+pub fn follow(crew: &Crew, sides: &mut [Box<dyn Side>; 2]) -> Result<()> {
+    while let Order::Batch { side, count } = crew.next()? {
+        sides[side % 2].follow(count)?;
+        crew.complete();
+    }
+    Ok(())
 }
 
 /// One batch of a side, on all ranks; nanoseconds.

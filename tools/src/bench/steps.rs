@@ -31,12 +31,31 @@ pub fn count<R>(f: impl FnOnce() -> Result<R>) -> Result<(R, u64)> {
     let _one = COUNTING.lock().unwrap_or_else(PoisonError::into_inner);
     let handler = Handler::install()?;
     STEPS.store(0, Relaxed);
-    trap(true);
+    let trapped = Trapped::begin();
     let result = f();
-    trap(false);
+    drop(trapped);
     let steps = STEPS.load(Relaxed);
     drop(handler);
     Ok((result?, steps))
+}
+
+/// While it lives the thread is trapped; not longer, if what is counted panics, than there is a handler.
+#[cfg(target_arch = "x86_64")]
+struct Trapped;
+
+#[cfg(target_arch = "x86_64")]
+impl Trapped {
+    fn begin() -> Trapped {
+        trap(true);
+        Trapped
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+impl Drop for Trapped {
+    fn drop(&mut self) {
+        trap(false);
+    }
 }
 
 /// The same, where it is not possible.

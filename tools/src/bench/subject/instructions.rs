@@ -7,7 +7,7 @@
 
 use super::{active, coll, link, talk, window};
 use crate::bench::crew::{Crew, Order};
-use crate::bench::duel::{Case, Effort, Side, batch};
+use crate::bench::duel::{self, Case, Effort, Side, batch};
 use crate::bench::meter::Meter;
 use crate::bench::row::{Goal, Heading, Row};
 use crate::bench::stats::summarise;
@@ -110,11 +110,8 @@ pub fn run(crew: &Crew, _: Effort) -> Result<Vec<Row>> {
         if crew.leads() {
             let row = lead(crew, &case, &mut sides);
             rows.push(crew.conclude(row)?);
-            continue;
-        }
-        while let Order::Batch { side, count } = crew.next()? {
-            sides[side % 2].follow(count)?;
-            crew.complete();
+        } else {
+            duel::follow(crew, &mut sides)?;
         }
     }
     Ok(rows)
