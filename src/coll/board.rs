@@ -249,6 +249,9 @@ impl Core {
     }
 
     /// A word of each member, combined in rank order. Synchronises as [`Core::exchange`].
+    ///
+    /// The steps of [`Core::exchange_boards`] once more: by its closures, which keep the words in memory, an allreduce
+    /// took 74 instead of 70 ns between near cores, with as many instructions.
     #[inline]
     pub fn fold_words(
         &self,
@@ -258,11 +261,44 @@ impl Core {
         fold: impl Fn(&mut Word, &Word),
     ) -> Result<Word> {
         let mut sum = mine;
-        self.exchange(sign, deadline, &mine, Word::BYTES, |rank, word| match rank {
-            0 => sum = *word,
-            _ => fold(&mut sum, word),
-        })?;
+        if !self.is_flat() {
+            self.exchange(sign, deadline, &mine, Word::BYTES, |rank, word| match rank {
+                0 => sum = *word,
+                _ => fold(&mut sum, word),
+            })?;
+            return Ok(sum);
+        }
+        let own = self.block.lines(self.rank);
+        let phase = self.next_phase(own, sign);
+        let step = self.step_of(phase, sign);
+        own.board(phase).put(&mine, 1, step);
+        own.wait.notify();
+        for rank in 0..self.block.size {
+            let word = match rank == self.rank {
+                true => mine,
+                false => self.shown_word(sign, (rank, phase), step, deadline)?,
+            };
+            match rank {
+                0 => sum = word,
+                _ => fold(&mut sum, &word),
+            }
+        }
         Ok(sum)
+    }
+
+    #[inline(always)]
+    fn shown_word(
+        &self,
+        sign: Sign,
+        (rank, phase): (u32, u32),
+        step: u64,
+        deadline: &Deadline,
+    ) -> Result<Word> {
+        let board = self.board(rank, phase);
+        if !self.comes_at_once::<false>(&board.step, step) {
+            self.await_board(sign, rank, step, deadline)?;
+        }
+        Ok(board.get())
     }
 
     /// As [`Core::exchange`]: `show` puts something on this member's board, and `each` gets the others' boards.
